@@ -1,0 +1,320 @@
+//! Time as the engine sees it: monotonic nanoseconds from a clock of choice.
+//!
+//! A [`Tick`] is a reading; a [`Clock`] gives readings. The engine reads the
+//! clock once when a call enters and once when it ends, and hands the reading
+//! down; nothing below it asks for the time again.
+//!
+//! Wall time is never used: it steps. A clock that nevertheless steps back or
+//! jumps does no harm to the counts: a window never goes back, a late reading
+//! counts in the newest bucket, and every subtraction saturates.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// A reading of a [`Clock`]: nanoseconds since that clock's start.
+///
+/// Ticks of different clocks must not be mixed. Arithmetic saturates at both
+/// ends: the range is 584 years.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+///
+/// let start = Tick::from_millis(1_000);
+/// let later = start + Duration::from_millis(500);
+/// assert_eq!(later - start, Duration::from_millis(500));
+/// // Time never runs backwards: the difference saturates at zero.
+/// assert_eq!(start - later, Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The start of the clock.
+    pub const ZERO: Self = Self(0);
+
+    /// The reading `nanos` nanoseconds after the start of the clock.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// The reading `millis` milliseconds after the start of the clock; beyond
+    /// the range, the last one.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// Nanoseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// Nanoseconds since `earlier`; 0 if `earlier` is later.
+    #[must_use]
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tick({:?})", Duration::from_nanos(self.0))
+    }
+}
+
+impl Add<Duration> for Tick {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(rhs)))
+    }
+}
+
+impl Sub for Tick {
+    type Output = Duration;
+
+    fn sub(self, rhs: Self) -> Duration {
+        Duration::from_nanos(self.nanos_since(rhs))
+    }
+}
+
+/// `duration` in nanoseconds, saturating at 584 years.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A source of [`Tick`]s.
+///
+/// An implementation must be cheap, must not block and must not panic. It
+/// should be monotonic over all threads; where it is not, the engine keeps the
+/// newest reading that it has seen.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The present.
+    fn now(&self) -> Tick;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Tick {
+        (**self).now()
+    }
+}
+
+/// The operating system's monotonic clock ([`std::time::Instant`]): the
+/// default.
+///
+/// All values of this type share one start, the first time that one was made
+/// or read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl MonotonicClock {
+    /// The clock. Allocates nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        LazyLock::force(&MONOTONIC_START);
+        Self
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+static MONOTONIC_START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
+impl Clock for MonotonicClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> Tick {
+        Tick(nanos(
+            std::time::Instant::now().saturating_duration_since(*MONOTONIC_START),
+        ))
+    }
+}
+
+/// tokio's clock ([`tokio::time::Instant`]), which a test can pause and
+/// advance together with the timers that waiting calls sleep on.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::clock::{Clock, TokioClock};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// let clock = TokioClock::new();
+/// let before = clock.now();
+/// tokio::time::advance(Duration::from_secs(3)).await;
+/// assert_eq!(clock.now() - before, Duration::from_secs(3));
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock(tokio::time::Instant);
+
+impl TokioClock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Tick {
+        Tick(nanos(
+            tokio::time::Instant::now().saturating_duration_since(self.0),
+        ))
+    }
+}
+
+/// A clock that reads the processor's time-stamp counter through [`quanta`].
+///
+/// It costs about half of [`MonotonicClock`]. On machines whose cores disagree
+/// about the counter a reading may be late or early by that difference: counts
+/// stay exact, but a window may then stand still for as long. Making one
+/// calibrates the counter, which takes up to 200 ms once per process: make it
+/// at start-up, never per request.
+#[cfg(feature = "quanta")]
+#[derive(Clone, Debug)]
+pub struct QuantaClock {
+    clock: quanta::Clock,
+    start: u64,
+}
+
+#[cfg(feature = "quanta")]
+impl QuantaClock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        let clock = quanta::Clock::new();
+        let start = clock.raw();
+        Self { clock, start }
+    }
+}
+
+#[cfg(feature = "quanta")]
+impl Default for QuantaClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "quanta")]
+impl Clock for QuantaClock {
+    fn now(&self) -> Tick {
+        Tick(self.clock.delta_as_nanos(self.start, self.clock.raw()))
+    }
+}
+
+/// A clock that stands still until it is told to move; for tests.
+///
+/// Clones share one reading.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{FlowRule, Call, ManualClock, Rules, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+///
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
+/// clock.advance(Duration::from_secs(1));
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that reads [`Tick::ZERO`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A clock that reads `tick`.
+    #[must_use]
+    pub fn starting_at(tick: Tick) -> Self {
+        let clock = Self::new();
+        clock.set(tick);
+        clock
+    }
+
+    /// Moves the clock on by `duration`; it saturates at the end of its range.
+    pub fn advance(&self, duration: Duration) {
+        let step = nanos(duration);
+        // The closure always gives a value, so the update cannot fail.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                Some(now.saturating_add(step))
+            });
+    }
+
+    /// Sets the clock to `tick`, which may be in its past.
+    pub fn set(&self, tick: Tick) {
+        self.0.store(tick.0, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Tick {
+        Tick(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tick_arithmetic_saturates() {
+        let end = Tick::from_nanos(u64::MAX);
+        assert_eq!(end + Duration::from_secs(1), end);
+        assert_eq!(Tick::ZERO - end, Duration::ZERO);
+        assert_eq!(Tick::from_millis(u64::MAX), end);
+        assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn monotonic_clocks_share_their_start_and_never_go_back() {
+        let (one, two) = (MonotonicClock::new(), MonotonicClock::new());
+        let first = one.now();
+        let second = two.now();
+        assert!(second >= first);
+    }
+
+    #[cfg(feature = "quanta")]
+    #[test]
+    fn the_counter_clock_does_not_go_back_on_one_thread() {
+        let clock = QuantaClock::new();
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

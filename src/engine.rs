@@ -1,0 +1,304 @@
+//! The tables of everything that is counted, and the rules that apply.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::Arc as StdArc;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::call::{Call, Direction, Key};
+use crate::clock::Tick;
+use crate::entry::Verdict;
+use crate::pipeline::judge;
+use crate::places::Moved;
+use crate::resource::{Branch, BranchKind, BranchQuery, OVERFLOW, Resource, ResourceQuery, Shared};
+use crate::rule::{RuleSet, Rules};
+use crate::stat::Table;
+use crate::sync::{Arc, AtomicU64, Lock, Ordering};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Engine {
+    shared: StdArc<Shared>,
+    rules: ArcSwap<RuleSet>,
+    resources: Table<Resource>,
+    branches: Table<Branch>,
+    /// The id of the next resource.
+    next_id: AtomicU64,
+    /// Calls that found no place of their own.
+    overflowed: AtomicU64,
+    /// Held while something is made anew by other rules.
+    renewal: Lock<()>,
+}
+
+/// The route templates of the rules in force, loaded when they are first asked
+/// for: most requests never ask.
+pub(crate) struct Routes<'a> {
+    rules: &'a ArcSwap<RuleSet>,
+    loaded: OnceCell<Guard<StdArc<RuleSet>>>,
+}
+
+impl fmt::Debug for Routes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+impl Routes<'_> {
+    /// The template that `path` matches.
+    pub(crate) fn matching(&self, path: &str) -> Option<&str> {
+        let rules = self.loaded.get_or_init(|| self.rules.load());
+        rules.rules().templates().matching(path)
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        rules: Rules,
+        shared: Shared,
+        max_resources: usize,
+        max_branches: usize,
+    ) -> Self {
+        Self {
+            rules: ArcSwap::from_pointee(RuleSet::new(rules, 0)),
+            shared: StdArc::new(shared),
+            resources: Table::new(max_resources),
+            branches: Table::new(max_branches),
+            next_id: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            renewal: Lock::new(()),
+        }
+    }
+
+    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) const fn resources(&self) -> &Table<Resource> {
+        &self.resources
+    }
+
+    pub(crate) const fn branches(&self) -> &Table<Branch> {
+        &self.branches
+    }
+
+    /// How many calls were counted with everything that has no place.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) const fn routes(&self) -> Routes<'_> {
+        Routes {
+            rules: &self.rules,
+            loaded: OnceCell::new(),
+        }
+    }
+
+    /// The rules that are in force.
+    pub(crate) fn rules(&self) -> StdArc<RuleSet> {
+        self.rules.load_full()
+    }
+
+    /// Judges `call`. A known resource costs one look-up.
+    #[inline]
+    pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
+        let now = self.shared.time.now();
+        let query = ResourceQuery::of(call, &self.shared);
+        let verdict = self.resources.find(&query, |resource| {
+            resource
+                .is_fresh()
+                .then(|| judge(self, resource, call, now))
+        });
+        match verdict {
+            Some(Some(Ok(verdict))) => verdict,
+            _ => self.decide_anew(&query, call, now),
+        }
+    }
+
+    /// The resource is not known, or not by the present rules.
+    #[cold]
+    fn decide_anew(&self, query: &ResourceQuery<'_>, call: &Call<'_>, now: Tick) -> Verdict {
+        loop {
+            let resource = self.resource(query, now);
+            match judge(self, &resource, call, now) {
+                Ok(verdict) => return verdict,
+                // A reload is replacing rings: wait for it, and come again.
+                Err(Moved) => drop(self.renewal.lock()),
+            }
+        }
+    }
+
+    /// The resource that `query` asks for, made or renewed if need be.
+    fn resource(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+        match self.resources.find(query, Arc::clone) {
+            Some(found) if found.is_fresh() => return found,
+            Some(stale) => return self.renew(query, &stale, now),
+            None => {}
+        }
+        let rules = self.rules.load_full();
+        if let Key::Str(_) | Key::Joined(..) = query.name {
+            // A resource with a rule has a place, whatever the bound.
+            if rules.of(&query.name.to_string()).is_some() {
+                return self.install(query, now);
+            }
+        }
+        if rules.version() != self.shared.version.load(Ordering::Acquire) {
+            // A reload is at work: what is made now must be by its rules.
+            drop(self.renewal.lock());
+            return self.resource(query, now);
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let make = || Resource::new(query, id, rules, self.shared.clone(), None, now);
+        if let Some(resource) = self.resources.find_or_make(query, now, make) {
+            return resource;
+        }
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        self.overflow(query.direction, now)
+    }
+
+    /// The resource of calls without a place.
+    fn overflow(&self, direction: Direction, now: Tick) -> Arc<Resource> {
+        let query = ResourceQuery {
+            direction,
+            name: Key::Str(OVERFLOW),
+        };
+        match self.resources.find(&query, Arc::clone) {
+            Some(found) if found.is_fresh() => found,
+            Some(stale) => self.renew(&query, &stale, now),
+            None => self.install(&query, now),
+        }
+    }
+
+    /// Makes `stale` anew by the present rules.
+    fn renew(&self, query: &ResourceQuery<'_>, stale: &Resource, now: Tick) -> Arc<Resource> {
+        let renewal = self.renewal.lock();
+        let rules = self.rules.load_full();
+        if stale.take_over(&rules) {
+            drop(renewal);
+            if let Some(found) = self.resources.find(query, Arc::clone) {
+                return found;
+            }
+            return self.resource(query, now);
+        }
+        drop(renewal);
+        self.install(query, now)
+    }
+
+    /// Puts the resource of `query` in its place, by the present rules and over
+    /// the node that it had.
+    fn install(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+        let _renewal = self.renewal.lock();
+        // Another call may have done it while this one waited.
+        if let Some(found) = self.resources.find(query, Arc::clone) {
+            if found.is_fresh() {
+                return found;
+            }
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let rules = self.rules.load_full();
+        self.resources.replace(query, |old| {
+            Resource::new(
+                query,
+                id,
+                rules,
+                self.shared.clone(),
+                old.map(|old| &**old),
+                now,
+            )
+        })
+    }
+
+    /// The branch `name` of `resource`, made or renewed if need be; the one for
+    /// all without a place, if there is none for it.
+    pub(crate) fn branch(
+        &self,
+        resource: &Resource,
+        kind: BranchKind,
+        name: Key<'_>,
+        now: Tick,
+    ) -> Result<Arc<Branch>, Moved> {
+        let query = BranchQuery {
+            resource: resource.id(),
+            kind,
+            name,
+        };
+        match self.branches.find(&query, Arc::clone) {
+            Some(found) if found.agrees_with(resource) => Ok(found),
+            Some(_) => self.install_branch(resource, &query, now),
+            None => self.new_branch(resource, &query, now),
+        }
+    }
+
+    #[cold]
+    fn new_branch(
+        &self,
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        now: Tick,
+    ) -> Result<Arc<Branch>, Moved> {
+        let is_shared = matches!(query.kind, BranchKind::Missing | BranchKind::Overflow);
+        if is_shared {
+            return self.install_branch(resource, query, now);
+        }
+        let make = || Branch::new(resource, query, None, now);
+        if let Some(branch) = self.branches.find_or_make(query, now, make) {
+            return Ok(branch);
+        }
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        self.branch(resource, BranchKind::Overflow, Key::Str(OVERFLOW), now)
+    }
+
+    fn install_branch(
+        &self,
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        now: Tick,
+    ) -> Result<Arc<Branch>, Moved> {
+        let _renewal = self.renewal.lock();
+        if !resource.is_fresh() {
+            // A call that found the resource before a reload must not put the
+            // old rules back.
+            return Err(Moved);
+        }
+        if let Some(found) = self.branches.find(query, Arc::clone) {
+            if found.agrees_with(resource) {
+                return Ok(found);
+            }
+        }
+        Ok(self.branches.replace(query, |old| {
+            Branch::new(resource, query, old.map(|old| &**old), now)
+        }))
+    }
+
+    /// Puts `rules` in force. Every call from here on is judged by them; what
+    /// they do not change keeps its counts.
+    pub(crate) fn reload(&self, rules: Rules) -> bool {
+        let (old, new) = {
+            let _renewal = self.renewal.lock();
+            let old = self.rules.load_full();
+            if *old.rules() == rules {
+                return false;
+            }
+            let new = StdArc::new(RuleSet::new(rules, old.version() + 1));
+            // From this store on every resource is stale. The next call to it
+            // waits for the lock, finds the rules, and makes it anew.
+            self.shared.version.store(new.version(), Ordering::Release);
+            self.rules.store(new.clone());
+            (old, new)
+        };
+        // What has lost its rules must not stay pinned until somebody calls it.
+        let now = self.shared.time.now();
+        for name in old.resources().filter(|name| new.of(name).is_none()) {
+            for direction in [Direction::Inbound, Direction::Outbound] {
+                let query = ResourceQuery {
+                    direction,
+                    name: Key::Str(name),
+                };
+                if let Some(stale) = self.resources.find(&query, Arc::clone) {
+                    self.renew(&query, &stale, now);
+                }
+            }
+        }
+        true
+    }
+}

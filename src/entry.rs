@@ -1,0 +1,405 @@
+//! What a call holds while it runs or waits, and gives back when it ends.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::blocked::{BlockKind, Blocked};
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::hook::{BlockEvent, ExitEvent, PassEvent};
+use crate::places::{Held, Place, Places, QuotaLeft};
+use crate::resource::Resource;
+use crate::stat::{Node, Outcome};
+use crate::timer;
+
+/// The engine's answer to a call.
+#[derive(Debug)]
+#[must_use = "an entry that is dropped ends the call"]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The call runs now.
+    Pass(Entry),
+    /// The call has a place later, and may run then.
+    Wait(Waiting),
+    /// The call is refused.
+    Block(Blocked),
+}
+
+/// A call that runs. Dropping it ends the call and books it, once: its weight,
+/// its response time, how it ended, and one call less in flight.
+///
+/// If it is dropped while its thread panics, the call counts as failed.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, Rules, Sentinel};
+/// use tower_sentinel::stat::Event;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::new(Rules::new());
+/// let mut entry = sentinel.enter(Call::new("job")).await?;
+/// entry.fail();
+/// drop(entry);
+/// let node = sentinel.node("job").expect("it has been called");
+/// assert_eq!(node.totals().error(), 1);
+/// # Ok::<(), tower_sentinel::Blocked>(())
+/// # }).unwrap();
+/// ```
+#[must_use = "dropping the entry ends the call"]
+pub struct Entry {
+    places: Places,
+    start: Tick,
+    /// The response time, once it is known; until then the clock tells.
+    rt: Option<Duration>,
+    n: u32,
+    /// Whether the call holds a concurrency slot.
+    has_slot: bool,
+    ending: Ending,
+}
+
+/// How a call will be booked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Completed(Outcome),
+    Cancelled,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// A call starts: its tokens are taken and counted.
+    #[inline]
+    pub(crate) fn new(places: Places, start: Tick, n: u32, has_slot: bool) -> Self {
+        Self {
+            places,
+            start,
+            rt: None,
+            n,
+            has_slot,
+            ending: Ending::Completed(Outcome::Success),
+        }
+    }
+
+    /// The resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.places.resource().text()
+    }
+
+    /// Which way the call goes.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.places.resource().direction()
+    }
+
+    /// The call failed: it counts as an error.
+    pub fn fail(&mut self) {
+        self.ending = Ending::Completed(Outcome::Failure);
+    }
+
+    /// The call says nothing about the health of what was called: it counts as
+    /// completed, and neither as a success nor as an error.
+    pub fn ignore(&mut self) {
+        self.ending = Ending::Completed(Outcome::Ignore);
+    }
+
+    /// Ends the call as one that was cancelled: it delivered nothing, and has no
+    /// response time.
+    pub fn cancel(mut self) {
+        self.ending = Ending::Cancelled;
+    }
+
+    /// From now on, dropping means that the call was cancelled.
+    pub(crate) fn expect_response(&mut self) {
+        self.ending = Ending::Cancelled;
+    }
+
+    /// The response is there: its time is measured now.
+    pub(crate) fn respond(&mut self, outcome: Outcome) {
+        let now = self.places.resource().shared().time.now();
+        self.rt = Some(now - self.start);
+        self.ending = Ending::Completed(outcome);
+    }
+
+    /// What is left of the tightest quota.
+    pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
+        let now = self.places.resource().shared().time.now();
+        self.places.quota_left(now)
+    }
+
+    /// The response, whose time has been measured, ended in another way than it
+    /// began.
+    pub(crate) fn revise(&mut self, outcome: Outcome) {
+        self.ending = Ending::Completed(outcome);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let resource = self.places.resource();
+        let shared = resource.shared();
+        let now = shared.time.now();
+        let has_panicked = std::thread::panicking();
+        let outcome = match self.ending {
+            _ if has_panicked => Some(Outcome::Failure),
+            Ending::Completed(outcome) => Some(outcome),
+            Ending::Cancelled => None,
+        };
+        let rt = self.rt.unwrap_or(now - self.start);
+        self.places.each(|node| {
+            match outcome {
+                Some(outcome) => node.complete(now, self.n, rt, outcome),
+                None => node.cancel(now, self.n),
+            }
+            if has_panicked {
+                node.panicked();
+            }
+        });
+        if self.has_slot {
+            resource.node().free_slots(1);
+        }
+        if !shared.hooks.is_empty() {
+            let event = ExitEvent {
+                subject: resource.subject(self.n),
+                outcome,
+                rt,
+            };
+            shared.hooks.tell(|hook| hook.on_exit(&event));
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("resource", &self.resource())
+            .field("start", &self.start)
+            .field("weight", &self.n)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call that has been promised a place in a coming bucket.
+///
+/// Its tokens are held on every node that counts it, and are taken when the
+/// bucket opens. It holds no concurrency slot yet, and its time has not begun.
+///
+/// # Cancel safety
+///
+/// Dropping it gives the place up: the tokens are given back if their bucket is
+/// still to come or is the newest one; later they stay spent.
+#[must_use = "dropping it gives the place up"]
+pub struct Waiting {
+    inner: Option<Box<Inner>>,
+}
+
+struct Inner {
+    places: Places,
+    held: Vec<(Place, Held)>,
+    since: Tick,
+    start: Tick,
+    n: u32,
+}
+
+/// Why a waiting call does not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotAdmitted {
+    /// Its bucket has not begun: here is the place, to be used later.
+    TooEarly(Waiting),
+    /// Another rule has no room for it any more; its tokens were given back.
+    Blocked(Blocked),
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    pub(crate) fn new(
+        places: Places,
+        held: Vec<(Place, Held)>,
+        since: Tick,
+        start: Tick,
+        n: u32,
+    ) -> Self {
+        Self {
+            inner: Some(Box::new(Inner {
+                places,
+                held,
+                since,
+                start,
+                n,
+            })),
+        }
+    }
+
+    fn inner(&self) -> &Inner {
+        self.inner
+            .as_deref()
+            .expect("only consuming methods take it out")
+    }
+
+    /// How long the call has to wait, from the moment of the verdict on.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let inner = self.inner();
+        inner.start - inner.since
+    }
+
+    /// How long the call still has to wait.
+    pub(crate) fn left(&self) -> Duration {
+        let inner = self.inner();
+        inner.start - inner.places.resource().shared().time.now()
+    }
+
+    /// When the call may start.
+    #[must_use]
+    pub fn start(&self) -> Tick {
+        self.inner().start
+    }
+
+    /// The resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.inner().places.resource().text()
+    }
+
+    /// Starts the call.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAdmitted`] if its bucket has not begun, or if an isolation rule has
+    /// no slot left.
+    pub fn admit(self) -> Result<Entry, NotAdmitted> {
+        let now = self.inner().places.resource().shared().time.now();
+        if now < self.start() {
+            return Err(NotAdmitted::TooEarly(self));
+        }
+        self.begin().map_err(NotAdmitted::Blocked)
+    }
+
+    /// Waits for the call's turn and starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if there is no timer to wait on, or if an isolation rule has
+    /// no slot left when the wait is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the place up.
+    pub async fn ready(self) -> Result<Entry, Blocked> {
+        match timer::sleep(self.left()) {
+            Ok(sleep) => {
+                sleep.await;
+                self.begin()
+            }
+            Err(timer::NoTimer) => Err(self.refuse_without_timer()),
+        }
+    }
+
+    /// Starts the call, whose timer has fired.
+    pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
+        let inner = self
+            .inner
+            .take()
+            .expect("only consuming methods take it out");
+        let resource = inner.places.resource();
+        let shared = resource.shared().clone();
+        let now = shared.time.now();
+        let isolation = resource.isolation();
+        if let Some(isolation) = isolation {
+            if !resource.node().use_slots(1, isolation.limit) {
+                let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
+                inner.give_up(now);
+                inner.places.each(|node| node.block(now, inner.n));
+                tell_blocked(resource, inner.n, &blocked);
+                return Err(blocked);
+            }
+        }
+        let waited = now - inner.since;
+        inner.places.each(|node| {
+            node.stop_waiting();
+            node.start_borrowed(now, inner.n, waited);
+        });
+        if !shared.hooks.is_empty() {
+            let event = PassEvent {
+                subject: resource.subject(inner.n),
+                origin: None,
+                param: None,
+                waited,
+            };
+            shared.hooks.tell(|hook| hook.on_pass(&event));
+        }
+        Ok(Entry::new(inner.places, now, inner.n, isolation.is_some()))
+    }
+
+    /// Gives the place up because there is nothing to sleep on.
+    pub(crate) fn refuse_without_timer(mut self) -> Blocked {
+        let inner = self
+            .inner
+            .take()
+            .expect("only consuming methods take it out");
+        let resource = inner.places.resource();
+        let now = resource.shared().time.now();
+        let blocked = Blocked::new(BlockKind::NoTimer, resource.text().clone(), "".into());
+        inner.give_up(now);
+        inner.places.each(|node| node.block(now, inner.n));
+        tell_blocked(resource, inner.n, &blocked);
+        blocked
+    }
+}
+
+impl Inner {
+    /// Gives the tokens back and stops waiting.
+    fn give_up(&self, now: Tick) {
+        for (place, held) in &self.held {
+            self.places.cancel(*place, now, *held, self.n);
+        }
+        self.places.each(Node::stop_waiting);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            inner.give_up(inner.places.resource().shared().time.now());
+            inner.places.each(Node::dropped_waiting);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("resource", &self.resource())
+            .field("delay", &self.delay())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A refusal for want of a slot. Nobody can tell when one will be free.
+pub(crate) fn blocked_by_isolation(resource: &Resource, rule: u32, limit: u32) -> Blocked {
+    Blocked::new(
+        BlockKind::Isolation,
+        resource.text().clone(),
+        resource.rules().id(rule),
+    )
+    .with_limit(limit, Duration::ZERO)
+}
+
+fn tell_blocked(resource: &Resource, weight: u32, blocked: &Blocked) {
+    let hooks = &resource.shared().hooks;
+    if !hooks.is_empty() {
+        let event = BlockEvent {
+            subject: resource.subject(weight),
+            origin: None,
+            param: None,
+            blocked,
+        };
+        hooks.tell(|hook| hook.on_block(&event));
+    }
+}
+
+/// It travels in every response future and body.
+const _: () = assert!(size_of::<Entry>() <= 64);

@@ -1,0 +1,233 @@
+//! Callbacks: what happens to calls, told to whoever wants to know.
+//!
+//! A [`Hook`] is called on the thread of the request, in the order in which the
+//! hooks were registered. It may read statistics and reload rules. A hook that
+//! panics harms neither the request nor the other hooks; the panic is counted.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::blocked::Blocked;
+use crate::call::{Direction, Key};
+use crate::stat::Outcome;
+use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+
+/// Is told what happens to calls. All methods do nothing unless written.
+///
+/// An implementation must not block, and should not panic: `on_exit` is called
+/// from a destructor.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use tower_sentinel::hook::{BlockEvent, Hook};
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// #[derive(Debug, Default)]
+/// struct Refusals(AtomicU32);
+///
+/// impl Hook for Refusals {
+///     fn on_block(&self, event: &BlockEvent<'_>) {
+///         assert_eq!(event.blocked().resource(), "job");
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refusals = std::sync::Arc::new(Refusals::default());
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 0));
+/// sentinel.hooks().register("refusals", refusals.clone());
+/// let _ = sentinel.try_enter(Call::new("job"));
+/// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
+/// ```
+pub trait Hook: fmt::Debug + Send + Sync + 'static {
+    /// A call starts.
+    fn on_pass(&self, event: &PassEvent<'_>) {
+        let _ = event;
+    }
+
+    /// A call was refused.
+    fn on_block(&self, event: &BlockEvent<'_>) {
+        let _ = event;
+    }
+
+    /// A call that had started has ended.
+    fn on_exit(&self, event: &ExitEvent<'_>) {
+        let _ = event;
+    }
+}
+
+/// What the call was, as far as a hook may know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) direction: Direction,
+    pub(crate) weight: u32,
+}
+
+macro_rules! event {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name<'a> {
+            pub(crate) subject: Subject<'a>,
+            $(pub(crate) $field: $type,)*
+        }
+
+        impl<'a> $name<'a> {
+            /// The resource that was called.
+            #[must_use]
+            pub const fn resource(&self) -> &'a str {
+                self.subject.resource
+            }
+
+            /// Which way the call goes.
+            #[must_use]
+            pub const fn direction(&self) -> Direction {
+                self.subject.direction
+            }
+
+            /// The weight of the call.
+            #[must_use]
+            pub const fn weight(&self) -> u32 {
+                self.subject.weight
+            }
+
+            $($(#[$field_doc])*
+            #[must_use]
+            pub const fn $field(&self) -> $type {
+                self.$field
+            })*
+        }
+    };
+}
+
+event! {
+    /// A call starts.
+    PassEvent {
+        /// Who calls. Not told for a call that had to wait.
+        origin: Option<Key<'a>>,
+        /// The value of its parameter. Not told for a call that had to wait.
+        param: Option<Key<'a>>,
+        /// How long it waited for its place.
+        waited: Duration,
+    }
+}
+
+event! {
+    /// A call was refused.
+    BlockEvent {
+        /// Who calls. Not told for a call that had to wait.
+        origin: Option<Key<'a>>,
+        /// The value of its parameter. Not told for a call that had to wait.
+        param: Option<Key<'a>>,
+        /// Why, and when it may come back.
+        blocked: &'a Blocked,
+    }
+}
+
+event! {
+    /// A call has ended.
+    ExitEvent {
+        /// How it ended; `None` if it was cancelled before it delivered
+        /// anything.
+        outcome: Option<Outcome>,
+        /// From its start to its response or error; to its end if it was
+        /// cancelled.
+        rt: Duration,
+    }
+}
+
+/// The hooks of an engine, by name.
+#[derive(Debug)]
+pub struct Hooks {
+    /// Read first: most engines have none.
+    count: AtomicU32,
+    list: ArcSwap<Vec<Named>>,
+    writer: Lock<()>,
+    panics: AtomicU64,
+}
+
+type Named = (Arc<str>, Arc<dyn Hook>);
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            list: ArcSwap::default(),
+            writer: Lock::new(()),
+            panics: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Hooks {
+    /// Registers `hook` under `name`, after all others. A hook that has this
+    /// name already is replaced, and the new one takes its place in the order.
+    pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
+        let name = name.into();
+        self.change(
+            |hooks| match hooks.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => known.1 = hook,
+                None => hooks.push((name, hook)),
+            },
+        );
+    }
+
+    /// Removes the hook of this name. Returns whether there was one. A call
+    /// that is being told just now may still tell it.
+    pub fn remove(&self, name: &str) -> bool {
+        self.change(|hooks| {
+            let before = hooks.len();
+            hooks.retain(|(known, _)| &**known != name);
+            hooks.len() < before
+        })
+    }
+
+    /// The names of the hooks, in their order.
+    #[must_use]
+    pub fn names(&self) -> Vec<Arc<str>> {
+        self.list
+            .load()
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// How many calls of a hook have panicked.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Named>) -> T) -> T {
+        let _writer = self.writer.lock();
+        let mut hooks = Vec::clone(&self.list.load());
+        let result = change(&mut hooks);
+        let count = hooks.len();
+        self.list.store(Arc::new(hooks));
+        self.count.store(count as u32, Ordering::Release);
+        result
+    }
+
+    /// Whether nobody wants to know.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Tells every hook, in order.
+    #[cold]
+    pub(crate) fn tell(&self, tell: impl Fn(&dyn Hook)) {
+        // A guard would keep a slot of this thread busy while hooks run.
+        for (_, hook) in self.list.load_full().iter() {
+            if catch_unwind(AssertUnwindSafe(|| tell(&**hook))).is_err() {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

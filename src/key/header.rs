@@ -1,0 +1,50 @@
+//! Keys from a header field.
+
+use http::HeaderName;
+
+use super::{Head, KeyExtractor};
+use crate::call::Key;
+
+/// The value of a header field: the first, if there are several. A value that
+/// is not visible ASCII is no key.
+///
+/// Anyone can send any header. Use one that a trusted proxy sets, or whose
+/// value is checked before this layer.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::key::Header;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
+///     .origin(Header::from_static("x-api-client"));
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Header(HeaderName);
+
+impl Header {
+    /// The field `name`.
+    #[must_use]
+    pub const fn new(name: HeaderName) -> Self {
+        Self(name)
+    }
+
+    /// The field `name`, in lower case.
+    ///
+    /// # Panics
+    ///
+    /// If it is not a valid name in lower case.
+    #[must_use]
+    pub const fn from_static(name: &'static str) -> Self {
+        Self(HeaderName::from_static(name))
+    }
+}
+
+impl KeyExtractor for Header {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let value = head.headers().get(&self.0)?.to_str().ok()?;
+        (!value.is_empty()).then_some(Key::Str(value))
+    }
+}

@@ -1,0 +1,451 @@
+//! Keys from the address of the client.
+//!
+//! By default that is the peer of the connection. What proxies write into
+//! headers anyone can write, so headers are only looked at when it is said
+//! which proxies to trust, and they are read from the right: that end was
+//! written by the nearest proxy.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::header::FORWARDED;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use ipnet::IpNet;
+
+use super::{Head, KeyExtractor};
+use crate::call::Key;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Addresses of IPv6 are told apart by this many bits: one customer usually has
+/// a whole /64.
+const IPV6_PREFIX: u8 = 64;
+
+/// The address of the client, as an extension for servers that know it in a way
+/// of their own, such as the PROXY protocol. It comes before all other sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientAddr(pub SocketAddr);
+
+/// The peer of the connection.
+///
+/// It is taken from the request's extensions: [`ClientAddr`], else axum's
+/// `ConnectInfo<SocketAddr>` (feature `axum`), else tonic's connect info, also
+/// behind TLS (feature `tonic`), else a bare [`SocketAddr`]. Where none is
+/// there, the request has no key.
+///
+/// With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`.
+///
+/// IPv6 addresses are told apart by their first 64 bits, and IPv4 addresses
+/// that are mapped into IPv6 are taken as what they are.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerIp {
+    ipv6_prefix: u8,
+}
+
+impl PeerIp {
+    /// The peer, with IPv6 addresses grouped by /64.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            ipv6_prefix: IPV6_PREFIX,
+        }
+    }
+
+    /// Tells IPv6 addresses apart by their first `bits` bits; at most 128.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits.min(128);
+        self
+    }
+}
+
+impl Default for PeerIp {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl KeyExtractor for PeerIp {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        peer(head.extensions()).map(|ip| Key::Ip(grouped(ip, self.ipv6_prefix)))
+    }
+}
+
+/// Where a connection's peer may be found, best source first.
+const SOURCES: &[fn(&Extensions) -> Option<SocketAddr>] = &[
+    |extensions| extensions.get::<ClientAddr>().map(|addr| addr.0),
+    #[cfg(feature = "axum")]
+    |extensions| {
+        extensions
+            .get::<axum::extract::ConnectInfo<SocketAddr>>()
+            .map(|info| info.0)
+    },
+    #[cfg(feature = "tonic")]
+    |extensions| {
+        extensions
+            .get::<tonic::transport::server::TcpConnectInfo>()?
+            .remote_addr()
+    },
+    |extensions| extensions.get::<SocketAddr>().copied(),
+];
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    SOURCES
+        .iter()
+        .find_map(|source| source(extensions))
+        .map(|addr| addr.ip().to_canonical())
+}
+
+/// `ip` without the bits of IPv6 that tell no clients apart.
+fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
+    match ip {
+        IpAddr::V6(ip) if prefix < 128 => {
+            let mask = !(u128::MAX >> prefix);
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+        ip => ip,
+    }
+}
+
+/// The client's address as proxies have written it into headers.
+///
+/// Say which proxies to trust, by their addresses or by their number. Whatever
+/// cannot be trusted or understood makes the peer of the connection the key, so
+/// a client cannot choose its own.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::key::ForwardedIp;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// // Behind load balancers in 10.0.0.0/8 …
+/// let by_address = ForwardedIp::behind(["10.0.0.0/8".parse()?]);
+/// // … or behind exactly one proxy that appends to the field.
+/// let by_number = ForwardedIp::hops(1);
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
+///     .origin(by_address);
+/// # let _ = (layer, by_number);
+/// # Ok::<(), ipnet::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ForwardedIp {
+    trust: Trust,
+    field: Field,
+    ipv6_prefix: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Trust {
+    Nets(Vec<IpNet>),
+    Hops(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    XForwardedFor,
+    Forwarded,
+}
+
+impl ForwardedIp {
+    /// Trusts proxies in `nets`. If the peer is one of them, the key is the
+    /// first address from the right that is not; if all are, the leftmost.
+    #[must_use]
+    pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::trusting(Trust::Nets(nets.into_iter().collect()))
+    }
+
+    /// Trusts the last `hops` proxies: the key is that many addresses from the
+    /// right; the peer, if there are fewer, or for 0.
+    ///
+    /// Use it only if clients cannot reach the server past the proxies.
+    #[must_use]
+    pub fn hops(hops: usize) -> Self {
+        Self::trusting(Trust::Hops(hops))
+    }
+
+    fn trusting(trust: Trust) -> Self {
+        Self {
+            trust,
+            field: Field::XForwardedFor,
+            ipv6_prefix: IPV6_PREFIX,
+        }
+    }
+
+    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`.
+    #[must_use]
+    pub fn rfc7239(mut self) -> Self {
+        self.field = Field::Forwarded;
+        self
+    }
+
+    /// Tells IPv6 addresses apart by their first `bits` bits; at most 128.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits.min(128);
+        self
+    }
+
+    fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
+        match &self.trust {
+            Trust::Hops(hops) => {
+                let nth = hops.checked_sub(1)?;
+                self.addresses(headers).nth(nth)?
+            }
+            Trust::Nets(nets) => {
+                let is_trusted = |ip: &IpAddr| nets.iter().any(|net| net.contains(ip));
+                // A peer that is not known is no proxy of ours.
+                if !is_trusted(&peer?) {
+                    return None;
+                }
+                let mut leftmost = None;
+                for address in self.addresses(headers) {
+                    // What is no address ends the walk: beyond it anything may
+                    // have been written by anyone.
+                    leftmost = Some(address?);
+                    if !is_trusted(&address?) {
+                        break;
+                    }
+                }
+                leftmost
+            }
+        }
+    }
+
+    /// The addresses over all lines of the field, from the right; `None` for
+    /// what is no address.
+    fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
+        let (name, parse): (_, fn(&str) -> Option<IpAddr>) = match self.field {
+            Field::XForwardedFor => (X_FORWARDED_FOR, address),
+            Field::Forwarded => (FORWARDED, forwarded_for),
+        };
+        headers
+            .get_all(name)
+            .iter()
+            .rev()
+            .flat_map(|line: &HeaderValue| line.as_bytes().rsplit(|&byte| byte == b','))
+            .map(move |element| parse(std::str::from_utf8(element).ok()?.trim()))
+    }
+}
+
+impl KeyExtractor for ForwardedIp {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let peer = peer(head.extensions());
+        let ip = self.client(head.headers(), peer).or(peer)?;
+        Some(Key::Ip(grouped(ip, self.ipv6_prefix)))
+    }
+}
+
+/// An address with or without a port, brackets and quotes.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text);
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let ip: IpAddr = text
+        .parse()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
+        .or_else(bracketed)?;
+    Some(ip.to_canonical())
+}
+
+/// The address in the `for` parameter of an element of `Forwarded`.
+fn forwarded_for(element: &str) -> Option<IpAddr> {
+    element.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("for")
+            .then(|| address(value.trim()))
+    })?
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::sentinel::Sentinel;
+
+    fn request(peer: Option<&str>, lines: &[(&str, &str)]) -> http::Request<()> {
+        let mut request = http::Request::new(());
+        if let Some(peer) = peer {
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1234);
+            request.extensions_mut().insert(ClientAddr(peer));
+        }
+        for (name, value) in lines {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            request
+                .headers_mut()
+                .append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        request
+    }
+
+    fn key_of(extractor: &impl KeyExtractor, request: &http::Request<()>) -> Option<String> {
+        let sentinel = Sentinel::new(crate::Rules::new());
+        let routes = sentinel.routes();
+        extractor
+            .key(Head::new(request, &routes))
+            .map(|key| key.to_string())
+    }
+
+    const XFF: &str = "x-forwarded-for";
+
+    /// A peer, the lines of the header, and the key.
+    type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
+
+    #[test]
+    fn the_walk_goes_from_the_right_over_all_lines_and_stops_at_a_stranger() {
+        let nets = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let extractor = ForwardedIp::behind(nets);
+        let cases: &[Case] = &[
+            // The leftmost is what the client wrote.
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "6.6.6.6, 1.2.3.4")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "6.6.6.6, 1.2.3.4, 10.0.0.2")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "6.6.6.6"), (XFF, "1.2.3.4 ,10.0.0.2")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4:55, 10.0.0.2:80")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "::ffff:1.2.3.4")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("::ffff:10.0.0.1"),
+                &[(XFF, "1.2.3.4")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "[2001:db8::1:2]:99, fd00::1")],
+                Some("2001:db8::"),
+            ),
+            // All trusted: the one farthest away.
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "10.0.0.9, 10.0.0.2")],
+                Some("10.0.0.9"),
+            ),
+            // Not from a proxy of ours, hence not believed.
+            (Some("9.9.9.9"), &[(XFF, "1.2.3.4")], Some("9.9.9.9")),
+            (None, &[(XFF, "1.2.3.4")], None),
+            // Never skipped over: what is no address ends the walk.
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4, unknown, 10.0.0.2")],
+                Some("10.0.0.1"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4, _hidden")],
+                Some("10.0.0.1"),
+            ),
+            (Some("10.0.0.1"), &[(XFF, "1.2.3.4,")], Some("10.0.0.1")),
+            (Some("10.0.0.1"), &[(XFF, "fe80::1%eth0")], Some("10.0.0.1")),
+            (Some("10.0.0.1"), &[(XFF, "\u{e9}")], Some("10.0.0.1")),
+            (Some("10.0.0.1"), &[], Some("10.0.0.1")),
+            // The other field is not looked at.
+            (
+                Some("10.0.0.1"),
+                &[("forwarded", "for=1.2.3.4")],
+                Some("10.0.0.1"),
+            ),
+        ];
+        for (peer, lines, expected) in cases {
+            let request = request(*peer, lines);
+            assert_eq!(
+                key_of(&extractor, &request).as_deref(),
+                *expected,
+                "{peer:?} {lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn hops_count_from_the_right_and_a_short_field_gives_the_peer() {
+        let cases: &[(usize, &str, &str)] = &[
+            (0, "1.1.1.1", "9.9.9.9"),
+            (1, "6.6.6.6, 1.2.3.4", "1.2.3.4"),
+            (2, "1.2.3.4, 5.5.5.5", "1.2.3.4"),
+            (3, "1.2.3.4, 5.5.5.5", "9.9.9.9"),
+            (1, "1.2.3.4, junk", "9.9.9.9"),
+        ];
+        for &(hops, line, expected) in cases {
+            let request = request(Some("9.9.9.9"), &[(XFF, line)]);
+            let key = key_of(&ForwardedIp::hops(hops), &request);
+            assert_eq!(key.as_deref(), Some(expected), "{hops} {line}");
+        }
+    }
+
+    #[test]
+    fn forwarded_is_read_by_its_for_parameter() {
+        let extractor = ForwardedIp::hops(1).rfc7239().ipv6_prefix(128);
+        let cases = [
+            ("for=1.2.3.4;proto=https", "1.2.3.4"),
+            ("for=6.6.6.6, by=10.0.0.1; For=\"1.2.3.4:80\"", "1.2.3.4"),
+            ("for=\"[2001:db8::17]:4711\"", "2001:db8::17"),
+            ("for=unknown", "9.9.9.9"),
+            ("for=_secret", "9.9.9.9"),
+            ("proto=https", "9.9.9.9"),
+            ("for=\"1.2.3.4", "9.9.9.9"),
+        ];
+        for (line, expected) in cases {
+            let request = request(Some("9.9.9.9"), &[("forwarded", line)]);
+            assert_eq!(
+                key_of(&extractor, &request).as_deref(),
+                Some(expected),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thousand_elements_are_no_trouble() {
+        let line = vec!["10.0.0.2"; 1_000].join(", ");
+        let request = request(Some("10.0.0.1"), &[(XFF, &format!("1.2.3.4, {line}"))]);
+        let extractor = ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(key_of(&extractor, &request).as_deref(), Some("1.2.3.4"));
+    }
+
+    #[test]
+    fn ipv6_clients_are_told_apart_by_their_network() {
+        let of = |ip: &str, bits| {
+            key_of(&PeerIp::new().ipv6_prefix(bits), &request(Some(ip), &[])).unwrap()
+        };
+        assert_eq!(of("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6", 48), "2001:db8:1::");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6", 0), "::");
+        assert_eq!(of("::ffff:1.2.3.4", 64), "1.2.3.4");
+    }
+
+    #[test]
+    fn the_best_source_of_the_peer_wins() {
+        let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let mut extensions = Extensions::new();
+        assert_eq!(peer(&extensions), None);
+        extensions.insert(addr("1.1.1.1:1"));
+        assert_eq!(peer(&extensions), Some(addr("1.1.1.1:1").ip()));
+        #[cfg(feature = "axum")]
+        {
+            extensions.insert(axum::extract::ConnectInfo(addr("2.2.2.2:2")));
+            assert_eq!(peer(&extensions), Some(addr("2.2.2.2:2").ip()));
+        }
+        extensions.insert(ClientAddr(addr("3.3.3.3:3")));
+        assert_eq!(peer(&extensions), Some(addr("3.3.3.3:3").ip()));
+    }
+}

@@ -1,0 +1,178 @@
+//! Where keys come from in a request.
+//!
+//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in
+//! it: the resource that is called, or who calls. It borrows from the request,
+//! so a known key costs no allocation.
+//!
+//! # The default resource
+//!
+//! A layer that is told nothing names the resource by
+//!
+//! 1. an explicit [`Resource`] in the request's extensions, else
+//! 2. the route: axum's matched path (feature `axum`), else the template among
+//!    the rules' names that matches the path, else the path.
+//!
+//! So rules named `/users/{id}` work on the first line that a user writes. A raw
+//! path has a place only while the engine's table has room; beyond that it is
+//! counted under `__overflow__`, whose rules apply.
+//!
+//! Inside an axum `nest` the path has lost its prefix, so without the `axum`
+//! feature a rule must be named as the path is seen there; with the feature it
+//! is named by the whole route.
+
+mod header;
+mod ip;
+mod route;
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, Method, Request, Uri};
+
+use crate::call::Key;
+use crate::engine::Routes;
+
+pub use header::Header;
+pub use ip::{ClientAddr, ForwardedIp, PeerIp};
+pub use route::{Authority, MethodRoute, Path, Route};
+
+/// A request without its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+    routes: &'a Routes<'a>,
+}
+
+impl<'a> Head<'a> {
+    pub(crate) fn new<B>(request: &'a Request<B>, routes: &'a Routes<'a>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+            routes,
+        }
+    }
+
+    /// The method.
+    #[must_use]
+    pub const fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// The target, as it is seen at the layer.
+    #[must_use]
+    pub const fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// The header fields.
+    #[must_use]
+    pub const fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What other layers have left with the request.
+    #[must_use]
+    pub const fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// The route: axum's matched path (feature `axum`), else the template among
+    /// the rules' names that matches the path, else the path itself.
+    #[must_use]
+    pub fn route(&self) -> &'a str {
+        route::matched(self.extensions)
+            .or_else(|| self.routes.matching(self.uri.path()))
+            .unwrap_or_else(|| self.uri.path())
+    }
+
+    /// The resource that the request calls, if nobody says otherwise; see the
+    /// [module](self).
+    #[must_use]
+    pub fn resource(&self) -> Key<'a> {
+        match self.extensions.get::<Resource>() {
+            Some(Resource(name)) => Key::Str(name),
+            None => Key::Str(self.route()),
+        }
+    }
+}
+
+/// Names the resource of a request, as an extension that an earlier layer puts
+/// in.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::key::Resource;
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(Resource::new("reports"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Resource(Arc<str>);
+
+impl Resource {
+    /// The resource `name`.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+}
+
+/// Names something in a request.
+///
+/// It is called once for each request and must not panic.
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key, or `None` if the request has none.
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
+}
+
+impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        (**self).key(head)
+    }
+}
+
+/// An extractor from a function.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::key::from_fn;
+/// use tower_sentinel::{FlowRule, Key, SentinelLayer};
+///
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
+///     .origin(from_fn(|head| head.uri().query().map(Key::Str)));
+/// # let _ = layer;
+/// ```
+pub fn from_fn<F>(f: F) -> FromFn<F>
+where
+    F: for<'a> Fn(Head<'a>) -> Option<Key<'a>> + Send + Sync + 'static,
+{
+    FromFn(f)
+}
+
+/// An extractor from a function; see [`from_fn`].
+#[derive(Clone, Copy)]
+pub struct FromFn<F>(F);
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FromFn")
+            .field(&std::any::type_name::<F>())
+            .finish()
+    }
+}
+
+impl<F> KeyExtractor for FromFn<F>
+where
+    F: for<'a> Fn(Head<'a>) -> Option<Key<'a>> + Send + Sync + 'static,
+{
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        (self.0)(head)
+    }
+}

@@ -1,0 +1,131 @@
+//! Keys from the target of a request.
+
+use http::header::HOST;
+
+use super::{Head, KeyExtractor};
+use crate::call::Key;
+
+/// The path, as it is seen at the layer.
+///
+/// Every path is a key of its own: use it where paths are few, or where all of
+/// them have rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path;
+
+impl KeyExtractor for Path {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        Some(Key::Str(head.uri().path()))
+    }
+}
+
+/// The route, as in `/users/{id}`; see [`Head::route`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Route;
+
+impl KeyExtractor for Route {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        Some(Key::Str(head.route()))
+    }
+}
+
+/// The method and the route, as in `GET /users/{id}`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MethodRoute;
+
+impl KeyExtractor for MethodRoute {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        Some(Key::Joined(head.method().as_str(), head.route()))
+    }
+}
+
+/// The host that the request is for, without user and port: of the target or,
+/// if that has none, of the `Host` field. As it was sent, case included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Authority;
+
+impl KeyExtractor for Authority {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        if let Some(host) = head.uri().host() {
+            return Some(Key::Str(host));
+        }
+        let host = head.headers().get(HOST)?.to_str().ok()?;
+        Some(Key::Str(without_port(host)))
+    }
+}
+
+/// `host` without a port; the brackets of an IPv6 address stay.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|b| b.is_ascii_digit())
+                && (!name.contains(':') || name.ends_with(']')) =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+/// The path that axum's router has matched.
+#[cfg(feature = "axum")]
+pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
+    extensions
+        .get::<axum::extract::MatchedPath>()
+        .map(axum::extract::MatchedPath::as_str)
+}
+
+/// Nobody has matched a path.
+#[cfg(not(feature = "axum"))]
+pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
+    None
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::sentinel::Sentinel;
+
+    fn key_of(extractor: &impl KeyExtractor, request: &http::Request<()>) -> Option<String> {
+        let sentinel = Sentinel::new(crate::Rules::new());
+        let routes = sentinel.routes();
+        extractor
+            .key(Head::new(request, &routes))
+            .map(|key| key.to_string())
+    }
+
+    #[test]
+    fn the_authority_is_the_host_without_its_port() {
+        let cases = [
+            (
+                "http://api.example.com:8080/x",
+                None,
+                Some("api.example.com"),
+            ),
+            ("http://user@[::1]:80/x", None, Some("[::1]")),
+            ("/x", Some("shop.example:81"), Some("shop.example")),
+            ("/x", Some("[2001:db8::1]"), Some("[2001:db8::1]")),
+            ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
+            ("/x", None, None),
+        ];
+        for (uri, host, expected) in cases {
+            let mut request = http::Request::builder().uri(uri);
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            let request = request.body(()).unwrap();
+            assert_eq!(
+                key_of(&Authority, &request).as_deref(),
+                expected,
+                "{uri} {host:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_field_that_is_not_text_is_no_key() {
+        let mut request = http::Request::new(());
+        let value = http::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
+        request.headers_mut().insert(HOST, value);
+        assert_eq!(key_of(&Authority, &request), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Flow control for tower services: how many calls may pass in a window of
+//! time, how many may run at once, and who may wait for the next free place.
+//!
+//! It brings the ideas of Alibaba Sentinel to async Rust. Limits are exact under
+//! any interleaving of threads, waiting is a timer in the response future, and
+//! there is no lock on the path of a known key, no background thread, and no
+//! `unsafe`.
+//!
+//! ```
+//! use axum::Router;
+//! use axum::body::Body;
+//! use axum::http::{Request, StatusCode};
+//! use axum::routing::get;
+//! use tower::ServiceExt;
+//! use tower_sentinel::{FlowRule, IsolationRule, Rules, SentinelLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let rules = Rules::new()
+//!     .with(FlowRule::per_second("/users/{id}", 2)) // two a second, over all ids
+//!     .with(IsolationRule::new("/report", 8)); // eight at once
+//! let app = Router::new()
+//!     .route("/users/{id}", get(|| async { "hello" }))
+//!     .layer(SentinelLayer::new(rules));
+//!
+//! let get = |path| app.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
+//! assert_eq!(get("/users/1").await.unwrap().status(), StatusCode::OK);
+//! assert_eq!(get("/users/2").await.unwrap().status(), StatusCode::OK);
+//! let refused = get("/users/3").await.unwrap();
+//! assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(refused.headers()["retry-after"], "1");
+//! # });
+//! ```
+//!
+//! # How a call travels
+//!
+//! ```text
+//! request → key         which resource is called, and by whom
+//!         → pipeline    isolation, then flow: every rule in one decision
+//!         → Entry       it runs; dropping the entry books how it ended
+//!         | Waiting     it has a place in a coming bucket, and a timer
+//!         | Blocked     429 and when to come back, or an error for clients
+//!         → stat        what passed, was refused, ended, failed, is in flight
+//! ```
+//!
+//! # Where to look
+//!
+//! | question | answer |
+//! |---|---|
+//! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
+//! | Which rules are there? | [`FlowRule`], [`IsolationRule`], [`rule`] |
+//! | How are resources and callers named? | [`key`] |
+//! | What do clients see? | [`rejection`] |
+//! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
+//! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
+//! | How do I test with it? | [`ManualClock`] |
+//!
+//! # Features
+//!
+//! None is on by default, and each only adds.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `axum` | resources by axum's matched path, peers by its `ConnectInfo` |
+//! | `tonic` | peers by tonic's connect info |
+//! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
+//! | `full` | all of them |
+//!
+//! # What is guaranteed
+//!
+//! * A bucket-aligned window never holds more than its limit, under any
+//!   interleaving: `stat::models` (loom). What that means for
+//!   other intervals: [`stat::LeapArray`], [`FlowRule::strict`].
+//! * Nothing is lost or counted in another bucket: `tests/model.rs`.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod blocked;
+mod call;
+pub mod clock;
+mod engine;
+mod entry;
+pub mod hook;
+pub mod key;
+pub mod middleware;
+mod pipeline;
+mod places;
+pub mod rejection;
+mod report;
+mod resource;
+pub mod rule;
+mod sentinel;
+pub mod stat;
+mod sync;
+mod timekeeper;
+mod timer;
+
+pub use blocked::{BlockKind, Blocked};
+pub use call::{Call, Direction, Key};
+pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
+pub use entry::{Entry, NotAdmitted, Verdict, Waiting};
+pub use hook::{Hook, Hooks};
+pub use middleware::{BoxError, SentinelLayer, SentinelService};
+pub use report::{InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
+pub use rule::{FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey, Rule, Rules};
+pub use sentinel::{Builder, Sentinel};
+pub use stat::SlidingWindow;

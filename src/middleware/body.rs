@@ -1,0 +1,138 @@
+//! `ResponseBody`: holds the call until the body has ended.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::classify::Classify;
+use crate::entry::Entry;
+use crate::stat::Outcome;
+
+pin_project! {
+    /// The body of a response, or of a refusal.
+    ///
+    /// The call ends, once, with the first of: the last frame, the trailers, an
+    /// error, or the drop of the body. Hints about its size and end are those of
+    /// the inner body, so nothing becomes chunked that was not.
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    enum Kind<B> {
+        Guarded {
+            #[pin]
+            body: B,
+            tail: Option<Tail>,
+        },
+        Refused {
+            data: Option<Bytes>,
+        },
+    }
+}
+
+/// A call that ends with its body.
+pub(super) struct Tail {
+    entry: Entry,
+    /// Judges the trailers, if it is they that tell how the call ended.
+    at_trailers: Option<Arc<dyn Classify>>,
+}
+
+impl Tail {
+    pub(super) fn new(entry: Entry, at_trailers: Option<Arc<dyn Classify>>) -> Self {
+        Self { entry, at_trailers }
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// `body`, with the call that it belongs to unless that has ended.
+    pub(super) fn guarded(body: B, tail: Option<Tail>) -> Self {
+        Self {
+            kind: Kind::Guarded { body, tail },
+        }
+    }
+
+    pub(super) fn refused(data: Bytes) -> Self {
+        let data = (!data.is_empty()).then_some(data);
+        Self {
+            kind: Kind::Refused { data },
+        }
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body<Data = Bytes>,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().kind.project() {
+            KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
+            KindProj::Guarded { mut body, tail } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                let is_over = match &frame {
+                    None => true,
+                    Some(Err(_)) => {
+                        if let Some(tail) = tail {
+                            tail.entry.revise(Outcome::Failure);
+                        }
+                        true
+                    }
+                    Some(Ok(frame)) => match frame.trailers_ref() {
+                        Some(trailers) => {
+                            if let Some(Tail {
+                                entry,
+                                at_trailers: Some(classify),
+                            }) = tail
+                            {
+                                entry.revise(classify.trailers(Some(trailers)));
+                            }
+                            true
+                        }
+                        // The server may stop polling here, and just drop.
+                        None => body.is_end_stream(),
+                    },
+                };
+                if is_over {
+                    drop(tail.take());
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Guarded { body, .. } => body.is_end_stream(),
+            Kind::Refused { data } => data.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Guarded { body, .. } => body.size_hint(),
+            Kind::Refused { data } => {
+                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
+            }
+        }
+    }
+}
+
+impl<B> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
+    }
+}

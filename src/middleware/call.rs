@@ -1,0 +1,204 @@
+//! `CallLayer`: rules before a service of any request type.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::BoxError;
+use super::guarded::{End, Guarded};
+use crate::call::Call;
+use crate::rule::Rules;
+use crate::sentinel::Sentinel;
+use crate::stat::Outcome;
+
+/// Applies rules to every request that a service gets, whatever its type.
+///
+/// A function says which call a request is. A refusal is an error: a
+/// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
+/// errors. A call ends when the service answers; an error counts as a failure.
+///
+/// # Examples
+///
+/// ```
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::CallLayer;
+/// use tower_sentinel::{Blocked, BoxError, Call, FlowRule};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let mut resolve = ServiceBuilder::new()
+///     .layer(CallLayer::new(FlowRule::per_second("dns", 1), |name: &String| {
+///         Call::new("dns").origin(name)
+///     }))
+///     .service(service_fn(|name: String| async move { Ok::<_, BoxError>(name.len()) }));
+///
+/// let first = resolve.ready().await.unwrap().call("example.com".to_owned()).await;
+/// assert_eq!(first.unwrap(), 11);
+/// let second = resolve.ready().await.unwrap().call("example.com".to_owned()).await;
+/// assert!(second.unwrap_err().is::<Blocked>());
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct CallLayer<F> {
+    sentinel: Sentinel,
+    describe: F,
+}
+
+impl<F> CallLayer<F> {
+    /// A layer with an engine of its own, with `rules` and all defaults;
+    /// `describe` says which call a request is.
+    ///
+    /// # Panics
+    ///
+    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    #[must_use]
+    #[track_caller]
+    pub fn new<Req>(rules: impl Into<Rules>, describe: F) -> Self
+    where
+        F: for<'a> Fn(&'a Req) -> Call<'a>,
+    {
+        Self::with(Sentinel::new(rules), describe)
+    }
+
+    /// A layer over an engine that is there.
+    #[must_use]
+    pub fn with<Req>(sentinel: Sentinel, describe: F) -> Self
+    where
+        F: for<'a> Fn(&'a Req) -> Call<'a>,
+    {
+        Self { sentinel, describe }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn sentinel(&self) -> &Sentinel {
+        &self.sentinel
+    }
+}
+
+impl<F> fmt::Debug for CallLayer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallLayer")
+            .field("sentinel", &self.sentinel)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, F: Clone> Layer<S> for CallLayer<F> {
+    type Service = CallService<S, F>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        CallService {
+            inner,
+            sentinel: self.sentinel.clone(),
+            describe: self.describe.clone(),
+        }
+    }
+}
+
+/// A service with rules before it; made by a [`CallLayer`].
+#[derive(Clone)]
+pub struct CallService<S, F> {
+    inner: S,
+    sentinel: Sentinel,
+    describe: F,
+}
+
+impl<S, F> CallService<S, F> {
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service; the rules are gone.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for CallService<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallService")
+            .field("inner", &self.inner)
+            .field("sentinel", &self.sentinel)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, F, Req> Service<Req> for CallService<S, F>
+where
+    S: Service<Req> + Clone,
+    S::Error: Into<BoxError>,
+    F: for<'a> Fn(&'a Req) -> Call<'a>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = CallFuture<S, Req>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let verdict = self.sentinel.try_enter((self.describe)(&request));
+        CallFuture {
+            guarded: Guarded::new(&mut self.inner, request, verdict),
+        }
+    }
+}
+
+pin_project! {
+    /// The answer to a request that has been judged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it ends the call. Before its turn that gives its place up;
+    /// before the answer the call counts as cancelled.
+    pub struct CallFuture<S, Req>
+    where
+        S: Service<Req>,
+    {
+        #[pin]
+        guarded: Guarded<S, Req>,
+    }
+}
+
+impl<S, Req> Future for CallFuture<S, Req>
+where
+    S: Service<Req>,
+    S::Error: Into<BoxError>,
+{
+    type Output = Result<S::Response, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(self.project().guarded.poll(cx)) {
+            End::Answered(answer, mut entry) => {
+                entry.respond(match &answer {
+                    Ok(_) => Outcome::Success,
+                    Err(_) => Outcome::Failure,
+                });
+                answer.map_err(Into::into)
+            }
+            End::NotReady(error) => Err(error.into()),
+            End::Refused(blocked, _) => Err(blocked.into()),
+        })
+    }
+}
+
+impl<S, Req> fmt::Debug for CallFuture<S, Req>
+where
+    S: Service<Req>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFuture").finish_non_exhaustive()
+    }
+}

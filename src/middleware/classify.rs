@@ -1,0 +1,175 @@
+//! Which responses, trailers and errors count as failures.
+
+use http::{Extensions, HeaderMap, StatusCode};
+
+use crate::blocked::Blocked;
+use crate::rejection::is_grpc;
+use crate::stat::Outcome;
+
+/// The head of a response.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'a> {
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) extensions: &'a Extensions,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// The status.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The header fields.
+    #[must_use]
+    pub const fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What inner layers have left with the response.
+    #[must_use]
+    pub const fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+}
+
+/// What the head of a response tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Judgement {
+    /// How the call ended.
+    Now(Outcome),
+    /// That the trailers will tell.
+    AtTrailers,
+}
+
+/// Tells how calls end. It must not panic.
+pub trait Classify: Send + Sync + 'static {
+    /// What the head of a response tells.
+    fn head(&self, head: ResponseHead<'_>) -> Judgement;
+
+    /// What the trailers tell of a response whose head said that they would;
+    /// `None` if the body ended without any, or was dropped before.
+    fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
+        let _ = trailers;
+        Outcome::Success
+    }
+
+    /// What an error of the service tells.
+    fn error(&self) -> Outcome {
+        Outcome::Failure
+    }
+}
+
+/// By status: the default.
+///
+/// | | failure | neither | success |
+/// |---|---|---|---|
+/// | HTTP | 5xx | 429, and refusals of another layer of this crate | all others |
+/// | gRPC, by its status | `UNKNOWN`, `DEADLINE_EXCEEDED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | `RESOURCE_EXHAUSTED`; no status at all | all others |
+///
+/// A gRPC status is looked for in the headers, and if it is not there, in the
+/// trailers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByStatus;
+
+impl Classify for ByStatus {
+    fn head(&self, head: ResponseHead<'_>) -> Judgement {
+        if head.extensions.get::<Blocked>().is_some() {
+            return Judgement::Now(Outcome::Ignore);
+        }
+        if is_grpc(head.headers) && head.status == StatusCode::OK {
+            return match head.headers.get("grpc-status") {
+                Some(_) => Judgement::Now(grpc_outcome(head.headers)),
+                None => Judgement::AtTrailers,
+            };
+        }
+        Judgement::Now(if head.status.is_server_error() {
+            Outcome::Failure
+        } else if head.status == StatusCode::TOO_MANY_REQUESTS {
+            Outcome::Ignore
+        } else {
+            Outcome::Success
+        })
+    }
+
+    fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
+        trailers.map_or(Outcome::Ignore, grpc_outcome)
+    }
+}
+
+fn grpc_outcome(headers: &HeaderMap) -> Outcome {
+    match headers.get("grpc-status").map(http::HeaderValue::as_bytes) {
+        Some(b"2" | b"4" | b"13" | b"14" | b"15") => Outcome::Failure,
+        Some(b"8") | None => Outcome::Ignore,
+        Some(_) => Outcome::Success,
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use http::{HeaderValue, Response};
+
+    fn judge(response: &Response<()>) -> Judgement {
+        ByStatus.head(ResponseHead {
+            status: response.status(),
+            headers: response.headers(),
+            extensions: response.extensions(),
+        })
+    }
+
+    #[test]
+    fn http_is_judged_by_its_status() {
+        let cases = [
+            (200, Outcome::Success),
+            (404, Outcome::Success),
+            (429, Outcome::Ignore),
+            (500, Outcome::Failure),
+            (503, Outcome::Failure),
+        ];
+        for (status, outcome) in cases {
+            let response = Response::builder().status(status).body(()).unwrap();
+            assert_eq!(judge(&response), Judgement::Now(outcome), "{status}");
+        }
+    }
+
+    #[test]
+    fn grpc_is_judged_by_its_status_wherever_it_is() {
+        let mut response = Response::new(());
+        let grpc = HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert("content-type", grpc);
+        assert_eq!(judge(&response), Judgement::AtTrailers);
+        assert_eq!(ByStatus.trailers(None), Outcome::Ignore);
+        for (code, outcome) in [
+            ("0", Outcome::Success),
+            ("1", Outcome::Success),
+            ("5", Outcome::Success),
+            ("8", Outcome::Ignore),
+            ("13", Outcome::Failure),
+            ("14", Outcome::Failure),
+            ("nonsense", Outcome::Success),
+        ] {
+            response
+                .headers_mut()
+                .insert("grpc-status", HeaderValue::from_static(code));
+            assert_eq!(judge(&response), Judgement::Now(outcome), "{code}");
+            assert_eq!(
+                ByStatus.trailers(Some(response.headers())),
+                outcome,
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_another_layer_is_no_failure_of_this_one() {
+        let mut response = Response::builder().status(503).body(()).unwrap();
+        let kind = crate::BlockKind::NoTimer;
+        response
+            .extensions_mut()
+            .insert(Blocked::new(kind, "/x".into(), "".into()));
+        assert_eq!(judge(&response), Judgement::Now(Outcome::Ignore));
+    }
+}

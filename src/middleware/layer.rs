@@ -1,0 +1,364 @@
+//! `SentinelLayer`: what a user configures.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tower_layer::Layer;
+
+use super::classify::Classify;
+use super::service::SentinelService;
+use crate::blocked::Blocked;
+use crate::call::{Call, Direction};
+use crate::entry::Verdict;
+use crate::key::{Head, KeyExtractor};
+use crate::rejection::{Auto, RateLimitFields, Rejection};
+use crate::rule::Rules;
+use crate::sentinel::Sentinel;
+
+/// Refusals are responses, and the error type of the service stays what it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Respond;
+
+/// Refusals are errors: a [`Blocked`](crate::Blocked) in a box.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fail;
+
+/// When a call ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Completion {
+    /// When the body of its response has ended or is dropped. The response time
+    /// is that of the head in any case.
+    #[default]
+    Body,
+    /// When the head of its response is there.
+    Head,
+}
+
+/// Applies rules to every request that a service gets.
+///
+/// All clones of the layer, all services that it makes, and their clones share
+/// one engine: axum calls [`layer`](Layer::layer) for every route and
+/// connection, and the limits are still one.
+///
+/// # Examples
+///
+/// ```
+/// use axum::Router;
+/// use axum::body::Body;
+/// use axum::http::{Request, StatusCode};
+/// use axum::routing::get;
+/// use tower::ServiceExt;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let app = Router::new()
+///     .route("/users/{id}", get(|| async { "hello" }))
+///     .layer(SentinelLayer::new(FlowRule::per_second("/users/{id}", 1)));
+///
+/// let request = |path| Request::builder().uri(path).body(Body::empty()).unwrap();
+/// let first = app.clone().oneshot(request("/users/1")).await.unwrap();
+/// assert_eq!(first.status(), StatusCode::OK);
+/// let second = app.oneshot(request("/users/2")).await.unwrap();
+/// assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(second.headers()["retry-after"], "1");
+/// # });
+/// ```
+pub struct SentinelLayer<M = Respond> {
+    settings: Arc<Settings>,
+    mode: PhantomData<M>,
+}
+
+type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
+type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+
+/// How a layer turns a request into a call, and what comes of it into a
+/// response.
+#[derive(Clone)]
+pub(super) struct Settings {
+    sentinel: Sentinel,
+    resource: Option<Arc<dyn KeyExtractor>>,
+    origin: Option<Arc<dyn KeyExtractor>>,
+    context: Option<Arc<dyn KeyExtractor>>,
+    param: Option<Arc<dyn KeyExtractor>>,
+    prioritize: Option<Arc<Choose>>,
+    weight: Option<Arc<Weigh>>,
+    rejection: Arc<dyn Rejection>,
+    /// `ByStatus`, if there is none.
+    pub(super) classify: Option<Arc<dyn Classify>>,
+    pub(super) completion: Completion,
+    pub(super) fields: RateLimitFields,
+    direction: Direction,
+}
+
+impl SentinelLayer<Respond> {
+    /// A layer with an engine of its own, with `rules` and all defaults.
+    ///
+    /// # Panics
+    ///
+    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    #[must_use]
+    #[track_caller]
+    pub fn new(rules: impl Into<Rules>) -> Self {
+        Self::with(Sentinel::new(rules))
+    }
+
+    /// A layer over an engine that is there.
+    #[must_use]
+    pub fn with(sentinel: Sentinel) -> Self {
+        Self {
+            settings: Arc::new(Settings {
+                sentinel,
+                resource: None,
+                origin: None,
+                context: None,
+                param: None,
+                prioritize: None,
+                weight: None,
+                rejection: Arc::new(Auto::new()),
+                classify: None,
+                completion: Completion::Body,
+                fields: RateLimitFields::None,
+                direction: Direction::Inbound,
+            }),
+            mode: PhantomData,
+        }
+    }
+
+    /// Refusals become errors instead of responses, for clients: a request that
+    /// is answered comes from the upstream, one that fails with a
+    /// [`Blocked`](crate::Blocked) never got there.
+    ///
+    /// The service's error type becomes a box.
+    #[must_use]
+    pub fn fail(self) -> SentinelLayer<Fail> {
+        SentinelLayer {
+            settings: self.settings,
+            mode: PhantomData,
+        }
+    }
+}
+
+impl<M> SentinelLayer<M> {
+    fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(Arc::make_mut(&mut self.settings));
+        self
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn sentinel(&self) -> &Sentinel {
+        &self.settings.sentinel
+    }
+
+    /// How the resource is named. Default: see [`key`](crate::key). A request
+    /// for which `extractor` has no name is counted under `-`.
+    #[must_use]
+    pub fn resource(self, extractor: impl KeyExtractor) -> Self {
+        self.set(|settings| settings.resource = Some(Arc::new(extractor)))
+    }
+
+    /// Who calls. Default: nobody in particular.
+    #[must_use]
+    pub fn origin(self, extractor: impl KeyExtractor) -> Self {
+        self.set(|settings| settings.origin = Some(Arc::new(extractor)))
+    }
+
+    /// Through which entrance calls come. Default: none.
+    #[must_use]
+    pub fn context(self, extractor: impl KeyExtractor) -> Self {
+        self.set(|settings| settings.context = Some(Arc::new(extractor)))
+    }
+
+    /// A parameter of the call, for hooks. Default: none.
+    #[must_use]
+    pub fn param(self, extractor: impl KeyExtractor) -> Self {
+        self.set(|settings| settings.param = Some(Arc::new(extractor)))
+    }
+
+    /// Which calls are prioritized. Default: none. Decide by something that a
+    /// client cannot choose, or everybody will be important.
+    #[must_use]
+    pub fn prioritize(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.prioritize = Some(Arc::new(choose)))
+    }
+
+    /// How much calls weigh. Default: 1.
+    #[must_use]
+    pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.weight = Some(Arc::new(weigh)))
+    }
+
+    /// How refusals are answered. Default: [`Auto`]. Not used if refusals are
+    /// [errors](SentinelLayer::fail).
+    #[must_use]
+    pub fn reject(self, rejection: impl Rejection) -> Self {
+        self.set(|settings| settings.rejection = Arc::new(rejection))
+    }
+
+    /// Which responses count as failures. Default:
+    /// [`ByStatus`](super::ByStatus).
+    #[must_use]
+    pub fn classify(self, classify: impl Classify) -> Self {
+        self.set(|settings| settings.classify = Some(Arc::new(classify)))
+    }
+
+    /// When a call ends. Default: with the body of its response.
+    #[must_use]
+    pub fn completion(self, completion: Completion) -> Self {
+        self.set(|settings| settings.completion = completion)
+    }
+
+    /// Tells clients what is left of the tightest flow rule's quota, in every
+    /// response to a call that passed. Default: does not. To tell it in refusals
+    /// as well, see [`Http::fields`](crate::rejection::Http::fields).
+    #[must_use]
+    pub fn fields(self, fields: RateLimitFields) -> Self {
+        self.set(|settings| settings.fields = fields)
+    }
+
+    /// Calls go out to be served elsewhere; they are counted apart from those
+    /// that come in.
+    #[must_use]
+    pub fn outbound(self) -> Self {
+        self.set(|settings| settings.direction = Direction::Outbound)
+    }
+}
+
+impl<M> Clone for SentinelLayer<M> {
+    fn clone(&self) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            mode: PhantomData,
+        }
+    }
+}
+
+impl<M> fmt::Debug for SentinelLayer<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentinelLayer")
+            .field("sentinel", &self.settings.sentinel)
+            .field("direction", &self.settings.direction)
+            .field("completion", &self.settings.completion)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, M> Layer<S> for SentinelLayer<M> {
+    type Service = SentinelService<S, M>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        SentinelService::new(inner, self.settings.clone())
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    pub(super) fn sentinel(&self) -> &Sentinel {
+        &self.sentinel
+    }
+
+    /// Whether responses need nothing but the defaults, so that a call need not
+    /// take the settings along.
+    pub(super) fn is_plain(&self) -> bool {
+        self.classify.is_none()
+            && self.completion == Completion::Body
+            && self.fields == RateLimitFields::None
+    }
+
+    /// The response to a call that was refused.
+    #[cold]
+    pub(super) fn reject<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
+        let routes = self.sentinel.routes();
+        let mut response = self.rejection.reject(Head::new(request, &routes), &blocked);
+        response.extensions_mut().insert(blocked);
+        response
+    }
+
+    /// Judges the call that `request` makes.
+    #[inline]
+    pub(super) fn decide<B>(&self, request: &Request<B>) -> Verdict {
+        let routes = self.sentinel.routes();
+        self.sentinel
+            .try_enter(self.call(Head::new(request, &routes)))
+    }
+
+    fn call<'a>(&self, head: Head<'a>) -> Call<'a> {
+        let resource = match &self.resource {
+            Some(extractor) => extractor.key(head).unwrap_or(crate::call::Key::MISSING),
+            None => head.resource(),
+        };
+        let mut call = Call::new(resource).directed(self.direction);
+        if let Some(extractor) = &self.origin {
+            call.origin = extractor.key(head);
+        }
+        if let Some(extractor) = &self.context {
+            call.context = extractor.key(head);
+        }
+        if let Some(extractor) = &self.param {
+            call.param = extractor.key(head);
+        }
+        if let Some(weigh) = &self.weight {
+            call.weight = weigh(head);
+        }
+        if let Some(choose) = &self.prioritize {
+            call.prioritized = choose(head);
+            call.patience = grpc_timeout(head);
+        }
+        call
+    }
+}
+
+/// The time that a gRPC client gives the call: waiting longer is useless.
+fn grpc_timeout(head: Head<'_>) -> Option<Duration> {
+    let value = head.headers().get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount.checked_mul(3_600)?),
+        "M" => Duration::from_secs(amount.checked_mul(60)?),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grpc_timeout_is_understood_or_left_alone() {
+        let cases = [
+            ("100m", Some(Duration::from_millis(100))),
+            ("2S", Some(Duration::from_secs(2))),
+            ("1H", Some(Duration::from_secs(3_600))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("", None),
+            ("m", None),
+            ("10", None),
+            ("-1S", None),
+            ("18446744073709551615H", None),
+            ("1\u{e9}", None),
+        ];
+        for (text, expected) in cases {
+            let mut request = Request::new(());
+            let value = http::HeaderValue::from_bytes(text.as_bytes()).unwrap();
+            request.headers_mut().insert("grpc-timeout", value);
+            let sentinel = Sentinel::new(crate::Rules::new());
+            let routes = sentinel.routes();
+            assert_eq!(
+                grpc_timeout(Head::new(&request, &routes)),
+                expected,
+                "{text:?}"
+            );
+        }
+    }
+}

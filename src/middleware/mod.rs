@@ -1,0 +1,19 @@
+//! tower middleware.
+
+mod body;
+mod call;
+mod classify;
+mod future;
+mod guarded;
+mod layer;
+mod service;
+
+pub use body::ResponseBody;
+pub use call::{CallFuture, CallLayer, CallService};
+pub use classify::{ByStatus, Classify, Judgement, ResponseHead};
+pub use future::ResponseFuture;
+pub use layer::{Completion, Fail, Respond, SentinelLayer};
+pub use service::SentinelService;
+
+/// Any error, as tower's services that can fail in several ways return it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

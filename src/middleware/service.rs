@@ -1,0 +1,115 @@
+//! `SentinelService`: judges each request, then calls the service or not.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::BoxError;
+use super::body::ResponseBody;
+use super::future::ResponseFuture;
+use super::layer::{Fail, Respond, Settings};
+
+/// A service with rules before it; made by a
+/// [`SentinelLayer`](crate::SentinelLayer).
+///
+/// Requests are judged in [`call`](Service::call), not in
+/// [`poll_ready`](Service::poll_ready): which rules apply is in the request, and
+/// nothing is reserved for a caller that never calls.
+///
+/// A call that waits is made on a clone of the inner service, which is driven to
+/// readiness after the wait; the clone whose readiness the caller had waited for
+/// is dropped, so a permit that it holds is not kept for nothing.
+pub struct SentinelService<S, M = Respond> {
+    inner: S,
+    settings: Arc<Settings>,
+    mode: PhantomData<M>,
+}
+
+impl<S, M> SentinelService<S, M> {
+    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
+        Self {
+            inner,
+            settings,
+            mode: PhantomData,
+        }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service; the rules are gone.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Clone, M> Clone for SentinelService<S, M> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            settings: self.settings.clone(),
+            mode: PhantomData,
+        }
+    }
+}
+
+impl<S: fmt::Debug, M> fmt::Debug for SentinelService<S, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentinelService")
+            .field("inner", &self.inner)
+            .field("sentinel", self.settings.sentinel())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Respond>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    ResB: Body<Data = Bytes>,
+{
+    type Response = Response<ResponseBody<ResB>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, Request<ReqB>, Respond>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+        ResponseFuture::new(&mut self.inner, request, &self.settings)
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Fail>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S::Error: Into<BoxError>,
+    ResB: Body<Data = Bytes>,
+{
+    type Response = Response<ResponseBody<ResB>>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, Request<ReqB>, Fail>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+        ResponseFuture::new(&mut self.inner, request, &self.settings)
+    }
+}

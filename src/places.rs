@@ -1,0 +1,330 @@
+//! The places where a call is judged and counted, narrow to wide.
+//!
+//! A call counts on its resource, and on a branch of it for its origin or its
+//! context where there is one. Each of these is a *lane*: a ring with the rules
+//! that are judged on it. A rule with a ring of its own is a lane as well.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use crate::call::{Call, Key};
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::resource::{Branch, BranchKind, Resource};
+use crate::rule::{FlowRule, Gate, Side};
+use crate::stat::{Denied, LeapArray, Loan, Node, Quota, Taken, Wish};
+use crate::sync::Arc;
+
+/// The rings were replaced while the call was judged: it must come again.
+#[derive(Debug)]
+pub(crate) struct Moved;
+
+/// Everything that counts a call.
+#[derive(Debug)]
+pub(crate) struct Places {
+    resource: Arc<Resource>,
+    origin: Option<Arc<Branch>>,
+    context: Option<Arc<Branch>>,
+}
+
+/// What is left of a flow rule's quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaLeft {
+    pub(crate) rule: StdArc<str>,
+    pub(crate) limit: u32,
+    pub(crate) interval: Duration,
+    pub(crate) remaining: u32,
+    /// Until more of it is there.
+    pub(crate) reset: Duration,
+}
+
+/// One place where tokens are taken, in the order in which they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    OriginSide(usize),
+    Origin,
+    ResourceSide(usize),
+    Resource,
+    Context,
+}
+
+/// Tokens that a waiting call holds in one place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// In a coming bucket.
+    Loan(Loan),
+    /// In the present bucket, which the call will run in as well.
+    Taken(Taken),
+}
+
+/// One place with what is judged there.
+pub(crate) struct Lane<'a> {
+    pub(crate) place: Place,
+    pub(crate) ring: &'a LeapArray,
+    /// The node whose figures come from the ring.
+    pub(crate) node: Option<&'a Node>,
+    quotas: &'a [Quota],
+    /// The rules of the quotas.
+    indices: &'a [u32],
+}
+
+/// Why there is nothing to count a call on.
+pub(crate) enum NoPlaces {
+    /// The rule with this index refuses calls without a key.
+    Refused(u32),
+    Moved,
+}
+
+impl From<Moved> for NoPlaces {
+    fn from(Moved: Moved) -> Self {
+        Self::Moved
+    }
+}
+
+/// Why a lane did not let a call pass.
+pub(crate) enum Refusal {
+    /// The rule with this index, and when it may have room again.
+    Full(u32, Option<Tick>),
+    Moved,
+}
+
+// === impl Lane ===
+
+impl Lane<'_> {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
+        let taken = match self.node {
+            Some(node) => node.acquire(now, n, self.quotas),
+            None => self
+                .ring
+                .acquire(self.ring.bucket_number(now), n, self.quotas),
+        };
+        taken.map_err(|denied| self.refusal(denied, now, n))
+    }
+
+    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+        match self.node {
+            Some(node) => node.give_back(taken, n),
+            // A ring without figures: what comes too late just stays spent.
+            None => {
+                let _ = self.ring.refund_at(taken.bucket, n);
+            }
+        }
+    }
+
+    /// Holds tokens for `wish.from` or, if there is no room then, for the next
+    /// time at which there is. A lane that has room now and whose present
+    /// bucket is still open at that time takes them at once.
+    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Refusal> {
+        let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
+        if is_present {
+            match self.take(wish.now, wish.n) {
+                Ok(taken) => return Ok(Held::Taken(taken)),
+                Err(Refusal::Moved) => return Err(Refusal::Moved),
+                Err(Refusal::Full(..)) => {}
+            }
+        }
+        let loan = match self.node {
+            Some(node) => node.borrow_for(wish, self.quotas),
+            None => self.ring.borrow_for(wish, self.quotas).loan,
+        };
+        match loan {
+            Ok(loan) => Ok(Held::Loan(loan)),
+            Err(denied) => Err(self.refusal(denied, wish.now, wish.n)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, denied: Denied, now: Tick, n: u32) -> Refusal {
+        match denied {
+            Denied::Moved => Refusal::Moved,
+            Denied::Full(index) => {
+                let at = self
+                    .quotas
+                    .get(index)
+                    .and_then(|quota| self.ring.room_at(now, n, quota));
+                Refusal::Full(self.indices.get(index).copied().unwrap_or_default(), at)
+            }
+        }
+    }
+}
+
+// === impl Places ===
+
+impl Clone for Places {
+    fn clone(&self) -> Self {
+        Self {
+            resource: self.resource.clone(),
+            origin: self.origin.clone(),
+            context: self.context.clone(),
+        }
+    }
+}
+
+impl Places {
+    /// The resource alone.
+    #[inline]
+    pub(crate) fn only(resource: Arc<Resource>) -> Self {
+        Self {
+            resource,
+            origin: None,
+            context: None,
+        }
+    }
+
+    /// Everything that counts `call`.
+    pub(crate) fn find(
+        engine: &Engine,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> Result<Self, NoPlaces> {
+        let shared = resource.shared();
+        let origin = match (call.origin, resource.origins()) {
+            (Some(origin), rules) => {
+                let origin = origin.shortened(&shared.hash);
+                let is_wanted =
+                    shared.origins || rules.is_some_and(|rules| rules.applies_to(&origin));
+                is_wanted.then(|| engine.branch(resource, BranchKind::Origin, origin, now))
+            }
+            (None, Some(rules)) => {
+                if let Some(rule) = rules.refusing() {
+                    return Err(NoPlaces::Refused(rule));
+                }
+                let is_wanted = !rules.of_missing().is_empty();
+                let name = Key::MISSING;
+                is_wanted.then(|| engine.branch(resource, BranchKind::Missing, name, now))
+            }
+            (None, None) => None,
+        };
+        let context = call.context.filter(|_| shared.contexts).map(|context| {
+            let context = context.shortened(&shared.hash);
+            engine.branch(resource, BranchKind::Context, context, now)
+        });
+        Ok(Self {
+            resource: resource.clone(),
+            origin: origin.transpose()?,
+            context: context.transpose()?,
+        })
+    }
+
+    pub(crate) const fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    /// Every node that counts the call.
+    #[inline]
+    pub(crate) fn each(&self, mut f: impl FnMut(&Node)) {
+        f(self.resource.node());
+        if let Some(origin) = &self.origin {
+            f(origin.node());
+        }
+        if let Some(context) = &self.context {
+            f(context.node());
+        }
+    }
+
+    /// What is left of the quota that has the smallest part left.
+    pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
+        let rules = self.resource.rules();
+        let part = |left: u32, limit: u32| f64::from(left) / f64::from(limit.max(1));
+        self.lanes()
+            .flat_map(|lane| {
+                let ring = lane.ring;
+                lane.quotas
+                    .iter()
+                    .zip(lane.indices)
+                    .map(move |(quota, &index)| {
+                        let left = ring.room(now, quota);
+                        (ring, quota, index, left)
+                    })
+            })
+            .min_by(|a, b| part(a.3, a.1.limit()).total_cmp(&part(b.3, b.1.limit())))
+            .map(|(ring, quota, index, remaining)| QuotaLeft {
+                rule: rules.id(index),
+                limit: quota.limit(),
+                interval: rules
+                    .flow(index)
+                    .map(FlowRule::interval)
+                    .unwrap_or_default(),
+                remaining,
+                reset: ring.next_change(now, quota) - now,
+            })
+    }
+
+    /// One more waiting call everywhere, unless there are too many somewhere.
+    pub(crate) fn start_waiting(&self) -> bool {
+        let resource = (self.resource.node(), self.resource.gate().max_waiting());
+        let branches = [&self.origin, &self.context];
+        let branches = branches.into_iter().flatten();
+        let nodes = std::iter::once(resource)
+            .chain(branches.map(|branch| (branch.node(), branch.gate().max_waiting())));
+        let mut started = Vec::new();
+        for (node, most) in nodes {
+            if !node.start_waiting(most) {
+                started.into_iter().for_each(Node::stop_waiting);
+                return false;
+            }
+            started.push(node);
+        }
+        true
+    }
+
+    /// Gives back what is held in one place.
+    pub(crate) fn cancel(&self, place: Place, now: Tick, held: Held, n: u32) {
+        let Some(lane) = self.lanes().find(|lane| lane.place == place) else {
+            return;
+        };
+        match (held, lane.node) {
+            (Held::Taken(taken), _) => lane.give_back(taken, n),
+            (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
+            (Held::Loan(loan), None) => {
+                let _ = lane.ring.cancel(now, loan);
+            }
+        }
+    }
+
+    /// The lanes of the call, narrow to wide.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane<'_>> {
+        let origin = self.origin.iter().flat_map(|branch| {
+            sides(branch.gate(), Place::OriginSide).chain([own(
+                Place::Origin,
+                branch.node(),
+                branch.gate(),
+            )])
+        });
+        let resource = &*self.resource;
+        let sides = sides(resource.gate(), Place::ResourceSide);
+        let main = own(Place::Resource, resource.node(), resource.gate());
+        let context = self
+            .context
+            .iter()
+            .map(|branch| own(Place::Context, branch.node(), branch.gate()));
+        origin.chain(sides).chain([main]).chain(context)
+    }
+}
+
+fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
+    Lane {
+        place,
+        ring: node.ring(),
+        node: Some(node),
+        quotas: gate.quotas(),
+        indices: gate.rules(),
+    }
+}
+
+fn sides<'a>(
+    gate: &'a Gate,
+    place: impl Fn(usize) -> Place + 'a,
+) -> impl Iterator<Item = Lane<'a>> {
+    gate.sides()
+        .iter()
+        .enumerate()
+        .map(move |(index, side): (usize, &Side)| Lane {
+            place: place(index),
+            ring: side.ring(),
+            node: None,
+            quotas: side.quota(),
+            indices: side.rule(),
+        })
+}

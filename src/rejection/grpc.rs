@@ -1,0 +1,154 @@
+//! Refusals over gRPC: trailers-only responses.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Response};
+
+use super::{Rejection, retry_after};
+use crate::blocked::{BlockKind, Blocked};
+use crate::key::Head;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// Answers with HTTP 200, the gRPC status in the headers, and no body.
+///
+/// `grpc-retry-pushback-ms` tells clients that retry when to do so, or with a
+/// negative value not to.
+#[derive(Clone, Debug, Default)]
+pub struct Grpc {
+    codes: Vec<(BlockKind, u8)>,
+}
+
+impl Grpc {
+    /// With the codes of the [table](super).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers refusals of `kind` with the gRPC status `code`, which is between
+    /// 0 and 16; a larger one becomes 2, `UNKNOWN`.
+    #[must_use]
+    pub fn code(mut self, kind: BlockKind, code: u8) -> Self {
+        self.codes.retain(|(known, _)| *known != kind);
+        self.codes.push((kind, if code > 16 { 2 } else { code }));
+        self
+    }
+
+    fn code_of(&self, kind: BlockKind) -> u8 {
+        let own = self.codes.iter().find(|(known, _)| *known == kind);
+        own.map_or_else(|| default_code(kind), |(_, code)| *code)
+    }
+}
+
+const fn default_code(kind: BlockKind) -> u8 {
+    match kind {
+        BlockKind::Flow | BlockKind::Isolation => 8,
+        BlockKind::NoTimer => 14,
+        BlockKind::MissingKey => 7,
+    }
+}
+
+impl Rejection for Grpc {
+    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        // gRPC-Web wants its own type back.
+        let content_type = head.headers().get(CONTENT_TYPE).cloned();
+        let default = HeaderValue::from_static("application/grpc");
+        headers.insert(CONTENT_TYPE, content_type.unwrap_or(default));
+        headers.insert(
+            STATUS,
+            HeaderValue::from(u16::from(self.code_of(blocked.kind()))),
+        );
+        let message = percent_encoded(&format!("refused by {}", blocked.kind()));
+        if let Ok(message) = HeaderValue::from_str(&message) {
+            headers.insert(MESSAGE, message);
+        }
+        let pushback = match retry_after(blocked) {
+            // A signed number of 32 bits; rounded up, so as not to be early.
+            Some(after) => {
+                let millis = after.as_nanos().div_ceil(1_000_000);
+                i64::from(i32::try_from(millis).unwrap_or(i32::MAX))
+            }
+            None => -1,
+        };
+        headers.insert(PUSHBACK, HeaderValue::from(pushback));
+        response
+    }
+}
+
+/// `text` as `grpc-message` wants it: visible ASCII without `%` as it is.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sentinel::Sentinel;
+
+    fn refused(content_type: &'static str, blocked: &Blocked) -> Response<Bytes> {
+        let mut request = http::Request::new(());
+        request
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let sentinel = Sentinel::new(crate::Rules::new());
+        Grpc::new().reject(Head::new(&request, &sentinel.routes()), blocked)
+    }
+
+    #[test]
+    fn a_refusal_is_trailers_only_with_its_pushback() {
+        let of = |kind| Blocked::new(kind, "/x".into(), "r".into());
+        let in_300_us = Some(Duration::from_micros(300));
+        let cases = [
+            (
+                of(BlockKind::Flow).with_retry_after(Some(Duration::from_millis(250))),
+                "8",
+                "250",
+            ),
+            (of(BlockKind::Flow).with_retry_after(in_300_us), "8", "1"),
+            (
+                of(BlockKind::Flow).with_retry_after(Some(Duration::MAX)),
+                "8",
+                "2147483647",
+            ),
+            (of(BlockKind::Flow), "8", "-1"),
+            (
+                of(BlockKind::Isolation).with_limit(2, Duration::ZERO),
+                "8",
+                "1000",
+            ),
+            (of(BlockKind::NoTimer), "14", "1000"),
+            (of(BlockKind::MissingKey), "7", "-1"),
+        ];
+        for (blocked, status, pushback) in cases {
+            let response = refused("application/grpc+proto", &blocked);
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc+proto");
+            assert_eq!(response.headers()[STATUS], status, "{blocked:?}");
+            assert_eq!(response.headers()[PUSHBACK], pushback, "{blocked:?}");
+            assert!(response.body().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_message_is_percent_encoded() {
+        assert_eq!(percent_encoded("a b%\n\u{e9}~"), "a b%25%0A%C3%A9~");
+    }
+}

@@ -1,0 +1,364 @@
+//! Refusals over plain HTTP.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::{Rejection, retry_after, whole_seconds};
+use crate::blocked::{BlockKind, Blocked};
+use crate::key::Head;
+use crate::places::QuotaLeft;
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Answers with a status, `Retry-After` where a retry can succeed, and a short
+/// body: text, or a problem document (RFC 9457) if the client accepts one.
+#[derive(Clone, Debug, Default)]
+pub struct Http {
+    statuses: Vec<(BlockKind, StatusCode)>,
+    fields: RateLimitFields,
+}
+
+/// Which fields tell clients of their quota; none by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RateLimitFields {
+    /// None.
+    #[default]
+    None,
+    /// `RateLimit-Policy` and `RateLimit` of the IETF draft, both structured
+    /// fields. They name the rule by its id.
+    Ietf,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    Legacy(ResetForm),
+}
+
+/// What `X-RateLimit-Reset` counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResetForm {
+    /// Seconds from now.
+    #[default]
+    Delta,
+    /// Seconds since 1970, as the wall clock of this machine has it.
+    UnixTime,
+}
+
+impl Http {
+    /// With the statuses of the [table](super) and no quota fields.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers refusals of `kind` with `status`.
+    #[must_use]
+    pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
+        self.statuses.retain(|(known, _)| *known != kind);
+        self.statuses.push((kind, status));
+        self
+    }
+
+    /// Tells clients of their quota in refusals. To tell them in every response
+    /// as well, see [`SentinelLayer::fields`](crate::SentinelLayer::fields).
+    #[must_use]
+    pub fn fields(mut self, fields: RateLimitFields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    fn status_of(&self, kind: BlockKind) -> StatusCode {
+        let own = self.statuses.iter().find(|(known, _)| *known == kind);
+        own.map_or_else(|| default_status(kind), |(_, status)| *status)
+    }
+}
+
+const fn default_status(kind: BlockKind) -> StatusCode {
+    match kind {
+        BlockKind::Flow | BlockKind::Isolation => StatusCode::TOO_MANY_REQUESTS,
+        BlockKind::NoTimer => StatusCode::SERVICE_UNAVAILABLE,
+        BlockKind::MissingKey => StatusCode::FORBIDDEN,
+    }
+}
+
+impl Rejection for Http {
+    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
+        let status = self.status_of(blocked.kind());
+        let (content_type, body) = if accepts_problem(head.headers()) {
+            (PROBLEM_JSON, problem(status, blocked.kind()))
+        } else {
+            let text = status.canonical_reason().unwrap_or("Refused");
+            (TEXT, Bytes::from_static(text.as_bytes()))
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        let retry_after = retry_after(blocked);
+        if let Some(retry_after) = retry_after {
+            let seconds = whole_seconds(retry_after);
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, seconds_value(seconds));
+        }
+        if let (Some(limit), Some(interval)) = (blocked.limit(), blocked.interval()) {
+            let left = QuotaLeft {
+                rule: blocked.rule().into(),
+                limit,
+                interval,
+                remaining: 0,
+                reset: retry_after.unwrap_or(interval),
+            };
+            self.fields.write(&left, response.headers_mut());
+        }
+        response
+    }
+}
+
+/// `seconds` as a field's value. The usual ones are ready.
+fn seconds_value(seconds: u64) -> HeaderValue {
+    match seconds {
+        1 => HeaderValue::from_static("1"),
+        2 => HeaderValue::from_static("2"),
+        60 => HeaderValue::from_static("60"),
+        seconds => HeaderValue::from(seconds),
+    }
+}
+
+/// Whether the client would rather have a problem document than text.
+fn accepts_problem(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .any(|line| {
+            line.split(',').any(|range| {
+                let mut parts = range.split(';').map(str::trim);
+                let media = parts.next().unwrap_or_default();
+                let is_json = ["application/problem+json", "application/json"]
+                    .iter()
+                    .any(|json| media.eq_ignore_ascii_case(json));
+                let is_refused = parts.any(|part| {
+                    let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
+                    weight.is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0))
+                });
+                is_json && !is_refused
+            })
+        })
+}
+
+/// A problem document. Its types are those of the IETF's draft on rate limits.
+fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
+    let document: &'static str = match (kind, status.as_u16()) {
+        (BlockKind::Flow, 429) => {
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429}"#
+        }
+        (BlockKind::Isolation, 429) => {
+            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Too Many Requests","status":429}"#
+        }
+        (BlockKind::NoTimer, 503) => {
+            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service Unavailable","status":503}"#
+        }
+        (_, code) => {
+            let title = status.canonical_reason().unwrap_or("Refused");
+            return format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into();
+        }
+    };
+    Bytes::from_static(document.as_bytes())
+}
+
+impl RateLimitFields {
+    /// Writes what is `left` into `headers`.
+    pub(crate) fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
+        let reset = whole_seconds(left.reset);
+        match self {
+            RateLimitFields::None => {}
+            RateLimitFields::Ietf => {
+                let name = quoted(&left.rule);
+                // The draft has whole seconds; a shorter window is told as 1.
+                let window = whole_seconds(left.interval);
+                let policy = format!("{name};q={};w={window}", left.limit);
+                let limit = format!("{name};r={};t={reset}", left.remaining);
+                insert(headers, RATE_LIMIT_POLICY, &policy);
+                insert(headers, RATE_LIMIT, &limit);
+            }
+            RateLimitFields::Legacy(form) => {
+                let reset = match form {
+                    ResetForm::Delta => reset,
+                    ResetForm::UnixTime => unix_time().saturating_add(reset),
+                };
+                headers.insert(X_LIMIT, HeaderValue::from(left.limit));
+                headers.insert(X_REMAINING, HeaderValue::from(left.remaining));
+                headers.insert(X_RESET, HeaderValue::from(reset));
+            }
+        }
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // What `quoted` lets through is always valid in a field.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// `text` as a structured field's string: visible ASCII, the rest as `?`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                // Writing to a string cannot fail.
+                let _ = write!(quoted, "\\{c}");
+            }
+            ' '..='~' => quoted.push(c),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the field is defined by wall time"
+)]
+fn unix_time() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sentinel::Sentinel;
+
+    fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
+        let mut request = http::Request::new(());
+        if let Some(accept) = accept {
+            request
+                .headers_mut()
+                .insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
+        }
+        let sentinel = Sentinel::new(crate::Rules::new());
+        rejection.reject(Head::new(&request, &sentinel.routes()), blocked)
+    }
+
+    fn flow(retry_after: Option<Duration>) -> Blocked {
+        Blocked::new(BlockKind::Flow, "/x".into(), "r\"\u{1f980}\\".into())
+            .with_retry_after(retry_after)
+            .with_limit(5, Duration::from_millis(1_500))
+    }
+
+    #[test]
+    fn every_kind_has_its_status_and_its_retry_after() {
+        let of = |kind| Blocked::new(kind, "/x".into(), "r".into());
+        let half = Some(Duration::from_millis(500));
+        let cases = [
+            (flow(half), 429, Some("1")),
+            (flow(Some(Duration::from_millis(1_001))), 429, Some("2")),
+            (flow(Some(Duration::from_secs(7))), 429, Some("7")),
+            (flow(None), 429, None),
+            (
+                of(BlockKind::Isolation).with_limit(3, Duration::ZERO),
+                429,
+                Some("1"),
+            ),
+            (
+                of(BlockKind::Isolation).with_limit(0, Duration::ZERO),
+                429,
+                None,
+            ),
+            (of(BlockKind::NoTimer), 503, Some("1")),
+            (of(BlockKind::MissingKey), 403, None),
+        ];
+        for (blocked, status, retry) in cases {
+            let response = refused(&Http::new(), None, &blocked);
+            assert_eq!(response.status().as_u16(), status, "{blocked:?}");
+            let found = response
+                .headers()
+                .get(RETRY_AFTER)
+                .map(|value| value.to_str().unwrap());
+            assert_eq!(found, retry, "{blocked:?}");
+            assert_eq!(response.headers()[CONTENT_TYPE], TEXT);
+            assert!(!response.body().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_problem_document_comes_to_whom_accepts_it() {
+        let cases = [
+            (None, false),
+            (Some("*/*"), false),
+            (Some("text/html, application/json;q=0.9"), true),
+            (Some("application/problem+json"), true),
+            (Some("application/json;q=0"), false),
+            (Some("APPLICATION/JSON"), true),
+        ];
+        for (accept, is_problem) in cases {
+            let response = refused(&Http::new(), accept, &flow(None));
+            assert_eq!(
+                response.headers()[CONTENT_TYPE] == PROBLEM_JSON,
+                is_problem,
+                "{accept:?}"
+            );
+        }
+        for kind in [
+            BlockKind::Flow,
+            BlockKind::Isolation,
+            BlockKind::NoTimer,
+            BlockKind::MissingKey,
+        ] {
+            for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::IM_A_TEAPOT] {
+                let http = Http::new().status(kind, status);
+                let blocked = Blocked::new(kind, "/x".into(), "r".into());
+                let response = refused(&http, Some("application/json"), &blocked);
+                let value: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+                assert_eq!(value["status"], status.as_u16());
+                assert_eq!(response.status(), status);
+            }
+        }
+    }
+
+    #[test]
+    fn legacy_fields_tell_the_quota() {
+        let http = Http::new().fields(RateLimitFields::Legacy(ResetForm::Delta));
+        let response = refused(&http, None, &flow(Some(Duration::from_millis(500))));
+        let field = |name| response.headers()[name].to_str().unwrap();
+        assert_eq!(field("x-ratelimit-limit"), "5");
+        assert_eq!(field("x-ratelimit-remaining"), "0");
+        assert_eq!(field("x-ratelimit-reset"), "1");
+
+        let http = Http::new().fields(RateLimitFields::Legacy(ResetForm::UnixTime));
+        let response = refused(&http, None, &flow(None));
+        let reset: u64 = response.headers()["x-ratelimit-reset"]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(reset > 1_700_000_000);
+    }
+
+    #[test]
+    fn a_rules_name_never_breaks_a_field() {
+        let http = Http::new().fields(RateLimitFields::Ietf);
+        let response = refused(&http, None, &flow(None));
+        assert_eq!(
+            response.headers()["ratelimit-policy"],
+            r#""r\"?\\";q=5;w=2"#
+        );
+        assert_eq!(response.headers()["ratelimit"], r#""r\"?\\";r=0;t=2"#);
+    }
+}

@@ -1,0 +1,146 @@
+//! What the client of a refused call sees.
+//!
+//! | refused by | HTTP | gRPC | told when to retry |
+//! |---|---|---|---|
+//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, in whole seconds, rounded up |
+//! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
+//! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
+//! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
+//!
+//! A call that can never pass, because the threshold is 0 or its weight is above
+//! the limit, is not told to retry. Nothing of the request and no name of a rule
+//! is echoed.
+//!
+//! The [`Blocked`] travels in the response's extensions, so that an outer layer
+//! can tell a refusal from an answer of the service that looks the same.
+
+mod grpc;
+mod http;
+
+use std::time::Duration;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, Response};
+use bytes::Bytes;
+
+use crate::blocked::{BlockKind, Blocked};
+use crate::key::Head;
+
+pub use self::http::{Http, RateLimitFields, ResetForm};
+pub use grpc::Grpc;
+
+/// Makes the response to a refused call.
+///
+/// It must not panic. The response's body must be complete, as it is not
+/// streamed.
+pub trait Rejection: Send + Sync + 'static {
+    /// The response to the call with `head` that was `blocked`.
+    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes>;
+}
+
+impl<F> Rejection for F
+where
+    F: Fn(Head<'_>, &Blocked) -> Response<Bytes> + Send + Sync + 'static,
+{
+    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
+        self(head, blocked)
+    }
+}
+
+/// [`Grpc`] for requests whose content type is gRPC's, [`Http`] for all others:
+/// the default.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::rejection::{Auto, Http, RateLimitFields};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10))
+///     .reject(Auto::new().http(Http::new().fields(RateLimitFields::Ietf)));
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Auto {
+    http: Http,
+    grpc: Grpc,
+}
+
+impl Auto {
+    /// With the defaults of both.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How requests are answered that are not gRPC.
+    #[must_use]
+    pub fn http(mut self, http: Http) -> Self {
+        self.http = http;
+        self
+    }
+
+    /// How gRPC requests are answered.
+    #[must_use]
+    pub fn grpc(mut self, grpc: Grpc) -> Self {
+        self.grpc = grpc;
+        self
+    }
+}
+
+impl Rejection for Auto {
+    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
+        if is_grpc(head.headers()) {
+            self.grpc.reject(head, blocked)
+        } else {
+            self.http.reject(head, blocked)
+        }
+    }
+}
+
+/// Whether a message with these headers is gRPC's, gRPC-Web included.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// How long the client is told to wait, if it is told to come back at all.
+fn retry_after(blocked: &Blocked) -> Option<Duration> {
+    match blocked.kind() {
+        BlockKind::Flow => blocked.retry_after(),
+        BlockKind::Isolation if blocked.limit() == Some(0) => None,
+        BlockKind::Isolation | BlockKind::NoTimer => Some(Duration::from_secs(1)),
+        BlockKind::MissingKey => None,
+    }
+}
+
+/// `duration` in whole seconds, rounded up, at least 1.
+fn whole_seconds(duration: Duration) -> u64 {
+    let more = u64::from(duration.subsec_nanos() > 0);
+    (duration.as_secs() + more).max(1)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        let cases = [
+            (0, 1),
+            (1, 1),
+            (999, 1),
+            (1_000, 1),
+            (1_001, 2),
+            (59_999, 60),
+        ];
+        for (millis, seconds) in cases {
+            assert_eq!(
+                whole_seconds(Duration::from_millis(millis)),
+                seconds,
+                "{millis} ms"
+            );
+        }
+    }
+}

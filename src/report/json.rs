@@ -1,0 +1,131 @@
+//! A snapshot as JSON.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::snapshot::{NodeSnapshot, Scope, Snapshot};
+use crate::call::Direction;
+use crate::stat::Event;
+
+impl Snapshot {
+    /// The snapshot as one JSON object. Response times are in milliseconds.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_json(&mut json);
+        json
+    }
+
+    fn write_json(&self, json: &mut String) -> fmt::Result {
+        write!(
+            json,
+            "{{\"resources\":{},\"origins\":{},\"evicted\":{},\"overflowed\":{},\"nodes\":[",
+            self.resources(),
+            self.origins(),
+            self.evicted(),
+            self.overflowed(),
+        )?;
+        for (index, node) in self.nodes().iter().enumerate() {
+            if index > 0 {
+                json.push(',');
+            }
+            node.write_json(json)?;
+        }
+        json.push_str("]}");
+        Ok(())
+    }
+}
+
+impl NodeSnapshot {
+    fn write_json(&self, json: &mut String) -> fmt::Result {
+        json.push_str("{\"resource\":");
+        write_text(json, self.resource())?;
+        let (kind, name) = match self.scope() {
+            Scope::Resource => ("resource", None),
+            Scope::Origin(name) => ("origin", Some(name)),
+            Scope::MissingOrigin => ("missing_origin", None),
+            Scope::OverflowOrigins => ("overflow_origins", None),
+            Scope::Context(name) => ("context", Some(name)),
+        };
+        let direction = match self.direction() {
+            Direction::Inbound => "inbound",
+            Direction::Outbound => "outbound",
+        };
+        write!(json, ",\"direction\":\"{direction}\",\"scope\":\"{kind}\"")?;
+        if let Some(name) = name {
+            json.push_str(",\"name\":");
+            write_text(json, name)?;
+        }
+        for (name, event) in [
+            ("pass_qps", Event::Pass),
+            ("block_qps", Event::Block),
+            ("complete_qps", Event::Complete),
+            ("error_qps", Event::Error),
+        ] {
+            write!(json, ",\"{name}\":{}", self.qps(event))?;
+        }
+        let millis = |rt: Option<Duration>| match rt {
+            Some(rt) => (rt.as_secs_f64() * 1_000.0).to_string(),
+            None => "null".to_owned(),
+        };
+        write!(
+            json,
+            ",\"average_rt\":{},\"min_rt\":{},\"concurrency\":{},\"waiting\":{},\"held\":{}",
+            millis(self.average_rt()),
+            millis(self.min_rt()),
+            self.concurrency(),
+            self.waiting(),
+            self.held(),
+        )?;
+        for (name, bucket) in [
+            ("minute", self.minute()),
+            ("previous_second", self.previous_second()),
+        ] {
+            match bucket {
+                Some(bucket) => write!(
+                    json,
+                    ",\"{name}\":{{\"pass\":{},\"block\":{},\"complete\":{},\"error\":{},\"occupied\":{}}}",
+                    bucket.pass(),
+                    bucket.block(),
+                    bucket.complete(),
+                    bucket.error(),
+                    bucket.occupied(),
+                )?,
+                None => write!(json, ",\"{name}\":null")?,
+            }
+        }
+        let totals = self.totals();
+        write!(
+            json,
+            ",\"totals\":{{\"pass\":{},\"block\":{},\"complete\":{},\"error\":{},\"cancelled\":{},\"occupied\":{},\"panicked\":{},\"waits\":{},\"waiting_dropped\":{}}}}}",
+            totals.pass(),
+            totals.block(),
+            totals.complete(),
+            totals.error(),
+            totals.cancelled(),
+            totals.occupied(),
+            totals.panicked(),
+            totals.waits(),
+            totals.waiting_dropped(),
+        )
+    }
+}
+
+/// Writes `text` as a JSON string.
+fn write_text(json: &mut String, text: &str) -> fmt::Result {
+    json.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            // Also what would end a script or turn the text around.
+            c if c.is_control() || "<>&\u{2028}\u{2029}\u{202e}".contains(c) => {
+                write!(json, "\\u{:04x}", c as u32)?;
+            }
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! A copy of all statistics.
+
+use std::time::Duration;
+
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::resource::{Branch, BranchKind, Resource};
+use crate::stat::{Event, Node, NodeBucket, Totals};
+
+/// What a node of a [`Snapshot`] counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// All calls to the resource.
+    Resource,
+    /// Those of one origin.
+    Origin(String),
+    /// Those without an origin.
+    MissingOrigin,
+    /// Those of all origins that have no place of their own.
+    OverflowOrigins,
+    /// Those through one context.
+    Context(String),
+}
+
+/// The statistics of one node, copied.
+#[derive(Clone, Debug)]
+pub struct NodeSnapshot {
+    resource: String,
+    direction: Direction,
+    scope: Scope,
+    interval: Duration,
+    window: NodeBucket,
+    concurrency: u32,
+    waiting: u32,
+    held: u32,
+    totals: Totals,
+    minute: Option<NodeBucket>,
+    previous_second: Option<NodeBucket>,
+    footprint: usize,
+}
+
+impl NodeSnapshot {
+    fn of_resource(resource: &Resource, now: Tick) -> Self {
+        let scope = Scope::Resource;
+        let text = resource.text();
+        Self::new(
+            text,
+            resource.direction(),
+            scope,
+            resource.node(),
+            resource.footprint(),
+            now,
+        )
+    }
+
+    fn of_branch(branch: &Branch, now: Tick) -> Self {
+        let name = || branch.name().to_string();
+        let scope = match branch.kind() {
+            BranchKind::Origin => Scope::Origin(name()),
+            BranchKind::Missing => Scope::MissingOrigin,
+            BranchKind::Overflow => Scope::OverflowOrigins,
+            BranchKind::Context => Scope::Context(name()),
+        };
+        let text = branch.resource();
+        Self::new(
+            text,
+            branch.direction(),
+            scope,
+            branch.node(),
+            branch.footprint(),
+            now,
+        )
+    }
+
+    fn new(
+        resource: &str,
+        direction: Direction,
+        scope: Scope,
+        node: &Node,
+        footprint: usize,
+        now: Tick,
+    ) -> Self {
+        let sum = |buckets: &[NodeBucket]| {
+            buckets
+                .iter()
+                .fold(NodeBucket::default(), |mut sum, bucket| {
+                    sum.merge(bucket);
+                    sum
+                })
+        };
+        Self {
+            resource: resource.to_owned(),
+            direction,
+            scope,
+            interval: node.interval(),
+            window: sum(&node.buckets(now)),
+            concurrency: node.concurrency(now),
+            waiting: node.waiting(),
+            held: node.held(now),
+            totals: node.totals(now),
+            minute: node.seconds(now).map(|seconds| sum(&seconds)),
+            previous_second: node.previous_second(now),
+            footprint,
+        }
+    }
+
+    /// The name of the resource.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Which way its calls go.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Which of its calls the node counts.
+    #[must_use]
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// How often `event` was counted, per second, over the last second.
+    #[must_use]
+    pub fn qps(&self, event: Event) -> f64 {
+        let sum = match event {
+            Event::Pass => self.window.pass(),
+            Event::Block => self.window.block(),
+            Event::Complete => self.window.complete(),
+            Event::Error => self.window.error(),
+            Event::Cancelled => self.window.cancelled(),
+            Event::Occupied => self.window.occupied(),
+        };
+        sum as f64 / self.interval.as_secs_f64()
+    }
+
+    /// What was counted in the last second, in one.
+    #[must_use]
+    pub const fn window(&self) -> &NodeBucket {
+        &self.window
+    }
+
+    /// The average response time of the calls that ended in the last second.
+    #[must_use]
+    pub fn average_rt(&self) -> Option<Duration> {
+        self.window.average_rt()
+    }
+
+    /// The smallest response time of the last second.
+    #[must_use]
+    pub fn min_rt(&self) -> Option<Duration> {
+        self.window.min_rt()
+    }
+
+    /// Calls in flight.
+    #[must_use]
+    pub const fn concurrency(&self) -> u32 {
+        self.concurrency
+    }
+
+    /// Calls that wait for a borrowed place.
+    #[must_use]
+    pub const fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Tokens held for buckets to come.
+    #[must_use]
+    pub const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Everything counted since the node was made.
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// What was counted in the last minute, in one; `None` for a node that does
+    /// not keep it, or has only been used in one second.
+    #[must_use]
+    pub const fn minute(&self) -> Option<&NodeBucket> {
+        self.minute.as_ref()
+    }
+
+    /// What was counted in the second before the present one; `None` likewise.
+    #[must_use]
+    pub const fn previous_second(&self) -> Option<&NodeBucket> {
+        self.previous_second.as_ref()
+    }
+
+    /// Bytes that the node occupies, heap included, without its name.
+    #[must_use]
+    pub const fn footprint(&self) -> usize {
+        self.footprint
+    }
+}
+
+/// All statistics of an engine, copied at one moment.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 10));
+/// drop(sentinel.try_enter(Call::new("job")));
+/// let snapshot = sentinel.snapshot();
+/// assert_eq!(snapshot.nodes().len(), 1);
+/// assert_eq!(snapshot.totals().complete(), 1);
+/// assert!(snapshot.to_json().contains("\"resource\":\"job\""));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    nodes: Vec<NodeSnapshot>,
+    totals: Totals,
+    resources: usize,
+    origins: usize,
+    evicted: u64,
+    overflowed: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let now = engine.shared().time.now();
+        let resources = engine.resources().census();
+        let branches = engine.branches().census();
+        let mut totals = Totals::default();
+        for retired in &resources.retired {
+            totals.add(retired);
+        }
+        let mut nodes: Vec<_> = resources
+            .entries
+            .iter()
+            .map(|resource| NodeSnapshot::of_resource(resource, now))
+            .inspect(|node| totals.add(node.totals()))
+            .collect();
+        nodes.extend(
+            branches
+                .entries
+                .iter()
+                .map(|branch| NodeSnapshot::of_branch(branch, now)),
+        );
+        nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
+        Self {
+            nodes,
+            totals,
+            resources: resources.entries.len(),
+            origins: branches.entries.len(),
+            evicted: resources.evicted + branches.evicted,
+            overflowed: engine.overflowed(),
+        }
+    }
+
+    /// Every node, sorted by resource.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeSnapshot] {
+        &self.nodes
+    }
+
+    /// Everything counted on all resources since the engine was built, what has
+    /// been evicted included. It never falls.
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// How many resources are counted apart.
+    #[must_use]
+    pub const fn resources(&self) -> usize {
+        self.resources
+    }
+
+    /// How many origins and contexts are counted apart.
+    #[must_use]
+    pub const fn origins(&self) -> usize {
+        self.origins
+    }
+
+    /// How many resources, origins and contexts have made place for new ones.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// How many calls were counted where those without a place are.
+    #[must_use]
+    pub const fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+}

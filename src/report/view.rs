@@ -1,0 +1,280 @@
+//! Single figures, read at the engine's present without copying.
+
+use std::time::Duration;
+
+use crate::call::{Direction, Key};
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::resource::{BranchKind, Resource};
+use crate::stat::{Event, Node, NodeBucket, Totals};
+use crate::sync::Arc;
+
+/// The statistics of one resource, at the engine's present.
+///
+/// It keeps the resource alive, so hold it only as long as you read.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::stat::Event;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(ManualClock::new())
+///     .build();
+/// let _running = sentinel.try_enter(Call::new("job"));
+/// let _refused = sentinel.try_enter(Call::new("job"));
+///
+/// let node = sentinel.node("job").expect("it has been called");
+/// assert_eq!(node.qps(Event::Pass), 1.0);
+/// assert_eq!(node.qps(Event::Block), 1.0);
+/// assert_eq!(node.concurrency(), 1);
+/// assert!(sentinel.node("another").is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    resource: Arc<Resource>,
+}
+
+impl NodeView {
+    pub(crate) fn new(resource: Arc<Resource>) -> Self {
+        Self { resource }
+    }
+
+    fn now(&self) -> Tick {
+        self.resource.shared().time.now()
+    }
+
+    fn node(&self) -> &Node {
+        self.resource.node()
+    }
+
+    /// The name of the resource.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.resource.text()
+    }
+
+    /// How often `event` was counted, per second, over the last second.
+    #[must_use]
+    pub fn qps(&self, event: Event) -> f64 {
+        self.node().qps(self.now(), event)
+    }
+
+    /// How often `event` was counted in the last second.
+    #[must_use]
+    pub fn sum(&self, event: Event) -> u64 {
+        self.node().sum(self.now(), event)
+    }
+
+    /// The average response time of the calls that ended in the last second.
+    #[must_use]
+    pub fn average_rt(&self) -> Option<Duration> {
+        self.node().average_rt(self.now())
+    }
+
+    /// The smallest response time of the last second.
+    #[must_use]
+    pub fn min_rt(&self) -> Option<Duration> {
+        self.node().min_rt(self.now())
+    }
+
+    /// The largest concurrency of the last second.
+    #[must_use]
+    pub fn max_concurrency(&self) -> u32 {
+        self.node().max_concurrency(self.now())
+    }
+
+    /// Calls in flight.
+    #[must_use]
+    pub fn concurrency(&self) -> u32 {
+        self.node().concurrency(self.now())
+    }
+
+    /// Concurrency slots in use, if an isolation rule hands them out.
+    #[must_use]
+    pub fn slots_in_use(&self) -> u32 {
+        self.node().slots_in_use()
+    }
+
+    /// Calls that wait for a borrowed place.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.node().waiting()
+    }
+
+    /// Tokens held for buckets to come.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.node().held(self.now())
+    }
+
+    /// Everything counted since the resource was first called.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.node().totals(self.now())
+    }
+
+    /// The seconds of the last minute; see [`Node::seconds`].
+    #[must_use]
+    pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
+        self.node().seconds(self.now())
+    }
+
+    /// Bytes that the resource occupies, heap included, without its name.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.resource.footprint()
+    }
+}
+
+/// The statistics of many nodes together, summed up at each reading.
+#[derive(Clone, Copy, Debug)]
+pub struct InboundView<'a> {
+    engine: &'a Engine,
+    /// Only calls through this context.
+    context: Option<Key<'a>>,
+}
+
+impl<'a> InboundView<'a> {
+    pub(crate) const fn inbound(engine: &'a Engine) -> Self {
+        Self {
+            engine,
+            context: None,
+        }
+    }
+
+    pub(crate) const fn entrance(engine: &'a Engine, context: Key<'a>) -> Self {
+        Self {
+            engine,
+            context: Some(context),
+        }
+    }
+
+    /// Folds `f` over the nodes.
+    fn fold<T>(&self, start: T, f: impl Fn(T, &Node, Tick) -> T) -> T {
+        let now = self.engine.shared().time.now();
+        match self.context {
+            None => self
+                .engine
+                .resources()
+                .census()
+                .entries
+                .iter()
+                .filter(|resource| resource.direction() == Direction::Inbound)
+                .fold(start, |sum, resource| f(sum, resource.node(), now)),
+            Some(context) => self
+                .engine
+                .branches()
+                .census()
+                .entries
+                .iter()
+                .filter(|branch| branch.kind() == BranchKind::Context)
+                .filter(|branch| branch.direction() == Direction::Inbound)
+                .filter(|branch| branch.name() == context)
+                .fold(start, |sum, branch| f(sum, branch.node(), now)),
+        }
+    }
+
+    /// How often `event` was counted in the last second.
+    #[must_use]
+    pub fn sum(&self, event: Event) -> u64 {
+        self.fold(0, |sum, node, now| sum + node.sum(now, event))
+    }
+
+    /// How often `event` was counted, per second, over the last second.
+    #[must_use]
+    pub fn qps(&self, event: Event) -> f64 {
+        self.sum(event) as f64 / self.engine.shared().shape.interval().as_secs_f64()
+    }
+
+    /// The average response time of the calls that ended in the last second.
+    #[must_use]
+    pub fn average_rt(&self) -> Option<Duration> {
+        let (calls, rt) = self.fold((0, Duration::ZERO), |(calls, rt), node, now| {
+            let (more, longer) = node.calls_and_rt(now);
+            (calls + more, rt + longer)
+        });
+        (calls > 0).then(|| Duration::from_nanos((rt.as_nanos() / u128::from(calls)) as u64))
+    }
+
+    /// The smallest response time of the last second.
+    #[must_use]
+    pub fn min_rt(&self) -> Option<Duration> {
+        self.fold(None, |min: Option<Duration>, node, now| {
+            match (min, node.min_rt(now)) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        })
+    }
+
+    /// Calls in flight.
+    #[must_use]
+    pub fn concurrency(&self) -> u32 {
+        self.fold(0, |sum: u32, node, now| {
+            sum.saturating_add(node.concurrency(now))
+        })
+    }
+
+    /// Calls that wait for a borrowed place.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.fold(0, |sum: u32, node, _| sum.saturating_add(node.waiting()))
+    }
+
+    /// The second before the present one, as far as nodes keep seconds.
+    #[must_use]
+    pub fn previous_second(&self) -> NodeBucket {
+        self.fold(NodeBucket::default(), |mut sum, node, now| {
+            if let Some(second) = node.previous_second(now) {
+                sum.merge(&second);
+            }
+            sum
+        })
+    }
+
+    /// The buckets of the last second, oldest first, added up over the nodes.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<NodeBucket> {
+        self.fold(Vec::new(), |sum, node, now| {
+            merge_buckets(sum, &node.buckets(now))
+        })
+    }
+
+    /// The seconds of the last minute, oldest first, as far as nodes keep them.
+    #[must_use]
+    pub fn seconds(&self) -> Vec<NodeBucket> {
+        self.fold(Vec::new(), |sum, node, now| {
+            merge_buckets(sum, &node.seconds(now).unwrap_or_default())
+        })
+    }
+
+    /// Everything counted since the engine was built, what has been evicted
+    /// included. It never falls.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let retired = match self.context {
+            // The census that is folded over is taken after this one, so an
+            // eviction in between is seen twice at worst, never not at all.
+            None => self.engine.resources().census().retired[Direction::Inbound as usize],
+            Some(_) => Totals::default(),
+        };
+        self.fold(retired, |mut sum, node, now| {
+            sum.add(&node.totals(now));
+            sum
+        })
+    }
+}
+
+/// Adds buckets up by their start; both are sorted.
+fn merge_buckets(mut sum: Vec<NodeBucket>, more: &[NodeBucket]) -> Vec<NodeBucket> {
+    for bucket in more {
+        match sum.binary_search_by_key(&bucket.start(), NodeBucket::start) {
+            Ok(index) => sum[index].merge(bucket),
+            Err(index) => sum.insert(index, *bucket),
+        }
+    }
+    sum
+}

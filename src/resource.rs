@@ -1,0 +1,460 @@
+//! What calls are judged by and counted on: a resource, and branches of it for
+//! single origins and contexts.
+//!
+//! A value of these types never changes, except for its counts: a reload makes
+//! a new one over the same node. So every call is judged by the rules of one
+//! version, and settles on what admitted it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use papaya::Equivalent;
+
+use crate::call::{Call, Direction, Key, OwnedKey};
+use crate::clock::Tick;
+use crate::hook::{Hooks, Subject};
+use crate::rule::{Gate, OriginRules, Plan, RuleSet};
+use crate::stat::{Node, Resident, Shape, Totals};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
+use crate::timekeeper::Timekeeper;
+
+/// The name under which calls are counted that have no place of their own.
+pub(crate) const OVERFLOW: &str = "__overflow__";
+
+/// Most buckets of a resource's ring.
+const RESOURCE_BUCKETS: u64 = 256;
+/// Most buckets of a branch's ring: there are many of them.
+const BRANCH_BUCKETS: u64 = 32;
+
+/// What does not change while an engine lives, and what all its parts need.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) time: Timekeeper,
+    pub(crate) hooks: Hooks,
+    /// How figures per second are kept, for resources and for branches.
+    pub(crate) shape: StdArc<Shape>,
+    pub(crate) branch_shape: StdArc<Shape>,
+    /// How long a call may wait.
+    pub(crate) patience: Duration,
+    /// How long something must not have been used before it is forgotten.
+    pub(crate) idle: Duration,
+    /// Whether origins and contexts have nodes although no rule asks.
+    pub(crate) origins: bool,
+    pub(crate) contexts: bool,
+    pub(crate) hash: [foldhash::quality::RandomState; 2],
+    /// The version of the rules that calls are judged by.
+    pub(crate) version: AtomicU64,
+}
+
+/// The key of a resource, and how a call asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ResourceKey {
+    direction: Direction,
+    name: OwnedKey,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResourceQuery<'a> {
+    pub(crate) direction: Direction,
+    pub(crate) name: Key<'a>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Resource {
+    key: ResourceKey,
+    text: StdArc<str>,
+    /// Tells the branches of this resource from those of others.
+    id: u64,
+    node: Node,
+    gate: Gate,
+    isolation: Option<Isolation>,
+    origins: Option<StdArc<OriginRules>>,
+    rules: StdArc<RuleSet>,
+    shared: StdArc<Shared>,
+    version: AtomicU64,
+    place: AtomicU32,
+    /// Whether a rule stands on it, or it is the one that is always there.
+    is_pinned: bool,
+}
+
+/// The tightest isolation rule of a resource.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Isolation {
+    pub(crate) rule: u32,
+    pub(crate) limit: u32,
+}
+
+/// What a branch stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BranchKind {
+    /// One origin.
+    Origin,
+    /// All calls without an origin.
+    Missing,
+    /// All origins that have no place of their own.
+    Overflow,
+    /// One context.
+    Context,
+}
+
+/// The key of a branch, and how a call asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BranchKey {
+    resource: u64,
+    kind: BranchKind,
+    name: OwnedKey,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BranchQuery<'a> {
+    pub(crate) resource: u64,
+    pub(crate) kind: BranchKind,
+    pub(crate) name: Key<'a>,
+}
+
+/// One origin or context of one resource.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    key: BranchKey,
+    resource: StdArc<str>,
+    direction: Direction,
+    node: Node,
+    gate: Gate,
+    version: AtomicU64,
+    place: AtomicU32,
+    /// How long after its last use the branch still matters.
+    memory: Duration,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn plan<'a>(
+        &self,
+        rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
+        is_branch: bool,
+    ) -> Plan<'a> {
+        let (shape, most) = if is_branch {
+            (&self.branch_shape, BRANCH_BUCKETS)
+        } else {
+            (&self.shape, RESOURCE_BUCKETS)
+        };
+        Plan::new(rules, shape, most, self.patience)
+    }
+
+    /// A node for `plan`: the old one, over another ring if the plan needs it.
+    fn node(&self, plan: &Plan<'_>, old: Option<&Node>, is_branch: bool, now: Tick) -> Node {
+        match old {
+            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
+            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
+            None => {
+                let shape = if is_branch {
+                    &self.branch_shape
+                } else {
+                    &self.shape
+                };
+                Node::with_grid(plan.grid(), shape.clone(), now)
+            }
+        }
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// The resource that `query` asks for, by `rules`; over the node of `old`,
+    /// if there was one.
+    pub(crate) fn new(
+        query: &ResourceQuery<'_>,
+        id: u64,
+        rules: StdArc<RuleSet>,
+        shared: StdArc<Shared>,
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Self {
+        let (key, text) = match old {
+            Some(old) => (old.key.clone(), old.text.clone()),
+            None => query.keep(),
+        };
+        let own = rules.of(&text);
+        let plan = shared.plan(rules.flows(own.map_or(&[], |own| &own.anyone)), false);
+        let node = shared.node(&plan, old.map(|old| &old.node), false, now);
+        let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        Self {
+            id: old.map_or(id, |old| old.id),
+            isolation: own
+                .and_then(|own| own.isolation)
+                .map(|(rule, limit)| Isolation { rule, limit }),
+            origins: own.and_then(|own| own.origins.clone()),
+            is_pinned: own.is_some() || query.name.is(OVERFLOW),
+            version: AtomicU64::new(rules.version()),
+            place: AtomicU32::new(0),
+            key,
+            text,
+            node,
+            gate,
+            rules,
+            shared,
+        }
+    }
+
+    /// Whether the resource was made by the present rules.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.version.load(Ordering::Relaxed) == self.shared.version.load(Ordering::Acquire)
+    }
+
+    /// Takes over `rules`, if they say about the resource what the old ones
+    /// did: nothing.
+    pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
+        let is_bare = self.isolation.is_none() && self.origins.is_none() && self.gate.is_empty();
+        let agrees = is_bare && rules.of(&self.text).is_none();
+        if agrees {
+            self.version.store(rules.version(), Ordering::Relaxed);
+        }
+        agrees
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.key.direction
+    }
+
+    pub(crate) const fn text(&self) -> &StdArc<str> {
+        &self.text
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) const fn isolation(&self) -> Option<Isolation> {
+        self.isolation
+    }
+
+    pub(crate) const fn origins(&self) -> Option<&StdArc<OriginRules>> {
+        self.origins.as_ref()
+    }
+
+    pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
+        &self.rules
+    }
+
+    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn subject(&self, weight: u32) -> Subject<'_> {
+        Subject {
+            resource: &self.text,
+            direction: self.key.direction,
+            weight,
+        }
+    }
+
+    /// Bytes that the resource occupies, heap included; without the text of its
+    /// name.
+    pub(crate) fn footprint(&self) -> usize {
+        let counts = 2 * size_of::<usize>();
+        counts + size_of::<Self>() + self.node.footprint() + self.gate.footprint()
+    }
+}
+
+impl Resident for Resource {
+    type Key = ResourceKey;
+    type Sum = [Totals; 2];
+
+    fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        !self.is_pinned && now - self.node.last_used() >= self.shared.idle
+    }
+
+    fn retire(&self, sum: &mut Self::Sum) {
+        let totals = self.node.totals(self.node.last_used());
+        sum[self.key.direction as usize].add(&totals);
+    }
+}
+
+impl<'a> ResourceQuery<'a> {
+    /// The resource that `call` is to.
+    #[inline]
+    pub(crate) fn of(call: &Call<'a>, shared: &Shared) -> Self {
+        Self {
+            direction: call.direction,
+            name: call.resource.shortened(&shared.hash),
+        }
+    }
+
+    fn keep(&self) -> (ResourceKey, StdArc<str>) {
+        let name = OwnedKey::from(self.name);
+        let text = match &name {
+            OwnedKey::Str(text) => text.clone(),
+            other => other.as_key().to_string().into(),
+        };
+        let key = ResourceKey {
+            direction: self.direction,
+            name,
+        };
+        (key, text)
+    }
+}
+
+impl Equivalent<ResourceKey> for ResourceQuery<'_> {
+    fn equivalent(&self, key: &ResourceKey) -> bool {
+        self.direction == key.direction && self.name == key.name.as_key()
+    }
+}
+
+impl Hash for ResourceQuery<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.direction.hash(state);
+        self.name.hash(state);
+    }
+}
+
+// === impl Branch ===
+
+impl Branch {
+    /// The branch of `resource` that `query` asks for; over the node of `old`,
+    /// if there was one.
+    pub(crate) fn new(
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Self {
+        let (rules, shared) = (resource.rules(), resource.shared());
+        let indices = match (query.kind, resource.origins()) {
+            (BranchKind::Origin, Some(origins)) => origins.of(&query.name),
+            (BranchKind::Overflow, Some(origins)) => origins.of_unnamed(),
+            (BranchKind::Missing, Some(origins)) => origins.of_missing().to_vec(),
+            _ => Vec::new(),
+        };
+        let plan = shared.plan(rules.flows(&indices), true);
+        let node = shared.node(&plan, old.map(|old| &old.node), true, now);
+        let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        // A node was last used up to one step after the time that it tells.
+        let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.idle);
+        Self {
+            key: BranchKey {
+                resource: query.resource,
+                kind: query.kind,
+                name: query.name.into(),
+            },
+            resource: resource.text.clone(),
+            direction: resource.direction(),
+            version: AtomicU64::new(resource.version.load(Ordering::Relaxed)),
+            place: AtomicU32::new(0),
+            node,
+            gate,
+            memory,
+        }
+    }
+
+    /// Whether the branch was made by the rules of `resource`.
+    #[inline]
+    pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
+        self.version.load(Ordering::Relaxed) == resource.version.load(Ordering::Relaxed)
+    }
+
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) const fn kind(&self) -> BranchKind {
+        self.key.kind
+    }
+
+    pub(crate) fn name(&self) -> Key<'_> {
+        self.key.name.as_key()
+    }
+
+    pub(crate) const fn resource(&self) -> &StdArc<str> {
+        &self.resource
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        let counts = 2 * size_of::<usize>();
+        counts + size_of::<Self>() + self.node.footprint() + self.gate.footprint()
+    }
+}
+
+impl Resident for Branch {
+    type Key = BranchKey;
+    /// Branches count what their resource counts as well: nothing is kept.
+    type Sum = ();
+
+    fn key(&self) -> &BranchKey {
+        &self.key
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        // An exhausted origin must not come back with a fresh quota: it stays
+        // until its windows have passed.
+        let is_shared = matches!(self.key.kind, BranchKind::Missing | BranchKind::Overflow);
+        !is_shared && now - self.node.last_used() > self.memory
+    }
+
+    fn retire(&self, (): &mut ()) {}
+}
+
+impl Equivalent<BranchKey> for BranchQuery<'_> {
+    fn equivalent(&self, key: &BranchKey) -> bool {
+        self.resource == key.resource && self.kind == key.kind && self.name == key.name.as_key()
+    }
+}
+
+impl Hash for BranchQuery<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.resource.hash(state);
+        self.kind.hash(state);
+        self.name.hash(state);
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_hashes_as_the_key_that_it_asks_for() {
+        use std::hash::BuildHasher;
+        let state = std::hash::RandomState::new();
+        let query = ResourceQuery {
+            direction: Direction::Outbound,
+            name: Key::Joined("GET", "/a"),
+        };
+        let (key, text) = query.keep();
+        assert_eq!(&*text, "GET /a");
+        assert!(query.equivalent(&key));
+        assert_eq!(state.hash_one(query), state.hash_one(&key));
+    }
+}

@@ -1,0 +1,326 @@
+//! Flow: how many calls of a resource may pass in a window of time.
+
+use std::time::Duration;
+
+use super::problem::Inspector;
+use crate::stat::{MAX_TOKENS, Quota, Share};
+
+/// The origin that Sentinel calls "any".
+const DEFAULT_ORIGIN: &str = "default";
+/// The origin that Sentinel calls "none of those that have a rule".
+const OTHER_ORIGIN: &str = "other";
+
+/// Most buckets of one window.
+const MAX_BUCKETS: u32 = 1_024;
+
+/// At most so many calls of a resource in a sliding window.
+///
+/// The window is made of [buckets](Self::buckets), two unless set, aligned to
+/// the clock. See [`LeapArray`](crate::stat::LeapArray) for what exactly that
+/// promises, and [`strict`](Self::strict) for a stronger promise.
+///
+/// A call that finds the window full is refused; a
+/// [prioritized](crate::Call::prioritized) one may borrow a place in a coming
+/// bucket and wait for it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let rules = Rules::new()
+///     // 100 per second over all callers.
+///     .with(FlowRule::per_second("/search", 100))
+///     // Five a minute for each caller.
+///     .with(FlowRule::per("/login", 5, Duration::from_secs(60)).by_origin())
+///     // Never more than 10 in any second, wherever it begins.
+///     .with(FlowRule::per_second("/pay", 10).buckets(10).strict());
+/// assert_eq!(rules.len(), 3);
+/// ```
+///
+/// Bad input is an error that names the field:
+///
+/// ```
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let error = Rules::build([FlowRule::per_second("/pay", -1)]).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "rule 0 (flow \"/pay\"): threshold is -1, must be between 0 and 2147483647",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowRule {
+    resource: String,
+    threshold: f64,
+    interval: Duration,
+    buckets: u32,
+    strict: bool,
+    who: Who,
+    missing: MissingKey,
+    lend: Option<bool>,
+    max_occupy_ratio: f64,
+    max_waiting: u32,
+    id: Option<String>,
+}
+
+/// Whose calls a rule counts together.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Who {
+    /// Everybody's.
+    Anyone,
+    /// Each origin's apart.
+    Each,
+    /// Those of one origin.
+    Only(String),
+    /// Those of each origin that no other rule of the resource names, apart.
+    Other,
+}
+
+/// What a rule [by origin](FlowRule::by_origin) does with a call that has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// All such calls share one quota, under the name `-`.
+    #[default]
+    Share,
+    /// The rule does not apply to them.
+    Skip,
+    /// They are refused.
+    Refuse,
+}
+
+impl FlowRule {
+    /// At most `threshold` calls of `resource` per second.
+    ///
+    /// The threshold may have a fraction, of which only the whole part matters:
+    /// below 1 nothing passes, like for 0. For one call in two seconds, say
+    /// `per(resource, 1, Duration::from_secs(2))`.
+    #[must_use]
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(1))
+    }
+
+    /// At most `threshold` calls of `resource` per `interval`.
+    #[must_use]
+    pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
+        Self {
+            resource: resource.into(),
+            threshold: threshold.into(),
+            interval,
+            buckets: 2,
+            strict: false,
+            who: Who::Anyone,
+            missing: MissingKey::Share,
+            lend: None,
+            max_occupy_ratio: 1.0,
+            max_waiting: 10_000,
+            id: None,
+        }
+    }
+
+    /// How many buckets the interval is cut into: between 1 and 1024, each at
+    /// least 1 ms long. Default 2.
+    ///
+    /// One bucket is a fixed window: it starts anew at each multiple of the
+    /// interval. More buckets spread the calls better and cost the same time.
+    #[must_use]
+    pub fn buckets(mut self, buckets: u32) -> Self {
+        self.buckets = buckets;
+        self
+    }
+
+    /// Never more than the threshold in *any* interval of the rule's length,
+    /// wherever it begins.
+    ///
+    /// The rule then counts one bucket more than the interval has. The price is
+    /// a lower rate while the limit is exhausted all the time: `n / (n + 1)` of
+    /// the threshold for `n` buckets, so 67 % for two and 91 % for ten.
+    ///
+    /// The promise is about the moment of admission. A strict rule does not
+    /// lend, unless told to; then a borrower counts in the bucket that it was
+    /// promised, and a timer that fires late may start it later than that.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Every origin has a quota of its own.
+    ///
+    /// Calls without an origin share one, under the name `-`, unless
+    /// [`missing`](Self::missing) says otherwise. Beyond the engine's bound on
+    /// origins, all further origins of the resource share one quota.
+    #[must_use]
+    pub fn by_origin(mut self) -> Self {
+        self.who = Who::Each;
+        self
+    }
+
+    /// The rule counts the calls of `origin` alone, and applies to no other.
+    ///
+    /// Sentinel's two special names mean what they mean there: `"default"` is
+    /// everybody together, as without this method, and `"other"` every origin
+    /// that no rule of the resource names, each with a quota of its own.
+    #[must_use]
+    pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
+        let origin = origin.into();
+        self.who = match origin.as_str() {
+            DEFAULT_ORIGIN => Who::Anyone,
+            OTHER_ORIGIN => Who::Other,
+            _ => Who::Only(origin),
+        };
+        self
+    }
+
+    /// What a rule [by origin](Self::by_origin) does with calls that have none.
+    #[must_use]
+    pub fn missing(mut self, missing: MissingKey) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// Whether prioritized calls may borrow from coming buckets. Default: yes,
+    /// and no for a [strict](Self::strict) rule.
+    #[must_use]
+    pub fn lend(mut self, lend: bool) -> Self {
+        self.lend = Some(lend);
+        self
+    }
+
+    /// The largest part of what leaves the window with a bucket that may be
+    /// lent: above 0, at most 1. Default 1: borrowers may then take all of it,
+    /// and ordinary calls get what they leave.
+    #[must_use]
+    pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
+        self.max_occupy_ratio = ratio;
+        self
+    }
+
+    /// How many calls may wait at once for a place that this rule lent.
+    /// Default 10 000; 0: none, like [`lend(false)`](Self::lend).
+    #[must_use]
+    pub fn max_waiting(mut self, max_waiting: u32) -> Self {
+        self.max_waiting = max_waiting;
+        self
+    }
+
+    /// The name of the rule in refusals and response headers. Default: its kind
+    /// and its place in the set, such as `flow-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// How many calls may pass in one interval.
+    #[must_use]
+    pub const fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    pub(crate) const fn who(&self) -> &Who {
+        &self.who
+    }
+
+    pub(crate) const fn on_missing(&self) -> MissingKey {
+        self.missing
+    }
+
+    pub(crate) const fn most_waiting(&self) -> u32 {
+        self.max_waiting
+    }
+
+    /// The whole part of the threshold.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.threshold as u32
+    }
+
+    pub(crate) const fn bucket_ns(&self) -> u64 {
+        self.interval.as_nanos() as u64 / self.buckets as u64
+    }
+
+    /// How many of its own buckets the rule counts together.
+    pub(crate) const fn counted_buckets(&self) -> u32 {
+        self.buckets + if self.strict { 1 } else { 0 }
+    }
+
+    /// The rule on an array with buckets of `bucket_ns`.
+    pub(crate) fn quota(&self, bucket_ns: u64) -> Quota {
+        let stride = (self.bucket_ns() / bucket_ns) as u32;
+        Quota::new(self.counted_buckets(), stride, self.limit(), self.share())
+    }
+
+    fn share(&self) -> Share {
+        let lends = self.lend.unwrap_or(!self.strict) && self.max_waiting > 0;
+        if !lends {
+            Share::Nothing
+        } else if self.max_occupy_ratio < 1.0 {
+            Share::Part(self.max_occupy_ratio)
+        } else {
+            Share::All
+        }
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if !(0.0..=f64::from(MAX_TOKENS)).contains(&self.threshold) {
+            let allowed = format!("between 0 and {MAX_TOKENS}");
+            inspector.refuse("threshold", self.threshold, allowed);
+        }
+        self.inspect_window(inspector);
+        if let Who::Only(origin) = &self.who {
+            inspector.name("origin", origin);
+        }
+        if !(self.max_occupy_ratio > 0.0 && self.max_occupy_ratio <= 1.0) {
+            inspector.refuse(
+                "max_occupy_ratio",
+                self.max_occupy_ratio,
+                "above 0 and at most 1",
+            );
+        }
+    }
+
+    fn inspect_window(&self, inspector: &mut Inspector<'_>) {
+        const YEAR: Duration = Duration::from_secs(366 * 86_400);
+        const SHORTEST: Duration = Duration::from_millis(1);
+        if self.interval < SHORTEST || self.interval > YEAR {
+            let value = format!("{:?}", self.interval);
+            inspector.refuse("interval", value, "between 1 ms and 366 days");
+            return;
+        }
+        if self.buckets == 0 || self.buckets > MAX_BUCKETS {
+            let allowed = format!("between 1 and {MAX_BUCKETS}");
+            inspector.refuse("buckets", self.buckets, allowed);
+            return;
+        }
+        let nanos = self.interval.as_nanos();
+        if nanos % u128::from(self.buckets) != 0 {
+            let allowed = format!("a number that divides the interval of {:?}", self.interval);
+            inspector.refuse("buckets", self.buckets, allowed);
+        } else if self.interval / self.buckets < SHORTEST {
+            let most = self.interval.as_millis();
+            let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
+            inspector.refuse("buckets", self.buckets, allowed);
+        }
+    }
+}

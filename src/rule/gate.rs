@@ -1,0 +1,287 @@
+//! The flow rules of one node in the form in which calls are judged.
+//!
+//! Rules whose buckets fit on one grid of at most so many buckets share the
+//! node's ring, so one compare-and-swap judges them all; each keeps its own
+//! buckets there. A rule far off that grid (a day beside a second) has a ring of
+//! its own, which is asked first and refunded when a later one refuses.
+//!
+//! ```text
+//! figures        2 × 500 ms   ┐
+//! 10 per second  2 × 500 ms   ├ grid 500 ms, 120 buckets: one ring
+//! 100 per minute 2 × 30 s     ┘
+//! 1000 per day   2 × 12 h       grid 12 h: a ring of its own
+//! ```
+
+use std::time::Duration;
+
+use super::FlowRule;
+use crate::clock::Tick;
+use crate::stat::{Grid, LeapArray, Quota, Shape};
+use crate::sync::Arc;
+
+/// Most buckets ahead that a call may borrow from.
+const MOST_AHEAD: u64 = 64;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Gate {
+    quotas: Box<[Quota]>,
+    /// The index in the rule set of each quota's rule.
+    rules: Box<[u32]>,
+    sides: Box<[Side]>,
+    max_waiting: u32,
+}
+
+/// A rule with a ring of its own.
+#[derive(Debug)]
+pub(crate) struct Side {
+    ring: Arc<LeapArray>,
+    quota: [Quota; 1],
+    rule: [u32; 1],
+}
+
+/// Which rules share the ring, and the shape that it must have.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    grid: Grid,
+    shared: Vec<(u32, &'a FlowRule)>,
+    apart: Vec<(u32, &'a FlowRule)>,
+    patience: Duration,
+}
+
+impl<'a> Plan<'a> {
+    /// A plan for `rules` on a node with figures of `shape`, whose ring may have
+    /// `most` buckets, and whose calls wait for less than `patience`.
+    pub(crate) fn new(
+        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        shape: &Shape,
+        most: u64,
+        patience: Duration,
+    ) -> Self {
+        let mut bucket_ns = shape.step_ns;
+        let figures_ns = shape.step_ns * u64::from(shape.stride) * u64::from(shape.buckets);
+        let mut span_ns = figures_ns;
+        let (mut shared, mut apart) = (Vec::new(), Vec::new());
+        for (index, rule) in rules {
+            let finer = gcd(bucket_ns, rule.bucket_ns());
+            let longer = span_ns.max(rule.bucket_ns() * u64::from(rule.counted_buckets()));
+            if longer / finer <= most {
+                (bucket_ns, span_ns) = (finer, longer);
+                shared.push((index, rule));
+            } else {
+                apart.push((index, rule));
+            }
+        }
+        Self {
+            grid: Grid {
+                bucket_ns,
+                buckets: (span_ns / bucket_ns) as u32,
+                ahead: ahead(bucket_ns, patience),
+            },
+            shared,
+            apart,
+            patience,
+        }
+    }
+
+    /// The shape of the ring.
+    pub(crate) const fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Whether a ring that is there already serves: it is as fine and as long.
+    pub(crate) fn is_served_by(&self, ring: &LeapArray) -> bool {
+        let old = ring.grid();
+        let reach = u64::from(ring.reach()) * old.bucket_ns;
+        self.grid.bucket_ns % old.bucket_ns == 0
+            && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach
+            && ahead(old.bucket_ns, self.patience) <= old.ahead
+    }
+
+    /// The gate over `ring`. Rules with rings of their own keep those that they
+    /// had in `old`.
+    pub(crate) fn build(self, ring: &LeapArray, old: Option<&Gate>, now: Tick) -> Gate {
+        let bucket_ns = ring.grid().bucket_ns;
+        let all = self.shared.iter().chain(&self.apart);
+        let max_waiting = all
+            .map(|(_, rule)| rule.most_waiting())
+            .min()
+            .unwrap_or(u32::MAX);
+        Gate {
+            quotas: self
+                .shared
+                .iter()
+                .map(|(_, rule)| rule.quota(bucket_ns))
+                .collect(),
+            rules: self.shared.iter().map(|(index, _)| *index).collect(),
+            sides: self
+                .apart
+                .iter()
+                .map(|&(index, rule)| Side::new(index, rule, old, self.patience, now))
+                .collect(),
+            max_waiting,
+        }
+    }
+}
+
+/// How many buckets ahead a call may borrow that waits for less than `patience`.
+fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
+    let buckets = crate::clock::nanos(patience).div_ceil(bucket_ns);
+    buckets.clamp(1, MOST_AHEAD).next_power_of_two() as u32
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Side {
+    fn new(index: u32, rule: &FlowRule, old: Option<&Gate>, patience: Duration, now: Tick) -> Self {
+        let bucket_ns = rule.bucket_ns();
+        let grid = Grid {
+            bucket_ns,
+            buckets: rule.counted_buckets(),
+            ahead: ahead(bucket_ns, patience),
+        };
+        let known = old.into_iter().flat_map(|gate| &*gate.sides);
+        let ring = known
+            .map(|side| &side.ring)
+            .find(|ring| ring.grid() == grid)
+            .cloned()
+            .unwrap_or_else(|| Arc::new(LeapArray::with_grid(grid, now)));
+        Self {
+            ring,
+            quota: [rule.quota(bucket_ns)],
+            rule: [index],
+        }
+    }
+
+    pub(crate) fn ring(&self) -> &LeapArray {
+        &self.ring
+    }
+
+    pub(crate) const fn quota(&self) -> &[Quota; 1] {
+        &self.quota
+    }
+
+    pub(crate) const fn rule(&self) -> &[u32; 1] {
+        &self.rule
+    }
+}
+
+impl Gate {
+    /// The quotas on the node's ring.
+    pub(crate) const fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
+    /// The rules of those quotas.
+    pub(crate) const fn rules(&self) -> &[u32] {
+        &self.rules
+    }
+
+    /// The rules with rings of their own.
+    pub(crate) const fn sides(&self) -> &[Side] {
+        &self.sides
+    }
+
+    /// Whether no rule stands here.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.quotas.is_empty() && self.sides.is_empty()
+    }
+
+    /// How many calls may wait at once.
+    pub(crate) const fn max_waiting(&self) -> u32 {
+        self.max_waiting
+    }
+
+    /// How long the longest window looks back, so how long a node matters after
+    /// its last use.
+    pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
+        let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
+        let apart = self.sides.iter().map(|side| side.ring.interval()).max();
+        shared.max(apart.unwrap_or_default())
+    }
+
+    /// Bytes that the gate occupies on the heap.
+    pub(crate) fn footprint(&self) -> usize {
+        size_of_val(&*self.quotas)
+            + size_of_val(&*self.rules)
+            + self
+                .sides
+                .iter()
+                .map(|side| size_of::<Side>() + side.ring.footprint())
+                .sum::<usize>()
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        Shape::new(500_000_000, 2, true)
+    }
+
+    fn plan(rules: &[FlowRule]) -> Plan<'_> {
+        let rules = rules
+            .iter()
+            .enumerate()
+            .map(|(index, rule)| (index as u32, rule));
+        Plan::new(rules, &shape(), 256, Duration::from_millis(500))
+    }
+
+    #[test]
+    fn seconds_and_minutes_share_a_ring_and_a_day_has_its_own() {
+        let minute = Duration::from_secs(60);
+        let rules = [
+            FlowRule::per_second("r", 10),
+            FlowRule::per("r", 100, minute),
+            FlowRule::per("r", 1_000, minute * 60 * 24),
+            FlowRule::per_second("r", 10).buckets(10),
+        ];
+        let two = plan(&rules[..2]);
+        assert_eq!(
+            two.grid(),
+            Grid {
+                bucket_ns: 500_000_000,
+                buckets: 120,
+                ahead: 1
+            }
+        );
+        let all = plan(&rules);
+        assert_eq!(
+            all.apart
+                .iter()
+                .map(|(index, _)| *index)
+                .collect::<Vec<_>>(),
+            [2, 3]
+        );
+        let fine = plan(&rules[3..]);
+        assert_eq!(
+            fine.grid(),
+            Grid {
+                bucket_ns: 100_000_000,
+                buckets: 10,
+                ahead: 8
+            }
+        );
+    }
+
+    #[test]
+    fn a_finer_and_longer_ring_serves_and_a_coarser_or_shorter_one_does_not() {
+        let second = [FlowRule::per_second("r", 10)];
+        let minute = [FlowRule::per("r", 10, Duration::from_secs(60))];
+        let tenths = [FlowRule::per_second("r", 10).buckets(10)];
+        let ring = |rules: &[FlowRule]| LeapArray::with_grid(plan(rules).grid(), Tick::ZERO);
+        assert!(plan(&second).is_served_by(&ring(&minute)));
+        assert!(plan(&second).is_served_by(&ring(&tenths)));
+        assert!(!plan(&minute).is_served_by(&ring(&second)));
+        assert!(!plan(&tenths).is_served_by(&ring(&minute)));
+    }
+
+    #[test]
+    fn strict_rules_look_one_bucket_further() {
+        let strict = [FlowRule::per_second("r", 10).buckets(10).strict()];
+        assert_eq!(plan(&strict).grid().buckets, 11);
+    }
+}

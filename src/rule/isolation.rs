@@ -1,0 +1,89 @@
+//! Isolation: how many calls of a resource may run at once.
+
+use super::problem::Inspector;
+use crate::stat::MAX_TOKENS;
+
+/// At most so many calls of a resource at once.
+///
+/// A call takes a slot when it starts and gives it back when it ends; in the
+/// middleware that is the end of the response body. Taking is one atomic
+/// decision, so the limit is never exceeded, by no interleaving. A call that
+/// waits holds no slot yet. A limit of 0 refuses every call.
+///
+/// A changed limit applies to new calls; those that run are not disturbed. A
+/// rule that is new for a resource counts the calls that start from then on.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BlockKind, Call, IsolationRule, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(IsolationRule::new("report", 1));
+/// let Verdict::Pass(running) = sentinel.try_enter(Call::new("report")) else {
+///     panic!("the first call runs");
+/// };
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("report")) else {
+///     panic!("the second one does not");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Isolation);
+/// drop(running);
+/// assert!(matches!(sentinel.try_enter(Call::new("report")), Verdict::Pass(_)));
+/// ```
+///
+/// # Source
+///
+/// The isolation rule of sentinel-golang, and the thread grade of Sentinel's
+/// flow rule. Both count in a step after the check, and so overshoot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IsolationRule {
+    resource: String,
+    max: u32,
+    id: Option<String>,
+}
+
+impl IsolationRule {
+    /// At most `max` calls of `resource` at once.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, max: u32) -> Self {
+        Self {
+            resource: resource.into(),
+            max,
+            id: None,
+        }
+    }
+
+    /// The name of the rule in refusals. Default: its kind and its place in the
+    /// set, such as `isolation-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// How many calls may run at once.
+    #[must_use]
+    pub const fn max(&self) -> u32 {
+        self.max
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if self.max > MAX_TOKENS {
+            inspector.refuse(
+                "max",
+                self.max,
+                format_args!("between 0 and {MAX_TOKENS}").to_string(),
+            );
+        }
+    }
+}

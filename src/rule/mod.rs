@@ -1,0 +1,251 @@
+//! What the user asks for: rules, checked once and valid from then on.
+//!
+//! # Sentinel's words
+//!
+//! | here | Sentinel (Java / Go) |
+//! |---|---|
+//! | [`FlowRule`] | `FlowRule` of QPS grade / `flow.Rule` |
+//! | [`FlowRule::for_origin`] | `limitApp` / – |
+//! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
+//! | [`Sentinel::try_enter`](crate::Sentinel::try_enter) gives an [`Entry`](crate::Entry) | `SphU.entry` / `api.Entry` |
+//! | [`Blocked`](crate::Blocked), [`BlockKind`](crate::BlockKind) | the `BlockException` family / `BlockError` |
+//! | [`Verdict::Wait`](crate::Verdict::Wait) | `PriorityWaitException` / should-wait |
+//! | [`Node`](crate::stat::Node), [`Sentinel::inbound`](crate::Sentinel::inbound) | `ClusterNode`, `ENTRY_NODE` / `ResourceNode`, inbound node |
+//! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
+//! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
+
+mod flow;
+mod gate;
+mod isolation;
+mod problem;
+mod set;
+mod template;
+
+use std::collections::HashSet;
+
+use problem::{Inspector, verdict};
+
+pub use flow::{FlowRule, MissingKey};
+pub use isolation::IsolationRule;
+pub use problem::{InvalidRule, InvalidRules};
+
+pub(crate) use flow::Who;
+pub(crate) use gate::{Gate, Plan, Side};
+pub(crate) use set::{OriginRules, RuleSet};
+pub(crate) use template::Templates;
+
+/// One rule of any kind.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// How many calls may pass in a window of time.
+    Flow(FlowRule),
+    /// How many calls may run at once.
+    Isolation(IsolationRule),
+}
+
+impl Rule {
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        match self {
+            Rule::Flow(rule) => rule.resource(),
+            Rule::Isolation(rule) => rule.resource(),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Rule::Flow(_) => "flow",
+            Rule::Isolation(_) => "isolation",
+        }
+    }
+
+    fn given_id(&self) -> Option<&str> {
+        match self {
+            Rule::Flow(rule) => rule.given_id(),
+            Rule::Isolation(rule) => rule.given_id(),
+        }
+    }
+
+    fn inspect(&self, inspector: &mut Inspector<'_>) {
+        match self {
+            Rule::Flow(rule) => rule.inspect(inspector),
+            Rule::Isolation(rule) => rule.inspect(inspector),
+        }
+    }
+}
+
+impl From<FlowRule> for Rule {
+    fn from(rule: FlowRule) -> Self {
+        Rule::Flow(rule)
+    }
+}
+
+impl From<IsolationRule> for Rule {
+    fn from(rule: IsolationRule) -> Self {
+        Rule::Isolation(rule)
+    }
+}
+
+/// A set of rules, each of which is valid: a value of this type cannot hold a
+/// bad one.
+///
+/// All rules of a resource apply to each call of it; the first that refuses is
+/// the one that the refusal names.
+///
+/// # Examples
+///
+/// Rules that stand in the program are added one by one; rules that come from
+/// elsewhere are built all at once, with all problems reported:
+///
+/// ```
+/// use tower_sentinel::{FlowRule, IsolationRule, Rule, Rules};
+///
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("/orders", 100))
+///     .with(IsolationRule::new("/orders", 32));
+/// assert_eq!(rules.len(), 2);
+///
+/// let from_elsewhere: Vec<Rule> = vec![
+///     FlowRule::per_second("", 100).into(),
+///     FlowRule::per_second("/a", f64::NAN).buckets(7).into(),
+/// ];
+/// let error = Rules::build(from_elsewhere).unwrap_err();
+/// let fields: Vec<_> = error.problems().iter().map(|p| (p.index(), p.field())).collect();
+/// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    list: Vec<Rule>,
+    ids: HashSet<String>,
+    templates: Templates,
+}
+
+impl Rules {
+    /// No rules.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set of `rules`.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of them.
+    pub fn build<R: Into<Rule>>(rules: impl IntoIterator<Item = R>) -> Result<Self, InvalidRules> {
+        let mut set = Self::new();
+        let mut problems = Vec::new();
+        for rule in rules {
+            set.add(rule.into(), &mut problems);
+        }
+        verdict(problems)?;
+        Ok(set)
+    }
+
+    /// The set with one more rule, for rules that stand in the program. For
+    /// those that come from elsewhere use [`try_with`](Self::try_with) or
+    /// [`build`](Self::build).
+    ///
+    /// # Panics
+    ///
+    /// If the rule is invalid, with everything that is wrong with it.
+    #[must_use]
+    #[track_caller]
+    pub fn with(self, rule: impl Into<Rule>) -> Self {
+        match self.try_with(rule) {
+            Ok(rules) => rules,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The set with one more rule.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the rule.
+    pub fn try_with(mut self, rule: impl Into<Rule>) -> Result<Self, InvalidRules> {
+        let mut problems = Vec::new();
+        self.add(rule.into(), &mut problems);
+        verdict(problems)?;
+        Ok(self)
+    }
+
+    /// How many rules the set has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are no rules.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The rules, in the order in which they were added.
+    pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
+        self.list.iter()
+    }
+
+    /// The id of the rule at `index`, given or made from its kind and place.
+    pub(crate) fn id(&self, index: usize) -> String {
+        let rule = &self.list[index];
+        rule.given_id()
+            .map_or_else(|| format!("{}-{index}", rule.kind()), str::to_owned)
+    }
+
+    pub(crate) const fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    fn add(&mut self, rule: Rule, problems: &mut Vec<InvalidRule>) {
+        let index = self.list.len();
+        let subject = format!("{} {:?}", rule.kind(), rule.resource());
+        let mut inspector = Inspector::new(problems, index, subject);
+        rule.inspect(&mut inspector);
+        if let Err(allowed) = self.templates.add(rule.resource(), index) {
+            inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+        }
+        if let Some(id) = rule.given_id() {
+            inspector.name("id", id);
+            if !self.ids.insert(id.to_owned()) {
+                inspector.refuse(
+                    "id",
+                    format_args!("{id:?}"),
+                    "different from that of every other rule",
+                );
+            }
+        }
+        self.list.push(rule);
+    }
+}
+
+impl PartialEq for Rules {
+    /// Equal rules in equal order.
+    fn eq(&self, other: &Self) -> bool {
+        self.list == other.list
+    }
+}
+
+impl<R: Into<Rule>> From<R> for Rules {
+    /// The set of one rule, for a rule that stands in the program.
+    ///
+    /// # Panics
+    ///
+    /// If the rule is invalid.
+    #[track_caller]
+    fn from(rule: R) -> Self {
+        Self::new().with(rule)
+    }
+}
+
+impl<'a> IntoIterator for &'a Rules {
+    type Item = &'a Rule;
+    type IntoIter = std::slice::Iter<'a, Rule>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

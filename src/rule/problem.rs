@@ -1,0 +1,143 @@
+//! What is wrong with a rule.
+
+use std::fmt;
+
+/// One thing that is wrong with one rule: the field, its value, and what is
+/// allowed there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRule {
+    index: usize,
+    subject: String,
+    field: &'static str,
+    value: String,
+    allowed: String,
+}
+
+impl InvalidRule {
+    /// The place of the rule in the set, counted from 0.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The name of the field.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// Its value, as text.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// What would be allowed, as text.
+    #[must_use]
+    pub fn allowed(&self) -> &str {
+        &self.allowed
+    }
+}
+
+impl fmt::Display for InvalidRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            index,
+            subject,
+            field,
+            value,
+            allowed,
+        } = self;
+        write!(
+            f,
+            "rule {index} ({subject}): {field} is {value}, must be {allowed}"
+        )
+    }
+}
+
+impl std::error::Error for InvalidRule {}
+
+/// Everything that is wrong with a set of rules; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRules(Vec<InvalidRule>);
+
+impl InvalidRules {
+    /// The problems, in the order of the rules.
+    #[must_use]
+    pub fn problems(&self) -> &[InvalidRule] {
+        &self.0
+    }
+}
+
+impl fmt::Display for InvalidRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for InvalidRules {}
+
+/// Collects what is wrong with one rule.
+#[derive(Debug)]
+pub(super) struct Inspector<'a> {
+    problems: &'a mut Vec<InvalidRule>,
+    index: usize,
+    subject: String,
+}
+
+impl<'a> Inspector<'a> {
+    pub(super) fn new(problems: &'a mut Vec<InvalidRule>, index: usize, subject: String) -> Self {
+        Self {
+            problems,
+            index,
+            subject,
+        }
+    }
+
+    /// Notes that `field` has a `value` which is not `allowed`.
+    pub(super) fn refuse(
+        &mut self,
+        field: &'static str,
+        value: impl fmt::Display,
+        allowed: impl fmt::Display,
+    ) {
+        self.problems.push(InvalidRule {
+            index: self.index,
+            subject: self.subject.clone(),
+            field,
+            value: value.to_string(),
+            allowed: allowed.to_string(),
+        });
+    }
+
+    /// Checks a name that a user gave.
+    pub(super) fn name(&mut self, field: &'static str, name: &str) {
+        if name.trim().is_empty() {
+            self.refuse(field, format_args!("{name:?}"), "a name that is not blank");
+        } else if name.len() > crate::call::MAX_KEY_BYTES {
+            let allowed = format_args!("at most {} bytes", crate::call::MAX_KEY_BYTES).to_string();
+            self.refuse(field, format_args!("{} bytes long", name.len()), allowed);
+        } else if name.chars().any(char::is_control) {
+            self.refuse(
+                field,
+                format_args!("{name:?}"),
+                "free of control characters",
+            );
+        }
+    }
+}
+
+/// The problems as an error, if there are any.
+pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(InvalidRules(problems))
+    }
+}

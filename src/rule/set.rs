@@ -1,0 +1,221 @@
+//! A loaded set of rules: what applies to a resource, and to an origin of it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{FlowRule, MissingKey, Rule, Rules, Who};
+use crate::call::{Key, OwnedKey};
+
+/// A set of rules with a version: every call is judged by one version.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    rules: Rules,
+    ids: Vec<Arc<str>>,
+    by_resource: HashMap<String, ResourceRules>,
+    version: u64,
+}
+
+/// The rules of one resource, by their index in the set.
+#[derive(Debug, Default)]
+pub(crate) struct ResourceRules {
+    /// Flow rules that count everybody's calls together.
+    pub(crate) anyone: Vec<u32>,
+    /// The tightest isolation rule.
+    pub(crate) isolation: Option<(u32, u32)>,
+    /// Flow rules that count origins apart, if there are any.
+    pub(crate) origins: Option<Arc<OriginRules>>,
+}
+
+/// The flow rules of one resource that count origins apart.
+#[derive(Debug, Default)]
+pub(crate) struct OriginRules {
+    each: Vec<u32>,
+    other: Vec<u32>,
+    only: papaya::HashMap<OwnedKey, Vec<u32>>,
+    /// Rules by origin that also apply to calls without one.
+    missing: Vec<u32>,
+    /// A rule by origin that refuses calls without one.
+    refusing: Option<u32>,
+}
+
+impl RuleSet {
+    pub(crate) fn new(rules: Rules, version: u64) -> Self {
+        let mut by_resource = HashMap::<String, ResourceRules>::new();
+        let mut by_origin = HashMap::<String, OriginRules>::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let index = index as u32;
+            let resource = by_resource.entry(rule.resource().to_owned()).or_default();
+            match rule {
+                Rule::Isolation(rule) => {
+                    let is_tighter = resource.isolation.is_none_or(|(_, max)| rule.max() < max);
+                    if is_tighter {
+                        resource.isolation = Some((index, rule.max()));
+                    }
+                }
+                Rule::Flow(rule) if *rule.who() == Who::Anyone => resource.anyone.push(index),
+                Rule::Flow(rule) => {
+                    by_origin
+                        .entry(rule.resource().to_owned())
+                        .or_default()
+                        .add(index, rule);
+                }
+            }
+        }
+        for (name, origins) in by_origin {
+            by_resource.entry(name).or_default().origins = Some(Arc::new(origins));
+        }
+        Self {
+            ids: (0..rules.len())
+                .map(|index| rules.id(index).into())
+                .collect(),
+            rules,
+            by_resource,
+            version,
+        }
+    }
+
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The id of the rule at `index`.
+    pub(crate) fn id(&self, index: u32) -> Arc<str> {
+        self.ids[index as usize].clone()
+    }
+
+    /// The rules of the resource `name`.
+    pub(crate) fn of(&self, name: &str) -> Option<&ResourceRules> {
+        self.by_resource.get(name)
+    }
+
+    /// The names of all resources that have a rule.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        self.by_resource.keys().map(String::as_str)
+    }
+
+    /// The flow rule at `index`.
+    pub(crate) fn flow(&self, index: u32) -> Option<&FlowRule> {
+        match self.rules.list.get(index as usize) {
+            Some(Rule::Flow(rule)) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The flow rules at `indices`.
+    pub(crate) fn flows<'a>(
+        &'a self,
+        indices: &'a [u32],
+    ) -> impl Iterator<Item = (u32, &'a FlowRule)> {
+        indices
+            .iter()
+            .filter_map(|&index| Some((index, self.flow(index)?)))
+    }
+}
+
+impl OriginRules {
+    fn add(&mut self, index: u32, rule: &FlowRule) {
+        match rule.who() {
+            Who::Anyone => {}
+            Who::Each => {
+                self.each.push(index);
+                match rule.on_missing() {
+                    MissingKey::Share => self.missing.push(index),
+                    MissingKey::Refuse => self.refusing = self.refusing.or(Some(index)),
+                    MissingKey::Skip => {}
+                }
+            }
+            Who::Other => self.other.push(index),
+            Who::Only(origin) => {
+                // An address may come as text or as an address.
+                let keys = [
+                    Some(OwnedKey::from(Key::Str(origin))),
+                    origin.parse::<IpAddr>().ok().map(OwnedKey::Ip),
+                ];
+                let only = self.only.pin();
+                for key in keys.into_iter().flatten() {
+                    let mut rules = only.get(&key).cloned().unwrap_or_default();
+                    rules.push(index);
+                    only.insert(key, rules);
+                }
+            }
+        }
+    }
+
+    /// Whether any rule counts the calls of `origin` apart.
+    #[inline]
+    pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
+        // A rule for "other" does not apply to an origin that a rule names, but
+        // that rule does.
+        !self.each.is_empty()
+            || !self.other.is_empty()
+            || (!self.only.is_empty() && self.only.pin().contains_key(origin))
+    }
+
+    /// The rules that count the calls of `origin` apart.
+    pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
+        let only = self.only.pin();
+        let named = only.get(origin).unwrap_or(&self.other);
+        let mut rules: Vec<_> = self.each.iter().chain(named).copied().collect();
+        rules.sort_unstable();
+        rules
+    }
+
+    /// The rules that an origin shares that has no place of its own: it is
+    /// certainly none that a rule names.
+    pub(crate) fn of_unnamed(&self) -> Vec<u32> {
+        let mut rules: Vec<_> = self.each.iter().chain(&self.other).copied().collect();
+        rules.sort_unstable();
+        rules
+    }
+
+    /// The rules for calls without an origin.
+    pub(crate) fn of_missing(&self) -> &[u32] {
+        &self.missing
+    }
+
+    /// The rule that refuses calls without an origin.
+    pub(crate) const fn refusing(&self) -> Option<u32> {
+        self.refusing
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentinels_origins_keep_their_meaning() {
+        let rules = Rules::new()
+            .with(FlowRule::per_second("r", 1).for_origin("default"))
+            .with(FlowRule::per_second("r", 2).for_origin("a"))
+            .with(FlowRule::per_second("r", 3).for_origin("other"))
+            .with(FlowRule::per_second("r", 4).by_origin())
+            .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"));
+        let set = RuleSet::new(rules, 1);
+        let of = set.of("r").unwrap();
+        assert_eq!(of.anyone, [0]);
+        let origins = of.origins.as_ref().unwrap();
+        assert_eq!(origins.of(&Key::Str("a")), [1, 3]);
+        assert_eq!(origins.of(&Key::Str("b")), [2, 3]);
+        assert_eq!(origins.of(&Key::Str("10.0.0.1")), [3, 4]);
+        assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [3, 4]);
+        assert_eq!(origins.of_missing(), [3]);
+        // A caller that calls itself "other" is one of the others.
+        assert_eq!(origins.of(&Key::Str("other")), [2, 3]);
+    }
+
+    #[test]
+    fn a_rule_for_one_origin_asks_for_no_other() {
+        let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
+        let set = RuleSet::new(rules, 1);
+        let origins = set.of("r").unwrap().origins.as_ref().unwrap();
+        assert!(origins.applies_to(&Key::Str("a")));
+        assert!(!origins.applies_to(&Key::Str("b")));
+        assert!(origins.of_missing().is_empty() && origins.refusing().is_none());
+    }
+}

@@ -1,0 +1,358 @@
+//! The handle that a program holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::blocked::Blocked;
+use crate::call::{Call, Direction, Key};
+use crate::clock::{Clock, MonotonicClock};
+use crate::engine::{Engine, Routes};
+use crate::entry::{Entry, Verdict};
+use crate::hook::{Hook, Hooks};
+use crate::report::{InboundView, NodeView, Snapshot};
+use crate::resource::{ResourceQuery, Shared};
+use crate::rule::{InvalidRules, Rules};
+use crate::stat::{InvalidWindow, Shape};
+use crate::sync::AtomicU64;
+use crate::timekeeper::Timekeeper;
+
+/// An engine: the rules, and the counts of everything that they judge.
+///
+/// Cloning it costs one reference count, and the clone is the same engine.
+/// Nothing is global: two engines know nothing of each other, and there is no
+/// background thread.
+///
+/// # Examples
+///
+/// Without tower and, as long as nothing waits, without a runtime:
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 2));
+/// let mut passed = 0;
+/// for _ in 0..5 {
+///     match sentinel.try_enter(Call::new("job")) {
+///         Verdict::Pass(entry) => {
+///             passed += 1;
+///             drop(entry); // the call ends here
+///         }
+///         Verdict::Wait(_) => unreachable!("the call is not prioritized"),
+///         Verdict::Block(blocked) => assert!(blocked.retry_after().is_some()),
+///         _ => unreachable!(),
+///     }
+/// }
+/// assert_eq!(passed, 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sentinel {
+    engine: Arc<Engine>,
+}
+
+impl Sentinel {
+    /// An engine with `rules` and the defaults of [`Builder`].
+    ///
+    /// # Panics
+    ///
+    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    #[must_use]
+    #[track_caller]
+    pub fn new(rules: impl Into<Rules>) -> Self {
+        Self::builder().rules(rules).build()
+    }
+
+    /// An engine to be configured.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Judges `call` and starts it if it passes at once.
+    ///
+    /// For a known resource this allocates nothing and takes no lock; it reads
+    /// the clock once. A refusal writes nothing that admission is decided on.
+    #[inline]
+    pub fn try_enter(&self, call: Call<'_>) -> Verdict {
+        self.engine.decide(&call)
+    }
+
+    /// Starts `call`, after waiting for its place if it is prioritized and
+    /// borrows one.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if the call is refused, and if it would have to wait where
+    /// there is no timer: it needs a tokio runtime with one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits gives the place up.
+    pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
+        match self.try_enter(call) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Block(blocked) => Err(blocked),
+            Verdict::Wait(waiting) => waiting.ready().await,
+        }
+    }
+
+    /// Replaces the rules, all at once: a call is judged by the old rules or by
+    /// the new ones, and who has seen a new one in force never meets an old one
+    /// again. Returns false, and does nothing, if the rules are the same.
+    ///
+    /// Counts are kept: those of every window whose rule has the same length
+    /// and buckets exactly, those of a changed one as far as they are known,
+    /// on the refusing side. Calls in flight settle on the rules that admitted
+    /// them, and waiting calls keep their places. A call that meets the reload
+    /// may wait for a lock for as long as one resource takes to be made anew.
+    pub fn reload(&self, rules: impl Into<Rules>) -> bool {
+        self.engine.reload(rules.into())
+    }
+
+    /// Builds `rules` and puts them in force.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of them; the old rules stay in force.
+    pub fn try_reload<R: Into<crate::rule::Rule>>(
+        &self,
+        rules: impl IntoIterator<Item = R>,
+    ) -> Result<bool, InvalidRules> {
+        Ok(self.reload(Rules::build(rules)?))
+    }
+
+    /// The rules in force. Copies them.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.engine.rules().rules().clone()
+    }
+
+    /// The hooks, to register and remove some.
+    #[must_use]
+    pub fn hooks(&self) -> &Hooks {
+        &self.engine.shared().hooks
+    }
+
+    /// The statistics of inbound calls to `resource`, if there have been any.
+    #[must_use]
+    pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
+        self.view(resource.into(), Direction::Inbound)
+    }
+
+    /// The statistics of outbound calls to `resource`, if there have been any.
+    #[must_use]
+    pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
+        self.view(resource.into(), Direction::Outbound)
+    }
+
+    fn view(&self, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
+        let query = ResourceQuery::of(
+            &Call::new(resource).directed(direction),
+            self.engine.shared(),
+        );
+        self.engine
+            .resources()
+            .find(&query, |resource| NodeView::new(resource.clone()))
+    }
+
+    /// The statistics of all inbound calls together. Requests pay nothing for
+    /// it: every figure is summed up when it is read.
+    #[must_use]
+    pub fn inbound(&self) -> InboundView<'_> {
+        InboundView::inbound(&self.engine)
+    }
+
+    /// The statistics of all inbound calls that came through `context`; see
+    /// [`Builder::contexts`].
+    #[must_use]
+    pub fn entrance<'a>(&'a self, context: impl Into<Key<'a>>) -> InboundView<'a> {
+        InboundView::entrance(&self.engine, context.into())
+    }
+
+    /// A copy of all statistics.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.engine)
+    }
+
+    pub(crate) fn routes(&self) -> Routes<'_> {
+        self.engine.routes()
+    }
+}
+
+/// Configures an engine.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{FlowRule, ManualClock, Sentinel};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("/search", 100))
+///     .clock(clock.clone())
+///     .max_resources(1_000)
+///     .occupy_timeout(Duration::from_millis(200))
+///     .build();
+/// assert_eq!(sentinel.rules().len(), 1);
+/// ```
+#[derive(Debug)]
+#[must_use = "call `build`"]
+pub struct Builder {
+    rules: Rules,
+    clock: Arc<dyn Clock>,
+    hooks: Hooks,
+    window: Shape,
+    patience: Duration,
+    idle: Duration,
+    max_resources: usize,
+    max_origins: usize,
+    origins: bool,
+    contexts: bool,
+    minute: bool,
+    branch_minute: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            rules: Rules::new(),
+            clock: Arc::new(MonotonicClock::new()),
+            hooks: Hooks::default(),
+            window: Shape::new(500_000_000, 2, true),
+            patience: Duration::from_millis(500),
+            idle: Duration::from_secs(60),
+            max_resources: 16_384,
+            max_origins: 65_536,
+            origins: false,
+            contexts: false,
+            minute: true,
+            branch_minute: false,
+        }
+    }
+}
+
+impl Builder {
+    /// The rules to begin with. Default: none.
+    ///
+    /// # Panics
+    ///
+    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    #[track_caller]
+    pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
+        self.rules = rules.into();
+        self
+    }
+
+    /// The clock. Default: [`MonotonicClock`].
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Registers `hook` under `name`; see [`Hooks::register`].
+    pub fn hook(self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) -> Self {
+        self.hooks.register(name, hook);
+        self
+    }
+
+    /// The window that figures per second are read from: `interval` in
+    /// `buckets` buckets. Default: 1 s in 2.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] unless `buckets` divides `interval` into whole parts or
+    /// multiples of one second, of at least 1 ms.
+    pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
+        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+        self.window = Shape::new(bucket_ns, buckets, true);
+        Ok(self)
+    }
+
+    /// The longest that a prioritized call may wait for a borrowed place; it
+    /// waits for less than this. Default: 500 ms. Zero: nothing is lent.
+    ///
+    /// A call can borrow from at most 64 buckets ahead.
+    pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
+        self.patience = timeout;
+        self
+    }
+
+    /// How many resources are counted apart, inbound and outbound together, at
+    /// least 1. Default: 16 384. Calls to any further one are counted under
+    /// `__overflow__`, whose rules apply to them. A resource with a rule always
+    /// has a place.
+    pub fn max_resources(mut self, max: usize) -> Self {
+        self.max_resources = max.max(1);
+        self
+    }
+
+    /// How many origins and contexts are counted apart, over all resources, at
+    /// least 1. Default: 65 536. The calls of further origins share one quota
+    /// on each resource.
+    pub fn max_origins(mut self, max: usize) -> Self {
+        self.max_origins = max.max(1);
+        self
+    }
+
+    /// How long a resource without rules must not have been called before a new
+    /// one may take its place. Default: 1 minute. Origins also stay until their
+    /// windows have passed.
+    pub fn idle_after(mut self, idle: Duration) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// Whether every origin of every resource has statistics of its own.
+    /// Default: only where a rule counts origins apart.
+    pub fn origins(mut self, origins: bool) -> Self {
+        self.origins = origins;
+        self
+    }
+
+    /// Whether every context of every resource has statistics of its own.
+    /// Default: no.
+    pub fn contexts(mut self, contexts: bool) -> Self {
+        self.contexts = contexts;
+        self
+    }
+
+    /// Whether resources keep the seconds of their last minute: 3.4 KiB for
+    /// each that is called in two different seconds. Default: yes.
+    pub fn minute(mut self, minute: bool) -> Self {
+        self.minute = minute;
+        self
+    }
+
+    /// Whether origins and contexts keep them as well. Default: no.
+    pub fn minute_of_origins(mut self, minute: bool) -> Self {
+        self.branch_minute = minute;
+        self
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn build(self) -> Sentinel {
+        let shape = |minute| {
+            Arc::new(Shape {
+                minute,
+                ..self.window
+            })
+        };
+        let shared = Shared {
+            shape: shape(self.minute),
+            branch_shape: shape(self.branch_minute),
+            time: Timekeeper::new(self.clock),
+            hooks: self.hooks,
+            patience: self.patience,
+            idle: self.idle,
+            origins: self.origins,
+            contexts: self.contexts,
+            hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
+            version: AtomicU64::new(0),
+        };
+        let engine = Engine::new(self.rules, shared, self.max_resources, self.max_origins);
+        Sentinel {
+            engine: Arc::new(engine),
+        }
+    }
+}

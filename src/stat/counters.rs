@@ -1,0 +1,429 @@
+//! The counters of one node beside its ring: what ended, was refused or waits.
+//!
+//! A request costs one addition at its end: `done` takes the call and its
+//! response time at once, `[ rt in µs:40 | calls:24 ]`. The difference of two
+//! cuts decodes exactly while one bucket sees fewer than 2²⁴ calls and less
+//! than 12.7 days of response time. Words that are rare (refusals, errors,
+//! weights other than 1) are apart, so that the common path does not touch
+//! them.
+//!
+//! The seconds of the last minute are cuts of the same words, so they cost the
+//! request nothing. Their ring is made when a node is first used in a second
+//! after its first one: names that are seen once never pay for it.
+//!
+//! A response time and its completion come from two cuts, which another thread
+//! may take at two moments. So in a bucket's first instant the response times
+//! of the calls that end just then may be counted one bucket away from their
+//! completions; sums over both are right.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::cuts::{Cuts, MAX_JUMP, StepHead};
+use super::event::Outcome;
+use super::extremes::{Extreme, Extremes};
+use super::leap_array::LeapArray;
+use crate::clock::{Tick, nanos};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Longest response time that counts in full: 1 minute. A longer one counts as
+/// this, so that some thousand streams that end at once do not fill a bucket.
+const MAX_RT_US: u64 = 60_000_000;
+
+pub(super) const CALL_BITS: u32 = 24;
+pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
+
+/// Counters that both rings of cuts keep, by their place in a cut.
+pub(super) const CALLS: u32 = 0;
+pub(super) const RT: u32 = 1;
+pub(super) const BLOCK: u32 = 2;
+pub(super) const ERROR: u32 = 3;
+pub(super) const EXTRA: u32 = 4;
+const COMMON: u32 = 5;
+/// Only in the second's ring.
+pub(super) const CANCELLED: u32 = 5;
+const SECOND_WORDS: usize = 6;
+/// Only in the minute's ring.
+pub(super) const PASS: u32 = 5;
+pub(super) const OCCUPIED: u32 = 6;
+const MINUTE_WORDS: usize = 7;
+/// Sixty seconds, the present one included, and the one being opened.
+const MINUTE_SLOTS: u32 = 62;
+
+/// How time is cut for the figures of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// One step of the head: the shorter of a bucket and a second.
+    pub(crate) step_ns: u64,
+    /// Buckets of the window that figures per second are read from.
+    pub(crate) buckets: u32,
+    /// Steps of one bucket.
+    pub(crate) stride: u32,
+    /// Steps of one second.
+    pub(crate) per_second: u32,
+    /// Whether the last minute is kept second by second.
+    pub(crate) minute: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Counters {
+    /// The newest step.
+    pub(super) head: StepHead,
+    /// The newest step in which an event was counted: readers move the head as
+    /// well.
+    pub(super) used: AtomicU64,
+    pub(super) done: AtomicU64,
+    /// Calls in the ring's count that are not in flight and not in `done`.
+    pub(super) settled: AtomicU64,
+    pub(super) block: AtomicU64,
+    pub(super) error: AtomicU64,
+    pub(super) cancelled: AtomicU64,
+    /// Completed weight beyond one token a call.
+    pub(super) extra: AtomicU64,
+    pub(super) occupied: AtomicU64,
+    pub(super) panicked: AtomicU64,
+    /// Tokens, calls and response time in full, as of some step: the narrow
+    /// counters tell the rest.
+    pub(super) passed_before: AtomicU64,
+    pub(super) calls_before: AtomicU64,
+    pub(super) rt_before: AtomicU64,
+    pub(super) waits: AtomicU64,
+    pub(super) waited_us: AtomicU64,
+    pub(super) waiting_dropped: AtomicU64,
+    pub(super) waiting: AtomicU32,
+    pub(super) in_use: AtomicU32,
+    pub(super) second: Cuts<SECOND_WORDS>,
+    pub(super) extremes: Extremes,
+    pub(super) minute: OnceLock<Box<Cuts<MINUTE_WORDS>>>,
+    pub(super) shape: Arc<Shape>,
+    /// The step in which the node was made.
+    pub(super) born: u64,
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// Figures over `buckets` buckets of `bucket_ns` each, which is a part or a
+    /// multiple of a second.
+    pub(crate) fn new(bucket_ns: u64, buckets: u32, minute: bool) -> Self {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let step_ns = bucket_ns.min(SECOND_NS);
+        debug_assert!(bucket_ns % step_ns == 0 && SECOND_NS % step_ns == 0);
+        Self {
+            step_ns,
+            buckets,
+            stride: (bucket_ns / step_ns) as u32,
+            per_second: (SECOND_NS / step_ns) as u32,
+            minute,
+        }
+    }
+
+    /// The time that the window covers.
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_nanos(self.step_ns) * self.stride * self.buckets
+    }
+}
+
+// === impl Counters ===
+
+impl Counters {
+    pub(super) fn new(shape: Arc<Shape>, now: Tick) -> Self {
+        let head = now.as_nanos() / shape.step_ns;
+        let zero = || AtomicU64::new(0);
+        // The window, whose newest bucket is the present one, and the bucket
+        // that is being opened.
+        let slots = shape.buckets + 1;
+        Self {
+            head: StepHead::new(head),
+            used: AtomicU64::new(head),
+            done: zero(),
+            settled: zero(),
+            block: zero(),
+            error: zero(),
+            cancelled: zero(),
+            extra: zero(),
+            occupied: zero(),
+            panicked: zero(),
+            passed_before: zero(),
+            calls_before: zero(),
+            rt_before: zero(),
+            waits: zero(),
+            waited_us: zero(),
+            waiting_dropped: zero(),
+            waiting: AtomicU32::new(0),
+            in_use: AtomicU32::new(0),
+            second: Cuts::new(slots, head / u64::from(shape.stride)),
+            extremes: Extremes::new(slots),
+            minute: OnceLock::new(),
+            shape,
+            born: head,
+        }
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Bytes that the counters occupy, heap included.
+    pub(super) fn footprint(&self) -> usize {
+        size_of::<Self>()
+            + self.second.footprint()
+            + self.extremes.footprint()
+            + self.minute.get().map_or(0, |minute| {
+                size_of::<Cuts<MINUTE_WORDS>>() + minute.footprint()
+            })
+    }
+
+    /// The newest step.
+    pub(super) fn head(&self) -> u64 {
+        self.head.step()
+    }
+
+    /// The newest step in which an event was counted. If it is the present one,
+    /// the head is there too. Acquire: pairs with the release in `note_use`.
+    #[inline]
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// An event comes in `step`; the head is there.
+    pub(super) fn note_use(&self, step: u64) {
+        self.used.fetch_max(step, Ordering::Release);
+    }
+
+    // --- counting; the head is at the event's step or beyond ---
+
+    #[inline]
+    pub(super) fn complete(&self, n: u32, rt: Duration, outcome: Outcome) {
+        let rt_us = (nanos(rt) / 1_000).min(MAX_RT_US);
+        self.done
+            .fetch_add(rt_us << CALL_BITS | 1, Ordering::Relaxed);
+        if n != 1 {
+            self.extra
+                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
+        }
+        if outcome == Outcome::Failure {
+            self.error.fetch_add(u64::from(n), Ordering::Relaxed);
+        }
+        self.note(Extreme {
+            min_rt_us: Some(rt_us as u32),
+            max_concurrency: 0,
+        });
+    }
+
+    pub(super) fn block(&self, n: u32) {
+        self.block.fetch_add(u64::from(n), Ordering::Relaxed);
+    }
+
+    /// A call ended that delivered nothing.
+    pub(super) fn cancel(&self, n: u32) {
+        self.cancelled.fetch_add(u64::from(n), Ordering::Relaxed);
+        self.settled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tokens are in the ring's count that no call uses.
+    pub(super) fn spend(&self, n: u32) {
+        if n > 0 {
+            self.cancelled.fetch_add(u64::from(n), Ordering::Relaxed);
+            self.settled.fetch_add(u64::from(n), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn panicked(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call of weight `n` started, with the ring's count at `taken`.
+    #[inline]
+    pub(super) fn started(&self, n: u32, taken: u32) {
+        if n != 1 {
+            self.settled
+                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
+        }
+        self.note(Extreme {
+            min_rt_us: None,
+            max_concurrency: self.in_flight(taken),
+        });
+    }
+
+    /// A borrower started after `wait`.
+    pub(super) fn waited(&self, n: u32, wait: Duration) {
+        self.occupied.fetch_add(u64::from(n), Ordering::Relaxed);
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waited_us
+            .fetch_add(nanos(wait) / 1_000, Ordering::Relaxed);
+    }
+
+    pub(super) fn dropped_waiting(&self) {
+        self.waiting_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn note(&self, seen: Extreme) {
+        let bucket = self.head.step() / u64::from(self.shape.stride);
+        self.extremes.note(bucket, seen);
+    }
+
+    // --- gauges ---
+
+    /// Calls in flight when the ring has counted `taken` tokens.
+    pub(super) fn in_flight(&self, taken: u32) -> u32 {
+        let calls = self.done.load(Ordering::Relaxed);
+        let settled = self.settled.load(Ordering::Relaxed);
+        let flying = u64::from(taken).wrapping_sub(calls).wrapping_sub(settled) & CALL_MASK;
+        // A call that ends between the readings makes it negative for a moment.
+        if flying > CALL_MASK / 2 {
+            0
+        } else {
+            flying as u32
+        }
+    }
+
+    /// Waiting calls.
+    pub(super) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// One more waiting call, unless there are `most` already.
+    pub(super) fn start_waiting(&self, most: u32) -> bool {
+        add_below(&self.waiting, 1, most)
+    }
+
+    pub(super) fn stop_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Concurrency slots in use.
+    pub(super) fn in_use(&self) -> u32 {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// `units` concurrency slots, unless more than `limit` would be in use.
+    pub(super) fn use_slots(&self, units: u32, limit: u32) -> bool {
+        add_below(&self.in_use, units, limit)
+    }
+
+    pub(super) fn free_slots(&self, units: u32) {
+        self.in_use.fetch_sub(units, Ordering::Release);
+    }
+
+    // --- time ---
+
+    /// Takes the cuts of every step up to `to`. The ring must be there first.
+    #[cold]
+    pub(super) fn roll(&self, ring: &LeapArray, to: u64) {
+        let stride = u64::from(self.shape.stride);
+        let per_second = u64::from(self.shape.per_second);
+        let mut reach = self.second.slots() * stride;
+        if self.shape.minute {
+            reach = reach.max(u64::from(MINUTE_SLOTS) * per_second);
+        }
+        loop {
+            let head = self.head();
+            if head >= to {
+                return;
+            }
+            if to - head > reach && self.is_whole(head) {
+                // Idle for longer than the rings; the ordinary steps from there
+                // rewrite every cut.
+                self.head.jump(head, (to - reach).min(head + MAX_JUMP));
+                continue;
+            }
+            self.head.advance(head, |next, stands| {
+                (next % stride != 0 || self.cut_bucket(next / stride, stands))
+                    && (next % per_second != 0 || self.cut_second(ring, next / per_second, stands))
+            });
+        }
+    }
+
+    /// Whether all cuts have been rewritten since the last jump.
+    fn is_whole(&self, head: u64) -> bool {
+        self.second.is_whole(head / u64::from(self.shape.stride))
+            && self
+                .minute
+                .get()
+                .is_none_or(|minute| minute.is_whole(head / u64::from(self.shape.per_second)))
+    }
+
+    fn cut_bucket(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
+        self.extremes.open(bucket);
+        (0..SECOND_WORDS as u32).all(|word| {
+            self.second
+                .publish(bucket, word, self.second_value(word), stands)
+        })
+    }
+
+    fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
+        self.note_totals(ring);
+        let Some(minute) = self.minute_at(ring, second) else {
+            return true;
+        };
+        let passed = self.passed_before_second(ring, second);
+        (0..COMMON).all(|word| minute.publish(second, word, self.second_value(word), stands))
+            && minute.publish(second, PASS, u64::from(passed), stands)
+            && minute.publish(
+                second,
+                OCCUPIED,
+                self.occupied.load(Ordering::Relaxed),
+                stands,
+            )
+    }
+
+    /// The ring of seconds, made now if there is none.
+    fn minute_at(&self, ring: &LeapArray, second: u64) -> Option<&Cuts<MINUTE_WORDS>> {
+        if !self.shape.minute {
+            return None;
+        }
+        if self.minute.get().is_none() {
+            // Everything so far happened in the second in which the node was
+            // made: any later one would have come by here.
+            let born = self.born / u64::from(self.shape.per_second);
+            let cuts = Cuts::new(MINUTE_SLOTS, second - 1);
+            let idle = (second - 1 - born.min(second - 1)).min(u64::from(MINUTE_SLOTS) - 1);
+            for missed in (second - idle)..second {
+                cuts.replace(missed, |word| match word {
+                    PASS => u64::from(self.passed_before_second(ring, missed)),
+                    OCCUPIED => self.occupied.load(Ordering::Relaxed),
+                    word => self.second_value(word),
+                });
+            }
+            // Another thread may have been faster; its ring says the same.
+            let _ = self.minute.set(Box::new(cuts));
+        }
+        self.minute.get().map(|minute| &**minute)
+    }
+
+    /// What the ring had taken when `second` began.
+    fn passed_before_second(&self, ring: &LeapArray, second: u64) -> u32 {
+        let steps = second * u64::from(self.shape.per_second);
+        let bucket = steps * (self.shape.step_ns / ring.grid().bucket_ns);
+        ring.taken_before(bucket)
+    }
+
+    /// Notes the wide totals before the narrow counters can wrap.
+    fn note_totals(&self, ring: &LeapArray) {
+        let totals = self.totals(ring);
+        self.passed_before.fetch_max(totals.pass, Ordering::Relaxed);
+        self.calls_before.fetch_max(totals.calls, Ordering::Relaxed);
+        self.rt_before.fetch_max(totals.rt_us, Ordering::Relaxed);
+    }
+}
+
+/// Adds `n` to `gauge` unless that makes it more than `most`.
+fn add_below(gauge: &AtomicU32, n: u32, most: u32) -> bool {
+    let mut found = gauge.load(Ordering::Relaxed);
+    loop {
+        match found.checked_add(n) {
+            Some(sum) if sum <= most => {
+                // Acquire: pairs with the release of the call that freed it.
+                match gauge.compare_exchange_weak(found, sum, Ordering::Acquire, Ordering::Relaxed)
+                {
+                    Ok(_) => return true,
+                    Err(now) => found = now,
+                }
+            }
+            _ => return false,
+        }
+    }
+}

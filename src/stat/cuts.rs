@@ -1,0 +1,152 @@
+//! A ring of cuts: what cumulative counters were when each bucket began.
+//!
+//! ```text
+//! counter  block = 912                      only ever added to
+//! cuts     [ 7: 900 ][ 8: 905 ][ 6: 897 ]   bucket b at b mod 3
+//!
+//! counted in bucket 7        = 905 − 900 = 5
+//! counted in bucket 8 so far = 912 − 905 = 7
+//! ```
+//!
+//! A cut is taken by whoever first needs its bucket, *before* the head moves
+//! there, and the first one taken stands. So an event whose clock says `w` is
+//! never in the cut of `w`: it sees the head at `w` or beyond before it adds,
+//! and the cut was read before the head got there. An event that comes late
+//! counts in the newest bucket. Nothing is reset, so nothing is lost.
+//!
+//! A cut is `[ value:40 | stamp:24 ]`. Values are the low 40 bits of a counter;
+//! their difference is right as long as one ring of buckets counts less than
+//! 2⁴⁰. Stamps cannot be confused because the head passes through every place.
+
+use crate::sync::{AtomicU64, Bug, Ordering, planted};
+
+const STAMP_BITS: u32 = 24;
+const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
+/// Values are kept modulo this.
+const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
+/// Most buckets that a head may skip at once: a quarter of what stamps tell
+/// apart.
+pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
+
+/// The newest step: the one that every event so far counts in or before.
+#[derive(Debug)]
+pub(super) struct StepHead(AtomicU64);
+
+impl StepHead {
+    pub(super) fn new(step: u64) -> Self {
+        Self(AtomicU64::new(step))
+    }
+
+    /// The newest step. Acquire: who sees it sees the cuts taken before.
+    #[inline]
+    pub(super) fn step(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Moves from `step` to the next one, once `cut` has taken the cuts of that
+    /// one. `cut` is told whether the head still stands, and gives up (false)
+    /// if it does not.
+    pub(super) fn advance(&self, step: u64, cut: impl FnOnce(u64, &dyn Fn() -> bool) -> bool) {
+        if planted(Bug::HeadBeforeCut) {
+            self.jump(step, step + 1);
+        }
+        let stands = || planted(Bug::HeadBeforeCut) || self.step() == step;
+        if cut(step + 1, &stands) {
+            self.jump(step, step + 1);
+        }
+    }
+
+    /// Moves from step `from` to step `to` without cuts in between.
+    pub(super) fn jump(&self, from: u64, to: u64) {
+        // Whoever is faster has moved it as far.
+        let _ = self
+            .0
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Cuts of `WORDS` counters at the beginning of the last buckets.
+#[derive(Debug)]
+pub(super) struct Cuts<const WORDS: usize>(Box<[AtomicU64]>);
+
+impl<const WORDS: usize> Cuts<WORDS> {
+    /// Cuts of zero at `newest` and at the `slots` − 1 buckets before.
+    pub(super) fn new(slots: u32, newest: u64) -> Self {
+        let slots = u64::from(slots);
+        let cell = |index: u64| {
+            let place = index / WORDS as u64;
+            let back = (newest % slots + slots - place) % slots;
+            AtomicU64::new(newest.wrapping_sub(back) & STAMP_MASK)
+        };
+        Self((0..slots * WORDS as u64).map(cell).collect())
+    }
+
+    pub(super) const fn slots(&self) -> u64 {
+        (self.0.len() / WORDS) as u64
+    }
+
+    /// Whether all cuts have been rewritten since the head, now at `newest`,
+    /// last jumped.
+    pub(super) fn is_whole(&self, newest: u64) -> bool {
+        self.get(newest.wrapping_sub(self.slots() - 1), 0).is_some()
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn footprint(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Writes the cuts of `bucket` before anyone else can see this ring.
+    pub(super) fn replace(&self, bucket: u64, value: impl Fn(u32) -> u64) {
+        for word in 0..WORDS as u32 {
+            let cut = value(word) << STAMP_BITS | bucket & STAMP_MASK;
+            self.cell(bucket, word).store(cut, Ordering::Relaxed);
+        }
+    }
+
+    /// The cut of counter `word` at `bucket`, if it stands.
+    pub(super) fn get(&self, bucket: u64, word: u32) -> Option<u64> {
+        let cell = self.cell(bucket, word).load(Ordering::Acquire);
+        (cell & STAMP_MASK == bucket & STAMP_MASK).then_some(cell >> STAMP_BITS)
+    }
+
+    /// Writes `value` as the cut of counter `word` at `bucket`, unless one
+    /// stands. `stands` says whether the head is still where it was when the
+    /// value was read; false means that the head has moved on.
+    pub(super) fn publish(
+        &self,
+        bucket: u64,
+        word: u32,
+        value: u64,
+        stands: &dyn Fn() -> bool,
+    ) -> bool {
+        let cell = self.cell(bucket, word);
+        let cut = value << STAMP_BITS | bucket & STAMP_MASK;
+        loop {
+            let found = cell.load(Ordering::Acquire);
+            if found & STAMP_MASK == bucket & STAMP_MASK {
+                return true;
+            }
+            // The head still stands before `bucket`, so what was found is older.
+            if !stands() {
+                return false;
+            }
+            if cell
+                .compare_exchange(found, cut, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return true;
+            }
+        }
+    }
+
+    fn cell(&self, bucket: u64, word: u32) -> &AtomicU64 {
+        let place = (bucket % self.slots()) as usize;
+        &self.0[place * WORDS + word as usize]
+    }
+}
+
+/// `later − earlier`, both modulo 2⁴⁰.
+pub(super) const fn difference(later: u64, earlier: u64) -> u64 {
+    later.wrapping_sub(earlier) & VALUE_MASK
+}

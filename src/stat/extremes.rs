@@ -1,0 +1,194 @@
+//! The smallest response time and the largest concurrency of each bucket.
+//!
+//! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`,
+//! written only when a call beats what is there: normally one load.
+
+use crate::sync::{AtomicU64, Ordering};
+
+const CONCURRENCY_BITS: u32 = 22;
+const RT_BITS: u32 = 26;
+const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
+/// "No response time yet"; above every clamped one.
+const NO_RT: u64 = (1 << RT_BITS) - 1;
+
+/// What one bucket saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extreme {
+    /// The smallest response time in microseconds.
+    pub(super) min_rt_us: Option<u32>,
+    /// The largest concurrency; beyond 4 194 303 it stays there.
+    pub(super) max_concurrency: u32,
+}
+
+impl Extreme {
+    pub(super) const NONE: Self = Self {
+        min_rt_us: None,
+        max_concurrency: 0,
+    };
+
+    /// What two buckets saw together.
+    pub(super) fn merge(self, other: Self) -> Self {
+        Self {
+            min_rt_us: match (self.min_rt_us, other.min_rt_us) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            max_concurrency: self.max_concurrency.max(other.max_concurrency),
+        }
+    }
+
+    fn pack(self, bucket: u64) -> u64 {
+        let rt = self
+            .min_rt_us
+            .map_or(NO_RT, |rt| u64::from(rt).min(NO_RT - 1));
+        let concurrency = u64::from(self.max_concurrency).min(MAX_CONCURRENCY);
+        (bucket & 0xffff) << (RT_BITS + CONCURRENCY_BITS) | rt << CONCURRENCY_BITS | concurrency
+    }
+
+    fn unpack(word: u64) -> Self {
+        let rt = word >> CONCURRENCY_BITS & NO_RT;
+        Self {
+            min_rt_us: (rt != NO_RT).then_some(rt as u32),
+            max_concurrency: (word & MAX_CONCURRENCY) as u32,
+        }
+    }
+}
+
+/// The extremes of the last buckets.
+#[derive(Debug)]
+pub(super) struct Extremes(Box<[AtomicU64]>);
+
+impl Extremes {
+    pub(super) fn new(slots: u32) -> Self {
+        Self(
+            (0..u64::from(slots))
+                .map(|place| AtomicU64::new(Extreme::NONE.pack(place)))
+                .collect(),
+        )
+    }
+
+    pub(super) fn footprint(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Notes what a call in `bucket` saw.
+    #[inline]
+    pub(super) fn note(&self, bucket: u64, seen: Extreme) {
+        let cell = self.cell(bucket);
+        let found = cell.load(Ordering::Relaxed);
+        if is_of(found, bucket) {
+            let known = Extreme::unpack(found);
+            if known.merge(seen) == known {
+                return;
+            }
+        }
+        Self::improve(cell, bucket, seen);
+    }
+
+    #[cold]
+    fn improve(cell: &AtomicU64, bucket: u64, seen: Extreme) {
+        let mut found = cell.load(Ordering::Relaxed);
+        loop {
+            // The word of an older bucket starts anew; one of a newer bucket
+            // means that this call is late, and is left alone.
+            let behind =
+                (bucket as u16).wrapping_sub((found >> (RT_BITS + CONCURRENCY_BITS)) as u16);
+            let known = match behind {
+                0 => Extreme::unpack(found),
+                1..=0x7fff => Extreme::NONE,
+                _ => return,
+            };
+            let next = known.merge(seen).pack(bucket);
+            match cell.compare_exchange_weak(found, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => found = now,
+            }
+        }
+    }
+
+    /// Starts the word of `bucket`, so that no stamp grows old.
+    pub(super) fn open(&self, bucket: u64) {
+        let cell = self.cell(bucket);
+        let found = cell.load(Ordering::Relaxed);
+        if !is_of(found, bucket) {
+            // Whoever is faster has started it too.
+            let _ = cell.compare_exchange(
+                found,
+                Extreme::NONE.pack(bucket),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    pub(super) fn get(&self, bucket: u64) -> Extreme {
+        let found = self.cell(bucket).load(Ordering::Relaxed);
+        if is_of(found, bucket) {
+            Extreme::unpack(found)
+        } else {
+            Extreme::NONE
+        }
+    }
+
+    fn cell(&self, bucket: u64) -> &AtomicU64 {
+        &self.0[(bucket % self.0.len() as u64) as usize]
+    }
+}
+
+const fn is_of(word: u64, bucket: u64) -> bool {
+    (word >> (RT_BITS + CONCURRENCY_BITS)) as u16 == bucket as u16
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn rt(us: u32) -> Extreme {
+        Extreme {
+            min_rt_us: Some(us),
+            max_concurrency: 0,
+        }
+    }
+
+    #[test]
+    fn keeps_the_smallest_and_the_largest_of_each_bucket() {
+        let extremes = Extremes::new(3);
+        assert_eq!(extremes.get(0), Extreme::NONE);
+        extremes.note(0, rt(7));
+        extremes.note(0, rt(9));
+        extremes.note(
+            0,
+            Extreme {
+                min_rt_us: None,
+                max_concurrency: 4,
+            },
+        );
+        assert_eq!(
+            extremes.get(0),
+            Extreme {
+                min_rt_us: Some(7),
+                max_concurrency: 4
+            }
+        );
+        // Bucket 3 takes the place of bucket 0, and a late call leaves it alone.
+        extremes.note(3, rt(8));
+        extremes.note(0, rt(1));
+        assert_eq!(extremes.get(3), rt(8));
+        assert_eq!(extremes.get(0), Extreme::NONE);
+    }
+
+    #[test]
+    fn saturates_at_its_ends() {
+        let extremes = Extremes::new(1);
+        extremes.note(
+            5,
+            Extreme {
+                min_rt_us: Some(u32::MAX),
+                max_concurrency: u32::MAX,
+            },
+        );
+        let seen = extremes.get(5);
+        assert_eq!(seen.max_concurrency, (1 << 22) - 1);
+        assert_eq!(seen.min_rt_us, Some((1 << 26) - 2));
+    }
+}

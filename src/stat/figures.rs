@@ -1,0 +1,268 @@
+//! Reading the counters of a node: sums, buckets and seconds from their cuts.
+
+use super::counters::{
+    BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
+};
+use super::cuts::difference;
+use super::event::Event;
+use super::extremes::Extreme;
+use super::leap_array::LeapArray;
+use super::totals::{NodeBucket, Totals};
+use crate::clock::Tick;
+use crate::sync::{AtomicU64, Ordering};
+
+// === impl Counters ===
+
+impl Counters {
+    pub(super) fn second_value(&self, word: u32) -> u64 {
+        let counter = match word {
+            CALLS => return self.done.load(Ordering::Relaxed) & CALL_MASK,
+            RT => return self.done.load(Ordering::Relaxed) >> CALL_BITS,
+            BLOCK => &self.block,
+            ERROR => &self.error,
+            EXTRA => &self.extra,
+            _ => &self.cancelled,
+        };
+        counter.load(Ordering::Relaxed)
+    }
+
+    fn minute_value(&self, ring: &LeapArray, word: u32) -> u64 {
+        match word {
+            PASS => u64::from(ring.taken_now()),
+            OCCUPIED => self.occupied.load(Ordering::Relaxed),
+            word => self.second_value(word),
+        }
+    }
+
+    /// What `word` counted in `bucket` of the window, with the head at `head`.
+    fn in_bucket(&self, word: u32, bucket: u64, head: u64) -> Option<u64> {
+        let newest = head / u64::from(self.shape.stride);
+        let later = if bucket == newest {
+            self.second_value(word)
+        } else {
+            self.second.get(bucket + 1, word)?
+        };
+        Some(decode(word, later, self.second.get(bucket, word)?))
+    }
+
+    fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
+        let minute = self.minute.get()?;
+        let newest = head / u64::from(self.shape.per_second);
+        let later = if second == newest {
+            self.minute_value(ring, word)
+        } else {
+            minute.get(second + 1, word)?
+        };
+        let difference = decode(word, later, minute.get(second, word)?);
+        // The ring counts modulo 2³².
+        Some(if word == PASS {
+            difference & u64::from(u32::MAX)
+        } else {
+            difference
+        })
+    }
+
+    /// Runs `read` with the head until the head does not move meanwhile, but not
+    /// for ever: then the last answer stands, or 0.
+    fn steady<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
+        let mut last = T::default();
+        for _ in 0..8 {
+            let head = self.head();
+            if let Some(found) = read(head) {
+                last = found;
+                if self.head() == head {
+                    break;
+                }
+            }
+        }
+        last
+    }
+
+    /// What `event` counted in the window; not for passes, which the ring has.
+    pub(super) fn sum(&self, event: Event) -> u64 {
+        let of = |word| {
+            self.steady(|head| {
+                self.window(head)
+                    .map(|bucket| self.in_bucket(word, bucket, head))
+                    .sum::<Option<u64>>()
+            })
+        };
+        match event {
+            Event::Block => of(BLOCK),
+            Event::Error => of(ERROR),
+            Event::Cancelled => of(CANCELLED),
+            Event::Complete => of(CALLS).wrapping_add(sign_extend(of(EXTRA))),
+            Event::Pass | Event::Occupied => 0,
+        }
+    }
+
+    /// Calls that ended in the window, and their response times in µs.
+    pub(super) fn calls_and_rt(&self) -> (u64, u64) {
+        self.steady(|head| {
+            self.window(head).try_fold((0, 0), |(calls, rt), bucket| {
+                Some((
+                    calls + self.in_bucket(CALLS, bucket, head)?,
+                    rt + self.in_bucket(RT, bucket, head)?,
+                ))
+            })
+        })
+    }
+
+    /// The extremes of the window.
+    pub(super) fn extreme(&self) -> Extreme {
+        self.window(self.head())
+            .map(|bucket| self.extremes.get(bucket))
+            .fold(Extreme::NONE, Extreme::merge)
+    }
+
+    /// The buckets of the window, oldest first.
+    fn window(&self, head: u64) -> impl Iterator<Item = u64> + use<> {
+        let newest = head / u64::from(self.shape.stride);
+        (newest + 1).saturating_sub(u64::from(self.shape.buckets))..=newest
+    }
+
+    /// What every bucket of the window counted, oldest first; `pass` tells what
+    /// the ring has for a bucket.
+    pub(super) fn buckets(&self, pass: impl Fn(u64) -> u64) -> Vec<NodeBucket> {
+        self.steady(|head| {
+            self.window(head)
+                .map(|bucket| {
+                    let of = |word| self.in_bucket(word, bucket, head);
+                    let extreme = self.extremes.get(bucket);
+                    let calls = of(CALLS)?;
+                    let length = self.shape.step_ns * u64::from(self.shape.stride);
+                    Some(NodeBucket {
+                        start: Tick::from_nanos(bucket * length),
+                        pass: pass(bucket),
+                        block: of(BLOCK)?,
+                        complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
+                        error: of(ERROR)?,
+                        cancelled: of(CANCELLED)?,
+                        occupied: 0,
+                        calls,
+                        rt_us: of(RT)?,
+                        min_rt_us: extreme.min_rt_us,
+                        max_concurrency: extreme.max_concurrency,
+                    })
+                })
+                .collect::<Option<Vec<_>>>()
+        })
+    }
+
+    /// What the seconds of the last minute counted, oldest first; the last one
+    /// is the present one. `None` while no ring of seconds has been made.
+    pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
+        self.minute.get()?;
+        Some(self.steady(|head| {
+            let newest = head / u64::from(self.shape.per_second);
+            ((newest + 1).saturating_sub(60)..=newest)
+                .map(|second| self.second_at(ring, second, head))
+                .collect::<Option<Vec<_>>>()
+        }))
+    }
+
+    /// What the second before the present one counted.
+    pub(super) fn previous_second(&self, ring: &LeapArray) -> Option<NodeBucket> {
+        self.minute.get()?;
+        Some(self.steady(|head| {
+            let newest = head / u64::from(self.shape.per_second);
+            self.second_at(ring, newest.checked_sub(1)?, head)
+        }))
+    }
+
+    fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
+        let of = |word| self.in_second(ring, word, second, head);
+        let calls = of(CALLS)?;
+        Some(NodeBucket {
+            start: Tick::from_nanos(second * 1_000_000_000),
+            pass: of(PASS)?,
+            block: of(BLOCK)?,
+            complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
+            error: of(ERROR)?,
+            cancelled: 0,
+            occupied: of(OCCUPIED)?,
+            calls,
+            rt_us: of(RT)?,
+            min_rt_us: None,
+            max_concurrency: 0,
+        })
+    }
+
+    /// What calls that had borrowed started with in the present second.
+    pub(super) fn occupied_now(&self, ring: &LeapArray) -> u64 {
+        self.steady(|head| {
+            self.in_second(
+                ring,
+                OCCUPIED,
+                head / u64::from(self.shape.per_second),
+                head,
+            )
+        })
+    }
+
+    pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let done = load(&self.done);
+        let calls = widen(load(&self.calls_before), done & CALL_MASK, CALL_BITS);
+        Totals {
+            pass: widen(load(&self.passed_before), u64::from(ring.taken_now()), 32),
+            block: load(&self.block),
+            complete: calls.wrapping_add(load(&self.extra)),
+            error: load(&self.error),
+            cancelled: load(&self.cancelled),
+            occupied: load(&self.occupied),
+            calls,
+            panicked: load(&self.panicked),
+            rt_us: widen(load(&self.rt_before), done >> CALL_BITS, 64 - CALL_BITS),
+            waits: load(&self.waits),
+            waited_us: load(&self.waited_us),
+            waiting_dropped: load(&self.waiting_dropped),
+        }
+    }
+}
+
+/// `later − earlier` of the counter `word`.
+fn decode(word: u32, later: u64, earlier: u64) -> u64 {
+    let difference = difference(later, earlier);
+    if word == CALLS {
+        difference & CALL_MASK
+    } else {
+        difference
+    }
+}
+
+/// A difference of 40 bits that may be negative: completions of weight 0.
+const fn sign_extend(difference: u64) -> u64 {
+    ((difference << 24) as i64 >> 24) as u64
+}
+
+/// The wide value nearest to `before` whose low `bits` bits are `narrow`.
+const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
+    let shift = 64 - bits;
+    let ahead = (narrow.wrapping_sub(before) << shift) as i64 >> shift;
+    before.wrapping_add_signed(ahead)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widen_follows_a_narrow_counter_over_its_wrap() {
+        let mut wide = 0;
+        let mut truth = 0_u64;
+        for step in [1, 100, CALL_MASK / 2, 7, CALL_MASK / 2, 3, 0] {
+            truth += step;
+            wide = widen(wide, truth & CALL_MASK, CALL_BITS);
+            assert_eq!(wide, truth);
+        }
+        // A refund takes a little back.
+        assert_eq!(widen(1 << 32, u64::from(u32::MAX), 32), (1 << 32) - 1);
+    }
+
+    #[test]
+    fn a_negative_difference_of_weights_is_kept() {
+        let extra = 0_u64.wrapping_sub(3);
+        assert_eq!(5_u64.wrapping_add(sign_extend(difference(extra, 0))), 2);
+    }
+}

@@ -1,0 +1,703 @@
+//! The ring of aligned time buckets that every count and every limit stands on.
+//!
+//! # The structure
+//!
+//! Time is cut into buckets of one length; bucket number `b` is
+//! `[b × len, (b + 1) × len)`. The array keeps **one** counter of everything
+//! that it ever granted and remembers, for the last buckets, what that counter
+//! was when the bucket opened (its *cut*):
+//!
+//! ```text
+//! head   [ granted | newest bucket | frozen | sealed ]          one word, one CAS decides
+//! cut    [ 118 ][ 119 ][ 120 ][ 117 ]                           ring: bucket b at b mod 4
+//! loan   [ 122 ][ 121 ]                                         ring: tokens held for later
+//!
+//! granted = 57, cut(119) = 40, cut(120) = 52
+//! taken in 120             = 57 − 52 =  5
+//! taken in the window 119… = 57 − 40 = 17     (two buckets, one subtraction)
+//! ```
+//!
+//! Nothing is ever reset and nothing is ever summed up, so nothing can be lost
+//! in a reset, and a window of a hundred buckets costs what a window of two
+//! costs. Any number of windows of different lengths are judged against the
+//! same word, so one compare-and-swap admits under all of them.
+//!
+//! # Opening a bucket
+//!
+//! The first caller whose clock is past the newest bucket opens the next one,
+//! and anyone may help: *seal* the head (takers can no longer take in the old
+//! bucket), seal the loan cells, *publish* the cut of the new bucket, move the
+//! head. Each step is one compare-and-swap that succeeds once, so a caller that
+//! sleeps between two steps delays nobody. After an idle time that is longer
+//! than the ring the head jumps first, still sealed, and then opens the last
+//! buckets one by one, so that no cut grows old.
+//!
+//! # Why it is exact
+//!
+//! Write `R` for the tokens taken so far and `B(b) = cut(start(b)) + limit` for
+//! what a rule allows while `b` is the newest bucket. The array keeps
+//! `R ≤ B(newest)` for every rule at all times:
+//!
+//! * A take is the compare-and-swap on the head. It confirms at once the count
+//!   *and* the bucket that were judged; cuts never change. There is no gap
+//!   between the check and the count, and a late writer's swap fails.
+//! * A [loan](LeapArray::reserve) for bucket `f` adds its tokens to `granted` at
+//!   once, under the condition `granted ≤ B(f)`, but they are not yet taken.
+//!   When a bucket opens, tokens held for it or for later ones move along: its
+//!   cut is `granted − held`. So they count as used from the moment of the
+//!   promise on, in the newest bucket, and are taken when `f` opens.
+//! * Look at the youngest grant that is taken by now. It saw
+//!   `granted ≤ B(b)` with `b` at most the newest bucket. Everything taken by
+//!   now was granted before it, hence counted in that `granted`; and `B` never
+//!   falls. So `R ≤ B(newest)`.
+//!
+//! A loan whose bucket closes before its cell is written was not made; its
+//! tokens stay spent, which errs on the refusing side. So does a refund that
+//! comes after its bucket has closed.
+//!
+//! The models in `stat/models.rs` run these claims through every interleaving
+//! of up to three threads, and each has a twin with a planted bug that must
+//! fail. `tests/stress.rs` runs them with real threads, late clocks and jumps.
+//!
+//! # Orderings
+//!
+//! Every word carries its own stamp, and a value is believed only together with
+//! it, so safety does not hang on the order in which words become visible.
+//! Acquire and release make sure that who sees a head also sees the cuts that
+//! were published before it, hence makes progress.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::quota::{MAX_TOKENS, Quota, Share};
+use super::window::InvalidWindow;
+use super::word::{Cut, Head, Loan, distance, stamp};
+use crate::clock::{Tick, nanos};
+use crate::sync::{AtomicU64, Bug, Ordering, planted};
+
+/// Shortest bucket: 1 ms.
+pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;
+/// Most buckets of one array.
+pub(super) const MAX_BUCKETS: u32 = 1 << 16;
+const SMALL_CUTS: usize = 4;
+const SMALL_LOANS: usize = 2;
+
+/// A lock-free sliding window: a ring of aligned buckets with exact counts and
+/// exact, all-or-nothing admission.
+///
+/// It is the structure that Sentinel knows under this name, made exact: counts
+/// are never lost, reset or put into another bucket, and under any interleaving
+/// of threads no bucket-aligned window ever holds more than its limit.
+///
+/// Every method takes the present as a [`Tick`] and divides it by the bucket
+/// length; all calls on one array must use one clock. A reading that is behind
+/// the newest bucket counts in the newest bucket.
+///
+/// # Examples
+///
+/// The four cases of finding a bucket, with five buckets of 200 ms:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(1), 5)?;
+///
+/// // Bucket 5 starts at 1000 and stands at place 0 of five.
+/// assert_eq!(array.bucket_start(at(1_188)), at(1_000));
+/// assert_eq!(array.bucket_number(at(1_188)) % 5, 0);
+/// assert_eq!(array.bucket_start(at(888)), at(800));
+/// assert_eq!(array.bucket_number(at(888)) % 5, 4);
+///
+/// array.add(at(676), 3);                    // bucket 3, [600, 800)
+/// assert_eq!(array.sum(at(1_599)), 3);      // still among the last five
+/// // Bucket 8 takes the place of bucket 3 and starts empty.
+/// array.add(at(1_676), 1);
+/// assert_eq!(array.sum(at(1_676)), 1);
+/// // A caller whose clock is behind counts in the newest bucket.
+/// array.add(at(900), 1);
+/// assert_eq!(array.sum(at(1_676)), 2);
+///
+/// // One bucket: a late writer's count lands in the bucket that is there.
+/// let one = LeapArray::new(Duration::from_secs(1), 1)?;
+/// one.add(at(1_000), 1);
+/// one.add(at(999), 1);
+/// assert_eq!(one.sum(at(1_000)), 2);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// Admission, refund and refusal:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(60), 120)?;
+/// // Two windows over one array, one decision.
+/// let quotas = [
+///     array.quota(Duration::from_secs(1), 10)?,
+///     array.quota(Duration::from_secs(60), 12)?,
+/// ];
+///
+/// let taken = array.try_acquire(at(700), 9, &quotas).expect("there is room for nine");
+/// assert_eq!(array.try_acquire(at(700), 2, &quotas).unwrap_err().index(), 0);
+/// assert!(array.refund(taken, 9));
+///
+/// assert!(array.try_acquire(at(700), 10, &quotas).is_ok());
+/// assert!(array.try_acquire(at(1_700), 2, &quotas).is_ok());
+/// assert_eq!(array.try_acquire(at(2_700), 1, &quotas).unwrap_err().index(), 1);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// # Accuracy
+///
+/// * Any number of threads, any interleaving: a window that ends at a bucket's
+///   end never holds more than its limit (`stat::models`, `tests/stress.rs`).
+/// * An interval of the window's length that does *not* end at a bucket's end
+///   may hold up to twice the limit: with `n` buckets, `2 × limit` within
+///   `(n − 1) / n` of the interval. More buckets push that apart at no cost; a
+///   [strict](crate::FlowRule::strict) rule rules it out.
+/// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.
+///
+/// # Source
+///
+/// `LeapArray` and `OccupiableBucketLeapArray` of Alibaba Sentinel, whose
+/// bucket addressing and lending rule this keeps. The cumulative counter with
+/// cuts, the sealing and the held loans are this crate's.
+#[derive(Debug)]
+pub struct LeapArray {
+    pub(super) words: Words,
+    /// Rings that do not fit into `words`: first the loans, then the cuts.
+    more: Option<Box<[AtomicU64]>>,
+    bucket_ns: u64,
+    buckets: NonZeroU32,
+    pub(super) cut_mask: u32,
+    pub(super) loan_mask: u32,
+}
+
+/// The state of a window of two buckets: one cache line.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) head: AtomicU64,
+    /// The full number of a recent newest bucket: at most one move behind.
+    pub(super) newest: AtomicU64,
+    loans: [AtomicU64; SMALL_LOANS],
+    cuts: [AtomicU64; SMALL_CUTS],
+}
+
+/// The number of a bucket in which tokens were taken: what a refund needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket(pub(crate) u64);
+
+impl Bucket {
+    /// How many whole buckets lie between the clock's start and this bucket.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Tokens were refused: a window is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full(pub(super) usize);
+
+impl Full {
+    /// Which of the quotas refused first, counted from 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the window of quota {} is full", self.0)
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Why an array did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// The quota with this index is full.
+    Full(usize),
+    /// Another array has taken this one's place.
+    Moved,
+}
+
+/// Tokens were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Where they count.
+    pub(crate) bucket: u64,
+    /// Everything granted by then, wrapping.
+    pub(crate) granted: u32,
+}
+
+/// The array has been frozen: another one has taken its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved;
+
+impl From<Moved> for Denied {
+    fn from(Moved: Moved) -> Self {
+        Self::Moved
+    }
+}
+
+/// The shape of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    /// Length of one bucket.
+    pub(crate) bucket_ns: u64,
+    /// How many buckets, counted back from the newest, must stay readable.
+    pub(crate) buckets: u32,
+    /// How many buckets ahead tokens may be held.
+    pub(crate) ahead: u32,
+}
+
+/// What a judge makes of a head.
+enum Finding {
+    Room,
+    Full(usize),
+    /// The cut that is needed is not there: the head stands in a jump.
+    Gap,
+}
+
+// === impl Words ===
+
+impl Words {
+    fn new(newest: u64) -> Self {
+        Self {
+            head: AtomicU64::new(Head::open(0, newest).0),
+            newest: AtomicU64::new(newest),
+            loans: std::array::from_fn(|_| AtomicU64::new(Loan::open(0, newest).0)),
+            cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest, 0)),
+        }
+    }
+}
+
+/// The cut that stands at `place` of `len` in an array whose first bucket is
+/// `newest`: that of the youngest bucket that belongs there.
+fn first_cut(place: usize, len: usize, newest: u64, value: u32) -> AtomicU64 {
+    let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
+    AtomicU64::new(Cut::new(value, newest.wrapping_sub(back), back == 0).0)
+}
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// An empty array of `buckets` buckets that together cover `interval`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] unless `buckets` is between 1 and 65 536 and divides
+    /// `interval` into buckets of at least 1 ms.
+    pub fn new(interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
+        let bucket_ns = InvalidWindow::check(interval, buckets)?;
+        Ok(Self::with_grid(
+            Grid {
+                bucket_ns,
+                buckets,
+                ahead: buckets.min(64),
+            },
+            Tick::ZERO,
+        ))
+    }
+
+    /// An empty array whose first bucket is that of `now`.
+    pub(crate) fn with_grid(grid: Grid, now: Tick) -> Self {
+        let newest = now.as_nanos() / grid.bucket_ns;
+        // One place for the bucket before the window and one for the bucket
+        // that is being opened.
+        let cuts = (grid.buckets as usize + 2)
+            .next_power_of_two()
+            .max(SMALL_CUTS);
+        let loans = (grid.ahead as usize).next_power_of_two();
+        let more = (cuts > SMALL_CUTS || loans > SMALL_LOANS).then(|| {
+            let loan_cells = (0..loans).map(|_| AtomicU64::new(Loan::open(0, newest).0));
+            let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest, 0));
+            loan_cells.chain(cut_cells).collect()
+        });
+        Self {
+            words: Words::new(newest),
+            more,
+            bucket_ns: grid.bucket_ns,
+            buckets: NonZeroU32::new(grid.buckets).expect("a window has a bucket"),
+            cut_mask: cuts as u32 - 1,
+            loan_mask: loans as u32 - 1,
+        }
+    }
+
+    /// The shape that the array was made with.
+    pub(crate) fn grid(&self) -> Grid {
+        Grid {
+            bucket_ns: self.bucket_ns,
+            buckets: self.buckets.get(),
+            ahead: self.loan_mask + 1,
+        }
+    }
+
+    /// Bytes that the array occupies, heap included.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + self.more.as_deref().map_or(0, size_of_val)
+    }
+
+    /// The length of one bucket.
+    #[must_use]
+    pub const fn bucket_length(&self) -> Duration {
+        Duration::from_nanos(self.bucket_ns)
+    }
+
+    /// How many buckets the array's own window has.
+    #[must_use]
+    pub const fn buckets_per_window(&self) -> u32 {
+        self.buckets.get()
+    }
+
+    /// The time that the array's own window covers.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        Duration::from_nanos(self.bucket_ns * self.buckets.get() as u64)
+    }
+
+    /// The number of the bucket that `at` lies in, counted from the clock's
+    /// start.
+    #[must_use]
+    pub const fn bucket_number(&self, at: Tick) -> u64 {
+        at.as_nanos() / self.bucket_ns
+    }
+
+    /// When the bucket that `at` lies in began.
+    #[must_use]
+    pub const fn bucket_start(&self, at: Tick) -> Tick {
+        self.start_of(self.bucket_number(at))
+    }
+
+    /// When bucket `number` begins; the range of a tick saturates.
+    pub(crate) const fn start_of(&self, number: u64) -> Tick {
+        Tick::from_nanos(number.saturating_mul(self.bucket_ns))
+    }
+
+    /// A limit for [`try_acquire`](Self::try_acquire): at most `limit` tokens in
+    /// `interval`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] unless `interval` is a whole number of buckets, at
+    /// least one and at most as many as the array has, and `limit` is below
+    /// 2³¹.
+    pub fn quota(&self, interval: Duration, limit: u32) -> Result<Quota, InvalidWindow> {
+        let buckets = nanos(interval) / self.bucket_ns;
+        self.quota_in(interval, u32::try_from(buckets).unwrap_or(u32::MAX), limit)
+    }
+
+    /// A limit with buckets of its own: at most `limit` tokens in the newest
+    /// `buckets` parts of `interval`, each made of whole buckets of the array.
+    ///
+    /// # Errors
+    ///
+    /// As for [`quota`](Self::quota); also unless `buckets` cuts `interval` into
+    /// whole buckets of the array.
+    pub fn quota_in(
+        &self,
+        interval: Duration,
+        buckets: u32,
+        limit: u32,
+    ) -> Result<Quota, InvalidWindow> {
+        let length = nanos(interval);
+        let span = length / self.bucket_ns;
+        if length % self.bucket_ns != 0 || span == 0 || span > u64::from(self.buckets.get()) {
+            return Err(InvalidWindow::not_on_grid(
+                interval,
+                self.bucket_ns,
+                self.buckets.get(),
+            ));
+        }
+        if buckets == 0 || span % u64::from(buckets) != 0 {
+            return Err(InvalidWindow::not_in_grid_buckets(
+                interval,
+                buckets,
+                self.bucket_ns,
+            ));
+        }
+        if limit > MAX_TOKENS {
+            return Err(InvalidWindow::limit(limit));
+        }
+        Ok(Quota::new(
+            buckets,
+            span as u32 / buckets,
+            limit,
+            Share::All,
+        ))
+    }
+
+    /// Adds `n` without asking anyone: the counter of things that happened.
+    ///
+    /// Costs one atomic addition. An addition that meets a bucket just being
+    /// closed counts in it or in the next one.
+    pub fn add(&self, now: Tick, n: u32) {
+        // A public array is never replaced.
+        let _ = self.add_at(self.bucket_number(now), n);
+    }
+
+    /// Takes `n` tokens if every quota has room for them, and none otherwise.
+    ///
+    /// Costs one load per quota and one compare-and-swap; a refusal writes
+    /// nothing. `n` = 0 passes while no quota is exceeded, and counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] with the first quota that has no room.
+    ///
+    /// # Panics
+    ///
+    /// If a quota looks back further than this array can: it was made by
+    /// another one.
+    pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
+        self.check(quotas);
+        match self.acquire(self.bucket_number(now), n, quotas) {
+            Ok(taken) => Ok(Bucket(taken.bucket)),
+            Err(Denied::Full(index)) => Err(Full(index)),
+            Err(Denied::Moved) => Err(Full(0)),
+        }
+    }
+
+    /// Adds `n` and returns the sum of the window, this `n` included: each of
+    /// several callers sees a different one.
+    pub(super) fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
+        let now = self.bucket_number(now);
+        loop {
+            let Ok((head, bucket)) = self.present(now) else {
+                return 0;
+            };
+            let start = bucket.wrapping_sub(u64::from(self.buckets.get()) - 1);
+            let Some(cut) = self.cut(start) else {
+                self.leave_gap(head, bucket);
+                continue;
+            };
+            let next = head.plus(n);
+            if self.swap_head(head, next) {
+                return next.granted().wrapping_sub(cut);
+            }
+        }
+    }
+
+    /// Gives back `n` tokens that were taken in `bucket`, if that bucket is
+    /// still the newest one. Returns whether it was; if not, they stay spent.
+    ///
+    /// Give back only what was taken, and only once.
+    pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
+        self.refund_at(bucket.0, n)
+    }
+
+    /// Tokens taken in the window that ends with the present bucket.
+    #[must_use]
+    pub fn sum(&self, now: Tick) -> u32 {
+        self.sum_of(self.bucket_number(now), self.buckets.get())
+    }
+
+    pub(super) fn check(&self, quotas: &[Quota]) {
+        let reach = self.reach();
+        for quota in quotas {
+            assert!(
+                quota.span() <= reach,
+                "a quota over {} buckets was made for another array: this one has {reach}",
+                quota.span(),
+            );
+        }
+    }
+
+    /// How far back a quota may look.
+    pub(crate) const fn reach(&self) -> u32 {
+        self.cut_mask
+    }
+
+    // --- deciding ---
+
+    /// Takes `n` tokens in bucket `now` or, if that is past, in the newest one.
+    #[inline]
+    pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+        loop {
+            let (head, bucket) = self.present(now)?;
+            match self.judge(head, bucket, n, quotas) {
+                Finding::Room => {}
+                Finding::Full(index) => return Err(Denied::Full(index)),
+                Finding::Gap => {
+                    self.leave_gap(head, bucket);
+                    continue;
+                }
+            }
+            let next = head.plus(n);
+            if n == 0 || self.swap_head(head, next) {
+                return Ok(Taken {
+                    bucket,
+                    granted: next.granted(),
+                });
+            }
+        }
+    }
+
+    /// Whether every quota has room for `n` tokens while `head` stands.
+    #[inline]
+    fn judge(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Finding {
+        for (index, quota) in quotas.iter().enumerate() {
+            let Some(cut) = self.cut(quota.start(bucket)) else {
+                return Finding::Gap;
+            };
+            if !fits(head.granted(), cut, n, quota.limit()) {
+                return Finding::Full(index);
+            }
+        }
+        Finding::Room
+    }
+
+    /// Adds `n` in bucket `now` or later. The bucket that it tells is one that
+    /// no refund will find open if it is not certain.
+    #[inline]
+    pub(crate) fn add_at(&self, now: u64, n: u32) -> Result<Taken, Moved> {
+        let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
+        let (head, bucket) = self.present(now)?;
+        let before = Head(self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel));
+        let granted = before.plus(n).granted();
+        if before.is_open() && before.id() == head.id() {
+            return Ok(Taken { bucket, granted });
+        }
+        let bucket = self.added_late(before)?;
+        Ok(Taken { bucket, granted })
+    }
+
+    /// An addition met a head that had been sealed or moved meanwhile.
+    #[cold]
+    fn added_late(&self, before: Head) -> Result<u64, Moved> {
+        if before.is_frozen() {
+            // The copy was made from the word before this addition.
+            return Err(Moved);
+        }
+        // On a sealed word the tokens belong to the bucket being closed or to
+        // the next one, whichever cut was published: never refundable, and a
+        // closed bucket is what says so.
+        Ok(self.number(before))
+    }
+
+    /// Gives back `n` tokens that were taken in `bucket` while it is the newest.
+    pub(crate) fn refund_at(&self, bucket: u64, n: u32) -> bool {
+        loop {
+            let head = self.load_head();
+            let is_open = head.is_open() && self.number(head) == bucket;
+            if !is_open && !planted(Bug::BlindRefund) {
+                return false;
+            }
+            if self.swap_head(head, head.minus(n)) {
+                return true;
+            }
+        }
+    }
+
+    // --- reading words ---
+
+    #[inline]
+    pub(super) fn load_head(&self) -> Head {
+        Head(self.words.head.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(super) fn swap_head(&self, from: Head, to: Head) -> bool {
+        if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
+            let n = to.granted().wrapping_sub(from.granted());
+            self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel);
+            return true;
+        }
+        swap(&self.words.head, from.0, to.0)
+    }
+
+    /// The full number of the bucket that `head` stands at.
+    ///
+    /// Invariant: before the head moves on from a bucket, `newest` is at least
+    /// that bucket. So it is never more than one move behind, and the distance
+    /// of the stamps tells the rest.
+    pub(super) fn number(&self, head: Head) -> u64 {
+        let newest = self.words.newest.load(Ordering::Acquire);
+        let bucket = newest.wrapping_add_signed(distance(head.id(), stamp(newest)));
+        if newest < bucket {
+            self.words.newest.fetch_max(bucket, Ordering::AcqRel);
+        }
+        bucket
+    }
+
+    /// What had been taken when `bucket` opened; `None` if that is not known,
+    /// because it is too old or because it has not opened yet.
+    #[inline]
+    pub(super) fn cut(&self, bucket: u64) -> Option<u32> {
+        self.whole_cut(bucket).map(Cut::value)
+    }
+
+    #[inline]
+    pub(super) fn whole_cut(&self, bucket: u64) -> Option<Cut> {
+        let cut = Cut(self.cut_cell(bucket).load(Ordering::Acquire));
+        (cut.id() == stamp(bucket)).then_some(cut)
+    }
+
+    #[inline]
+    pub(super) fn cut_cell(&self, bucket: u64) -> &AtomicU64 {
+        let place = bucket as u32 & self.cut_mask;
+        match &self.more {
+            None => &self.words.cuts[place as usize % SMALL_CUTS],
+            Some(more) => &more[(self.loan_mask + 1 + place) as usize],
+        }
+    }
+
+    /// Sets a cut of an array that nobody else can see yet.
+    pub(super) fn set_cut(&self, bucket: u64, cut: Cut) {
+        self.cut_cell(bucket).store(cut.0, Ordering::Relaxed);
+    }
+
+    /// Sets the head of an array that nobody else can see yet.
+    pub(super) fn restart(&self, head: Head, newest: u64) {
+        self.words.head.store(head.0, Ordering::Relaxed);
+        self.words.newest.store(newest, Ordering::Relaxed);
+    }
+
+    /// The cell of tokens held for the buckets that fall on `bucket`'s place.
+    pub(super) fn loan_cell(&self, bucket: u64) -> &AtomicU64 {
+        let place = (bucket as u32 & self.loan_mask) as usize;
+        match &self.more {
+            None => &self.words.loans[place % SMALL_LOANS],
+            Some(more) => &more[place],
+        }
+    }
+
+    /// How many buckets ahead tokens may be held.
+    pub(super) const fn ahead(&self) -> u64 {
+        self.loan_mask as u64 + 1
+    }
+}
+
+/// Whether `n` more tokens fit under `limit` when `granted − cut` are used.
+#[inline]
+pub(super) fn fits(granted: u32, cut: u32, n: u32, limit: u32) -> bool {
+    u64::from(granted.wrapping_sub(cut)) + u64::from(n) <= u64::from(limit)
+}
+
+#[inline]
+pub(super) fn swap(cell: &AtomicU64, from: u64, to: u64) -> bool {
+    cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_two_buckets_is_one_cache_line() {
+        assert_eq!(size_of::<Words>(), 64);
+        let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
+        assert!(array.more.is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! What happened: exact counts in sliding windows.
+//!
+//! ```text
+//! LeapArray   a ring of aligned buckets: counts, admits, lends     one word decides
+//!   + cuts    what other counters were when each bucket began
+//! Node        the statistics of one resource: a ring and its counters
+//! Table       all nodes by name, bounded
+//! ```
+//!
+//! Counts are weights (a call of weight 3 counts as 3), unless they are said to
+//! count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
+//!
+//! [`LeapArray`], [`SlidingWindow`] and [`Node`] can be used alone.
+
+mod counters;
+mod cuts;
+mod event;
+mod extremes;
+mod figures;
+mod leap_array;
+mod moving;
+mod node;
+mod occupy;
+mod quota;
+mod roll;
+mod table;
+mod totals;
+mod view;
+mod window;
+mod word;
+
+pub(crate) use counters::Shape;
+pub use event::{Event, Outcome};
+pub use leap_array::{Bucket, Full, LeapArray};
+pub(crate) use leap_array::{Denied, Grid, Taken};
+pub use node::Node;
+pub use occupy::Loan;
+pub(crate) use occupy::Wish;
+pub use quota::Quota;
+pub(crate) use quota::{MAX_TOKENS, Share};
+pub(crate) use table::{Resident, Table};
+pub use totals::{NodeBucket, Totals};
+pub use view::{BucketCount, WindowView};
+pub use window::{InvalidWindow, SlidingWindow};
+
+#[cfg(all(test, sentinel_loom))]
+mod models;

@@ -1,0 +1,427 @@
+//! Every interleaving of a few threads over the real types, checked by loom.
+//!
+//! Each model has a twin with a planted bug that must fail: a model that cannot
+//! fail proves nothing. Run with
+//!
+//! ```text
+//! RUSTFLAGS="--cfg sentinel_loom" cargo test --release --lib models
+//! ```
+//!
+//! `LOOM_MAX_PREEMPTIONS` sets the bound, 2 unless it is set.
+
+use loom::thread;
+
+use super::cuts::{Cuts, StepHead};
+use super::leap_array::{Denied, Grid, LeapArray, Taken};
+use super::occupy::{Loan, Wish};
+use super::quota::{Quota, Share};
+use crate::clock::Tick;
+use crate::sync::fault::plant;
+use crate::sync::{Arc, AtomicU64, Bug, Ordering};
+
+/// Runs `model` through all interleavings with at most `bound` preemptions, or
+/// as many as `LOOM_MAX_PREEMPTIONS` says.
+fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+    // A run is far shorter: only one that waits for another thread gets there.
+    builder.max_branches = 2_000;
+    builder.check(model);
+}
+
+/// Declares a model and its twin with a planted bug.
+macro_rules! model {
+    ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+        #[test]
+        fn $name() {
+            check($bound, $body);
+        }
+
+        $(
+            #[test]
+            #[should_panic]
+            fn $twin() {
+                plant(Bug::$bug);
+                check($bound, $body);
+            }
+        )+
+    };
+}
+
+/// An array whose buckets last 1 ns, at bucket 10.
+fn array(buckets: u32) -> Arc<LeapArray> {
+    let grid = Grid {
+        bucket_ns: 1,
+        buckets,
+        ahead: 1,
+    };
+    Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(10)))
+}
+
+fn quota(buckets: u32, limit: u32) -> Quota {
+    Quota::new(buckets, 1, limit, Share::All)
+}
+
+fn wish(now: u64) -> Wish {
+    Wish {
+        now: Tick::from_nanos(now),
+        from: Tick::from_nanos(now),
+        patience: std::time::Duration::from_secs(1),
+        n: 1,
+    }
+}
+
+/// What the threads of a model say that they did: tokens by bucket.
+#[derive(Default)]
+struct Tally {
+    ran: Vec<u64>,
+    spent: u32,
+}
+
+impl Tally {
+    fn took(taken: Result<Taken, Denied>) -> Self {
+        Self {
+            ran: taken.into_iter().map(|taken| taken.bucket).collect(),
+            spent: 0,
+        }
+    }
+
+    fn borrowed(loan: Option<Loan>, spent: u32) -> Self {
+        Self {
+            ran: loan
+                .map(|loan| loan.bucket().number())
+                .into_iter()
+                .collect(),
+            spent,
+        }
+    }
+
+    fn join(tallies: impl IntoIterator<Item = Self>) -> Self {
+        tallies.into_iter().fold(Self::default(), |mut all, tally| {
+            all.ran.extend(tally.ran);
+            all.spent += tally.spent;
+            all
+        })
+    }
+
+    /// No aligned window holds more than the limit, and the array counted what
+    /// the threads did, and in the buckets that they were told.
+    fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
+        for &(buckets, limit) in quotas {
+            for end in 10..16 {
+                let ran = self
+                    .ran
+                    .iter()
+                    .filter(|&&b| b + buckets > end && b <= end)
+                    .count();
+                assert!(
+                    ran <= limit as usize,
+                    "{ran} ran in the {buckets} buckets up to {end}"
+                );
+            }
+        }
+        let reading = array.read(Tick::from_nanos(14));
+        assert_eq!(reading.newest, 14);
+        assert_eq!(
+            reading.taken,
+            self.ran.len() as u32 + self.spent,
+            "lost or counted twice"
+        );
+        if self.spent == 0 {
+            for bucket in 12..=14 {
+                let ran = self.ran.iter().filter(|&&b| b == bucket).count() as u32;
+                assert_eq!(
+                    reading.between(bucket, bucket + 1),
+                    Some(ran),
+                    "bucket {bucket}"
+                );
+            }
+        }
+    }
+}
+
+model! {
+    a_roll_beside_takers at 1 fails with
+        a_take_that_does_not_compare: BlindTake,
+        an_opener_that_does_not_seal: OpenWithoutSeal;
+    || {
+        let array = array(2);
+        let others = [10, 11].map(|now| {
+            let array = array.clone();
+            thread::spawn(move || Tally::took(array.acquire(now, 1, &[quota(2, 1)])))
+        });
+        let ours = Tally::took(array.acquire(12, 1, &[quota(2, 1)]));
+        let theirs = others.map(|thread| thread.join().unwrap());
+        Tally::join([ours].into_iter().chain(theirs)).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_rolls_beside_takers at 2 fails with a_taker_that_does_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            Tally::join([10, 12].map(|now| Tally::took(other.acquire(now, 1, &[quota(2, 1)]))))
+        });
+        let ours = [11, 13].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+        Tally::join(ours.into_iter().chain([thread.join().unwrap()])).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_takers_for_the_last_token at 2 fails with two_takers_that_do_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 2)]).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || other.acquire(10, 1, &[quota(2, 2)]));
+        let ours = array.acquire(10, 1, &[quota(2, 2)]);
+        let theirs = thread.join().unwrap();
+        assert!(ours.is_ok() != theirs.is_ok(), "{ours:?} {theirs:?}");
+    }
+}
+
+model! {
+    a_loan_beside_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
+    || {
+        // Full in 10; one leaves at 12. A borrower at 11, takers at 12 and 13.
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let other = array.clone();
+        let borrower = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let takers = [12, 13].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+        let first = Tally { ran: vec![10], spent: 0 };
+        let all = takers.into_iter().chain([first, borrower.join().unwrap()]);
+        Tally::join(all).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_borrowers_of_one_token at 2 fails with two_borrowers_that_do_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let borrowed = array.borrow_for(wish(11), &[quota(2, 1)]);
+        let ours = Tally::borrowed(borrowed.loan.ok(), borrowed.spent);
+        let first = Tally { ran: vec![10], spent: 0 };
+        let tally = Tally::join([first, ours, thread.join().unwrap()]);
+        assert_eq!(tally.ran.len(), 2, "one of the two borrows");
+        tally.settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_borrowers_of_a_fixed_window at 2 fails with two_that_look_once: LoanLooksOnce;
+    || {
+        // One bucket: the whole window of the borrowers lies in the future.
+        let array = array(1);
+        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(10), &[quota(1, 1)]);
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let borrowed = array.borrow_for(wish(10), &[quota(1, 1)]);
+        let ours = Tally::borrowed(borrowed.loan.ok(), borrowed.spent);
+        let first = Tally { ran: vec![10], spent: 0 };
+        Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(1, 1)]);
+    }
+}
+
+model! {
+    a_cancelled_loan_beside_a_roll at 2 fails with a_loan_cancelled_backwards: CancelBackwards;
+    || {
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+        let other = array.clone();
+        let canceller = thread::spawn(move || {
+            let spent = u32::from(!other.cancel_loan(11, loan));
+            Tally { ran: vec![], spent }
+        });
+        let taker = Tally::took(array.acquire(12, 1, &[quota(2, 1)]));
+        let first = Tally { ran: vec![10], spent: 0 };
+        Tally::join([first, taker, canceller.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    a_refund_beside_a_roll at 2 fails with a_refund_that_does_not_look: BlindRefund;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let refunder = thread::spawn(move || match other.acquire(10, 1, &[quota(2, 1)]) {
+            Ok(taken) if other.refund_at(taken.bucket, 1) => Tally::default(),
+            taken => Tally::took(taken),
+        });
+        let takers = [11, 12].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+        let all = takers.into_iter().chain([refunder.join().unwrap()]);
+        Tally::join(all).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    a_loan_beside_a_longer_rule_with_room at 2 fails with a_loan_that_ignores_it: LoanIgnoresRoom;
+    || {
+        // Rules 1 per 2 buckets and 2 per 4. The first is full and lends; the
+        // second has room for one more, which a taker wants as well.
+        let quotas = || [quota(2, 1), quota(4, 2)];
+        let array = array(4);
+        assert!(array.acquire(10, 1, &quotas()).is_ok());
+        let other = array.clone();
+        let borrower = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(11), &quotas());
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let taker = Tally::took(array.acquire(12, 1, &quotas()));
+        let first = Tally { ran: vec![10], spent: 0 };
+        let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
+        assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
+        // And nobody can have more before the window of four has moved on.
+        let late = Tally::took(array.acquire(13, 1, &quotas()));
+        tally = Tally::join([tally, late]);
+        tally.settle(&array, &[(2, 1), (4, 2)]);
+    }
+}
+
+model! {
+    additions_beside_a_roll at 2 fails with additions_to_whatever_bucket: AddWithoutRoll;
+    || {
+        let array = array(2);
+        let threads: Vec<_> = [11, 12]
+            .map(|now| {
+                let array = array.clone();
+                thread::spawn(move || array.add_at(now, 1).is_ok())
+            })
+            .into();
+        assert!(array.add_at(10, 1).is_ok());
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        let reading = array.read(Tick::from_nanos(13));
+        assert_eq!(reading.taken, 3);
+        // Never in a bucket before the caller's clock (nor two after it).
+        assert!(reading.between(11, 13).is_some_and(|n| n <= 3));
+        assert!(reading.between(12, 14).is_some_and(|n| n >= 1));
+    }
+}
+
+model! {
+    a_jump_beside_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
+    || {
+        // One clock is far ahead, hence jumps; the others must not be misled.
+        let array = array(2);
+        let other = array.clone();
+        let thread = thread::spawn(move || other.acquire(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
+        let far = array.acquire(40, 1, &[quota(2, 1)]).map_or(40, |taken| taken.bucket);
+        let near = thread.join().unwrap();
+        assert!(far == 40 && near <= 40, "opened a bucket that no clock has reached");
+        let reading = array.read(Tick::from_nanos(41));
+        assert!(reading.between(39, 41).is_some_and(|n| n <= 1));
+    }
+}
+
+model! {
+    a_late_helper_beside_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
+    || {
+        // A helper is about to write the cut of 11 where that of 39 belongs.
+        let array = array(2);
+        let (other, head) = (array.clone(), array.load_head());
+        let helper = thread::spawn(move || other.advance(head, 10, 11));
+        let taken = array.acquire(40, 1, &[quota(2, 1)]);
+        helper.join().unwrap();
+        assert_eq!(taken.map(|taken| taken.bucket), Ok(40), "a cut was missing");
+    }
+}
+
+model! {
+    a_move_beside_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
+    || {
+        // The rule's window grows from two buckets to three by a reload.
+        let old = array(2);
+        let other = old.clone();
+        let taker = thread::spawn(move || other.acquire(11, 1, &[quota(2, 1)]));
+        let now = Tick::from_nanos(11);
+        let new = old.move_to(Grid { bucket_ns: 1, buckets: 3, ahead: 1 }, now);
+        let ours = Tally::took(new.acquire(11, 1, &[quota(3, 1)]));
+        // Who finds the array moved comes again on the new one.
+        let theirs = Tally::took(match taker.join().unwrap() {
+            Err(Denied::Moved) => new.acquire(11, 1, &[quota(3, 1)]),
+            taken => taken,
+        });
+        Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
+    }
+}
+
+model! {
+    a_move_beside_a_loan at 2 fails with a_move_that_forgets_it: FreezeWithoutMark;
+    || {
+        let old = array(2);
+        assert!(old.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let other = old.clone();
+        let borrower = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let now = Tick::from_nanos(11);
+        let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, now);
+        let ours = Tally::took(new.acquire(12, 1, &[quota(2, 1)]));
+        let first = Tally { ran: vec![10], spent: 0 };
+        let tally = Tally::join([first, ours, borrower.join().unwrap()]);
+        tally.settle(&new, &[(2, 1)]);
+    }
+}
+
+/// A counter with its cuts, as a node keeps many.
+struct Counted {
+    head: StepHead,
+    counter: AtomicU64,
+    cuts: Cuts<1>,
+}
+
+impl Counted {
+    fn event(&self, step: u64) {
+        while self.head.step() < step {
+            self.head.advance(self.head.step(), |next, stands| {
+                self.cuts
+                    .publish(next, 0, self.counter.load(Ordering::Relaxed), stands)
+            });
+        }
+        self.counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+model! {
+    a_statistic_cut_beside_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
+    || {
+        let counted = Arc::new(Counted {
+            head: StepHead::new(10),
+            counter: AtomicU64::new(0),
+            cuts: Cuts::new(4, 10),
+        });
+        let others = [11, 12].map(|step| {
+            let counted = counted.clone();
+            thread::spawn(move || counted.event(step))
+        });
+        counted.event(10);
+        for thread in others {
+            thread.join().unwrap();
+        }
+        let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
+        assert_eq!(counted.counter.load(Ordering::Relaxed), 3, "lost");
+        // Never in a step before the clock of the event.
+        assert!(cut(11) <= 1 && cut(12) <= 2 && cut(11) <= cut(12));
+    }
+}
+
+model! {
+    a_drop_beside_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
+    super::table::models::drop_beside_evict
+}

@@ -1,0 +1,212 @@
+//! Moving an array's counts into an array of another shape.
+//!
+//! A reload may need other buckets or a longer window. The old array is *frozen*
+//! first: one compare-and-swap marks the head, and from then on takers,
+//! refunders and helpers find nothing to swap and are told that the array has
+//! moved. What was granted up to that instant is in the marked word, so nothing
+//! is lost and nothing can pass on the old array behind the new one's back.
+//!
+//! The new array goes on counting where the old one stopped. A token of old
+//! bucket `b` counts in the newest new bucket that any moment of `b` lies in,
+//! which errs on the refusing side:
+//!
+//! ```text
+//! old  |  3  |  4  |  1  |  0  |  2  |      500 ms each
+//! new  |      7    |      1    |   2        1 s each
+//! ```
+//!
+//! What left the old array's reach is not known any more: a rule with a longer
+//! window than any before it starts with what there is.
+
+use super::leap_array::{Grid, LeapArray, Moved, swap};
+use super::word::{Cut, Head, Loan as Cell};
+use crate::clock::Tick;
+use crate::sync::{Bug, Ordering, planted};
+
+/// An array as it was when it was frozen.
+#[derive(Debug)]
+struct Image<'a> {
+    old: &'a LeapArray,
+    newest: u64,
+    granted: u32,
+    /// Tokens held, by bucket of the old array.
+    held: Vec<(u64, u32)>,
+}
+
+impl LeapArray {
+    /// Ends this array and returns one of another shape that goes on counting.
+    /// Only one caller may do this to an array.
+    pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
+        // Bring it to the present first: what is due then counts where it ran.
+        let _: Result<u64, Moved> = self.bring_to(self.bucket_number(now));
+        let image = self.freeze();
+        image.cast(grid, now)
+    }
+
+    fn freeze(&self) -> Image<'_> {
+        let head = loop {
+            let head = self.load_head();
+            if planted(Bug::FreezeWithoutMark) || self.swap_head(head, head.frozen()) {
+                break head;
+            }
+        };
+        let newest = self.number(head);
+        let mut held = Vec::new();
+        for ahead in 1..=self.ahead() {
+            let target = newest.wrapping_add(ahead);
+            let count = self.seal_for_good(newest, target);
+            if count > 0 {
+                held.push((target, count));
+            }
+        }
+        Image {
+            old: self,
+            newest,
+            granted: head.granted(),
+            held,
+        }
+    }
+
+    /// Seals the cell of `target`, so that a loan which is under way fails, and
+    /// returns what it holds.
+    fn seal_for_good(&self, newest: u64, target: u64) -> u32 {
+        let cell = self.loan_cell(target);
+        loop {
+            let found = Cell(cell.load(Ordering::Acquire));
+            let count = self.count_in(found, newest, target);
+            if swap(cell, found.0, Cell::open(count, newest).sealed().0) {
+                return count;
+            }
+        }
+    }
+}
+
+impl Image<'_> {
+    /// Casts the counts into an array of the shape `grid`.
+    fn cast(&self, grid: Grid, now: Tick) -> LeapArray {
+        let array = LeapArray::with_grid(grid, now);
+        let newest = array.newest().max(self.start_of_newest() / grid.bucket_ns);
+        let due = |target: u64| self.old.start_of(target).as_nanos() / grid.bucket_ns;
+
+        // Tokens whose bucket has come in the new array are taken there.
+        let mut held = 0_u32;
+        for &(target, count) in &self.held {
+            let target = due(target);
+            if target > newest {
+                let target = target.min(newest + array.ahead());
+                let cell = array.loan_cell(target);
+                let sum = Cell(cell.load(Ordering::Relaxed))
+                    .count()
+                    .wrapping_add(count);
+                cell.store(Cell::open(sum, newest).0, Ordering::Relaxed);
+                held = held.wrapping_add(count);
+            }
+        }
+        for back in 0..=u64::from(array.reach()) {
+            let bucket = newest.wrapping_sub(back);
+            let cut = Cut::new(self.taken_before(bucket, grid), bucket, back == 0);
+            array.set_cut(bucket, cut);
+        }
+        array.restart(Head::open(self.granted, newest), newest);
+        array
+    }
+
+    fn start_of_newest(&self) -> u64 {
+        self.old.start_of(self.newest).as_nanos()
+    }
+
+    /// What had been taken before the new bucket `bucket`, as far as is certain.
+    fn taken_before(&self, bucket: u64, grid: Grid) -> u32 {
+        let waiting: u32 = self.held.iter().map(|(_, count)| count).sum();
+        // Buckets before zero wrap; they are as old as can be.
+        let start = if (bucket as i64) < 0 {
+            0
+        } else {
+            bucket.saturating_mul(grid.bucket_ns)
+        };
+        let mut old = (start / self.old.grid().bucket_ns).min(self.newest.wrapping_add(1));
+        let oldest = self.newest.saturating_sub(u64::from(self.old.reach()));
+        old = old.max(oldest);
+        loop {
+            if old > self.newest {
+                return self.granted.wrapping_sub(waiting);
+            }
+            if let Some(taken) = self.old.cut(old) {
+                return taken;
+            }
+            old += 1;
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::quota::{Quota, Share};
+    use super::super::view::BucketCount;
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn grid(ms: u64, buckets: u32) -> Grid {
+        Grid {
+            bucket_ns: ms * MS,
+            buckets,
+            ahead: 4,
+        }
+    }
+
+    fn counts(array: &LeapArray, now: Tick) -> Vec<u32> {
+        array.buckets(now).map(BucketCount::count).collect()
+    }
+
+    #[test]
+    fn counts_enter_coarser_buckets_at_the_newest_that_they_can_belong_to() {
+        let old = LeapArray::with_grid(grid(500, 5), at(0));
+        for (ms, n) in [(0, 3), (500, 4), (1_000, 1), (2_000, 2)] {
+            old.add(at(ms), n);
+        }
+        let new = old.move_to(grid(1_000, 3), at(2_100));
+        assert_eq!(counts(&new, at(2_100)), [7, 1, 2]);
+        assert_eq!(new.sum(at(3_000)), 3);
+        // The old array is closed.
+        assert_eq!(
+            old.acquire(4, 1, &[]),
+            Err(super::super::leap_array::Denied::Moved)
+        );
+        assert!(!old.refund_at(4, 1));
+    }
+
+    #[test]
+    fn counts_enter_finer_buckets_late_rather_than_early() {
+        let old = LeapArray::with_grid(grid(1_000, 2), at(0));
+        old.add(at(900), 5);
+        old.add(at(1_100), 2);
+        let new = old.move_to(grid(500, 4), at(1_200));
+        // Bucket [500, 1000) is the newest that the five can belong to; the two
+        // may only be in [1000, 1500), which is open.
+        assert_eq!(counts(&new, at(1_200)), [0, 5, 2]);
+        assert_eq!(new.sum(at(2_500)), 2);
+    }
+
+    #[test]
+    fn loans_move_along_and_are_taken_when_their_bucket_opens() {
+        let old = LeapArray::with_grid(grid(500, 2), at(0));
+        let quota = [Quota::new(2, 1, 10, Share::All)];
+        assert!(old.acquire(1, 10, &quota).is_ok());
+        assert!(
+            old.reserve(at(1_200), 4, &quota, Duration::from_millis(500))
+                .is_ok()
+        );
+        let new = old.move_to(grid(100, 10), at(1_300));
+        assert_eq!(new.waiting(at(1_300)), 4);
+        assert_eq!(new.sum(at(1_499)), 10);
+        assert_eq!(new.sum(at(1_500)), 14);
+        assert_eq!(new.sum(at(2_000)), 4);
+    }
+}

@@ -1,0 +1,429 @@
+//! The statistics of one resource, or of one caller of it.
+//!
+//! A node is a ring, which admits and counts what passed, and the counters of
+//! everything else. Both are brought to the present together: first the ring,
+//! then the cuts of the counters, then the event is counted.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::counters::{Counters, Shape};
+use super::event::{Event, Outcome};
+use super::leap_array::{Bucket, Denied, Grid, LeapArray, Moved, Taken};
+use super::occupy::{Borrowed, Loan, Wish};
+use super::quota::Quota;
+use super::totals::{NodeBucket, Totals};
+use super::window::InvalidWindow;
+use crate::clock::Tick;
+use crate::sync::Arc;
+
+/// Statistics: what passed, was refused, completed, failed and is in flight,
+/// per second, for the last minute and in total.
+///
+/// It is usable alone; the engine keeps one for every resource. A clone is the
+/// same node. Every method takes the present, by one clock.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::{Event, Node, Outcome};
+///
+/// let at = Tick::from_millis;
+/// let node = Node::new(Duration::from_secs(1), 2, at(0))?;
+///
+/// node.pass(at(100), 1);
+/// node.pass(at(600), 1);
+/// assert_eq!(node.concurrency(at(600)), 2);
+/// node.complete(at(700), 1, Duration::from_millis(600), Outcome::Success);
+/// node.block(at(800), 1);
+///
+/// assert_eq!(node.qps(at(900), Event::Pass), 2.0);
+/// assert_eq!(node.qps(at(900), Event::Block), 1.0);
+/// assert_eq!(node.average_rt(at(900)), Some(Duration::from_millis(600)));
+/// assert_eq!(node.concurrency(at(900)), 1);
+/// // The second has passed, the totals stay.
+/// assert_eq!(node.qps(at(2_000), Event::Pass), 0.0);
+/// assert_eq!(node.totals(at(2_000)).pass(), 2);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// # Accuracy
+///
+/// Nothing is lost or counted twice, under any interleaving. An event counts in
+/// the bucket of its clock or, if that has closed already, in the newest one.
+/// Figures read while other threads count are those of some moment during the
+/// reading.
+///
+/// # Source
+///
+/// `StatisticNode` of Sentinel.
+#[derive(Clone, Debug)]
+pub struct Node {
+    ring: Arc<LeapArray>,
+    counters: Arc<Counters>,
+    /// How many buckets of the ring make one step of the counters.
+    per_step: u64,
+}
+
+impl Node {
+    /// A node whose figures per second are those of `buckets` buckets that
+    /// together cover `interval`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] as for [`LeapArray::new`]; also unless a bucket is a
+    /// whole part or a multiple of one second.
+    pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
+        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+        let grid = Grid {
+            bucket_ns: bucket_ns.min(1_000_000_000),
+            buckets: buckets * bucket_ns.div_ceil(1_000_000_000) as u32,
+            ahead: buckets.min(64),
+        };
+        let shape = StdArc::new(Shape::new(bucket_ns, buckets, true));
+        Ok(Self::with_grid(grid, shape, now))
+    }
+
+    /// A node with a ring of its own shape, whose buckets are parts of a step.
+    pub(crate) fn with_grid(grid: Grid, shape: StdArc<Shape>, now: Tick) -> Self {
+        Self::of(
+            Arc::new(LeapArray::with_grid(grid, now)),
+            Arc::new(Counters::new(shape, now)),
+        )
+    }
+
+    fn of(ring: Arc<LeapArray>, counters: Arc<Counters>) -> Self {
+        let per_step = counters.shape().step_ns / ring.grid().bucket_ns;
+        Self {
+            ring,
+            counters,
+            per_step,
+        }
+    }
+
+    /// The same counters over another ring.
+    pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
+        Self::of(ring, self.counters.clone())
+    }
+
+    pub(crate) fn ring(&self) -> &Arc<LeapArray> {
+        &self.ring
+    }
+
+    /// Bytes that the node occupies, heap included.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        // Each shared part has two reference counts.
+        let counts = 4 * size_of::<usize>();
+        self.ring.footprint() + self.counters.footprint() + counts
+    }
+
+    // --- counting ---
+
+    /// A call of weight `n` passes, whatever the count.
+    pub fn pass(&self, now: Tick, n: u32) {
+        // A node of its own keeps its ring.
+        if let Ok(taken) = self.acquire(now, n, &[]) {
+            self.start(n, taken);
+        }
+    }
+
+    /// Takes `n` tokens if every quota has room for them.
+    #[inline]
+    pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+        let bucket = self.come(now);
+        if quotas.is_empty() {
+            Ok(self.ring.add_at(bucket, n)?)
+        } else {
+            self.ring.acquire(bucket, n, quotas)
+        }
+    }
+
+    /// Gives back tokens that were taken for a call that does not start.
+    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+        if !self.ring.refund_at(taken.bucket, n) {
+            self.counters.spend(n);
+        }
+    }
+
+    /// The call that tokens were taken for starts.
+    #[inline]
+    pub(crate) fn start(&self, n: u32, taken: Taken) {
+        let held = if self.counters.waiting() == 0 {
+            0
+        } else {
+            self.ring.held_now()
+        };
+        self.counters.started(n, taken.granted.wrapping_sub(held));
+    }
+
+    /// Holds tokens for a call that will wait.
+    pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Result<Loan, Denied> {
+        self.come(wish.now);
+        let Borrowed { loan, spent } = self.ring.borrow_for(wish, quotas);
+        self.counters.spend(spent);
+        loan
+    }
+
+    /// A call that borrowed starts.
+    pub(crate) fn start_borrowed(&self, now: Tick, n: u32, wait: Duration) {
+        self.come(now);
+        self.counters.started(n, self.ring.taken_now());
+        self.counters.waited(n, wait);
+    }
+
+    /// A call that borrowed will not start.
+    pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
+        let bucket = self.come(now);
+        if !self.ring.cancel_loan(bucket, loan) {
+            self.counters.spend(loan.tokens());
+        }
+    }
+
+    /// A call of weight `n` was refused.
+    pub fn block(&self, now: Tick, n: u32) {
+        self.come(now);
+        self.counters.block(n);
+    }
+
+    /// A call of weight `n` that had passed ends with a response or an error,
+    /// `rt` after it started. A response time above one minute counts as one
+    /// minute.
+    pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
+        self.come(now);
+        self.counters.complete(n, rt, outcome);
+    }
+
+    /// A call of weight `n` that had passed ends without either.
+    pub fn cancel(&self, now: Tick, n: u32) {
+        self.come(now);
+        self.counters.cancel(n);
+    }
+
+    /// A call ended by a panic; beside [`complete`](Self::complete).
+    pub(crate) fn panicked(&self) {
+        self.counters.panicked();
+    }
+
+    /// Brings the node to `now`, where an event will be counted, and returns the
+    /// ring's bucket of `now`.
+    #[inline]
+    fn come(&self, now: Tick) -> u64 {
+        let bucket = self.ring.bucket_number(now);
+        let step = self.step(bucket);
+        if self.counters.used() < step {
+            self.roll(bucket, step);
+            self.counters.note_use(step);
+        }
+        bucket
+    }
+
+    /// Brings the node to `now` for a reader, likewise.
+    fn look(&self, now: Tick) -> u64 {
+        let bucket = self.ring.bucket_number(now);
+        let step = self.step(bucket);
+        if self.counters.head() < step {
+            self.roll(bucket, step);
+        }
+        bucket
+    }
+
+    #[inline]
+    fn step(&self, bucket: u64) -> u64 {
+        if self.per_step == 1 {
+            bucket
+        } else {
+            bucket / self.per_step
+        }
+    }
+
+    #[cold]
+    fn roll(&self, bucket: u64, step: u64) {
+        // The ring first: the counters' cuts of what passed come from it. One
+        // that has been replaced still tells what it had taken.
+        match self.ring.bring_to(bucket) {
+            Ok(_) | Err(Moved) => self.counters.roll(&self.ring, step),
+        }
+    }
+
+    // --- gauges that limit ---
+
+    pub(crate) fn use_slots(&self, units: u32, limit: u32) -> bool {
+        self.counters.use_slots(units, limit)
+    }
+
+    pub(crate) fn free_slots(&self, units: u32) {
+        self.counters.free_slots(units);
+    }
+
+    pub(crate) fn slots_in_use(&self) -> u32 {
+        self.counters.in_use()
+    }
+
+    pub(crate) fn start_waiting(&self, most: u32) -> bool {
+        self.counters.start_waiting(most)
+    }
+
+    pub(crate) fn stop_waiting(&self) {
+        self.counters.stop_waiting();
+    }
+
+    pub(crate) fn dropped_waiting(&self) {
+        self.counters.dropped_waiting();
+    }
+
+    // --- reading ---
+
+    /// When an event was last counted, or up to one step before that.
+    pub(crate) fn last_used(&self) -> Tick {
+        self.start_of(self.counters.used())
+    }
+
+    /// The start of the newest step that the node has seen.
+    #[inline]
+    pub(crate) fn seen(&self) -> Tick {
+        self.start_of(self.counters.head())
+    }
+
+    fn start_of(&self, step: u64) -> Tick {
+        Tick::from_nanos(step.saturating_mul(self.counters.shape().step_ns))
+    }
+
+    /// The window that figures per second are read from.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.counters.shape().interval()
+    }
+
+    /// How often `event` was counted in the window, by weight;
+    /// [`Event::Occupied`] in the present second.
+    #[must_use]
+    pub fn sum(&self, now: Tick, event: Event) -> u64 {
+        let bucket = self.look(now);
+        match event {
+            Event::Pass => {
+                let shape = self.counters.shape();
+                let stride = u64::from(shape.stride) * self.per_step;
+                let buckets = u64::from(shape.buckets);
+                u64::from(self.ring.sum_from(bucket, |newest| {
+                    (newest / stride + 1)
+                        .wrapping_sub(buckets)
+                        .wrapping_mul(stride)
+                }))
+            }
+            Event::Occupied => self.counters.occupied_now(&self.ring),
+            event => self.counters.sum(event),
+        }
+    }
+
+    /// How often `event` was counted, per second of the window.
+    #[must_use]
+    pub fn qps(&self, now: Tick, event: Event) -> f64 {
+        self.sum(now, event) as f64 / self.interval().as_secs_f64()
+    }
+
+    /// The average response time of the calls that ended in the window; `None`
+    /// if none did.
+    #[must_use]
+    pub fn average_rt(&self, now: Tick) -> Option<Duration> {
+        self.look(now);
+        let (calls, rt_us) = self.counters.calls_and_rt();
+        (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
+    }
+
+    /// How many calls ended in the window, and their response times together.
+    pub(crate) fn calls_and_rt(&self, now: Tick) -> (u64, Duration) {
+        self.look(now);
+        let (calls, rt_us) = self.counters.calls_and_rt();
+        (calls, Duration::from_micros(rt_us))
+    }
+
+    /// The smallest response time of the window; `None` if no call ended in it.
+    #[must_use]
+    pub fn min_rt(&self, now: Tick) -> Option<Duration> {
+        self.look(now);
+        self.counters
+            .extreme()
+            .min_rt_us
+            .map(|us| Duration::from_micros(us.into()))
+    }
+
+    /// The largest concurrency that a call of the window found when it passed,
+    /// itself included.
+    #[must_use]
+    pub fn max_concurrency(&self, now: Tick) -> u32 {
+        self.look(now);
+        self.counters.extreme().max_concurrency
+    }
+
+    /// Calls in flight: they have passed and have not ended.
+    #[must_use]
+    pub fn concurrency(&self, now: Tick) -> u32 {
+        self.look(now);
+        self.counters.in_flight(self.ring.taken_now())
+    }
+
+    /// Calls that wait for their bucket.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.counters.waiting()
+    }
+
+    /// Tokens held for buckets to come.
+    #[must_use]
+    pub fn held(&self, now: Tick) -> u32 {
+        self.look(now);
+        self.ring.waiting(now)
+    }
+
+    /// The buckets of the window, oldest first. Copies them.
+    #[must_use]
+    pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
+        self.look(now);
+        let shape = self.counters.shape();
+        let stride = u64::from(shape.stride) * self.per_step;
+        let reading = self.ring.read(now);
+        self.counters.buckets(|bucket| {
+            let start = bucket * stride;
+            reading.between(start, start + stride).map_or(0, u64::from)
+        })
+    }
+
+    /// The seconds of the last minute, oldest first, the present one last.
+    /// `None` until the node has been used in two different seconds, and for
+    /// nodes that do not keep them. Copies them.
+    #[must_use]
+    pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
+        self.look(now);
+        self.counters.seconds(&self.ring)
+    }
+
+    /// The second before the present one; `None` as for
+    /// [`seconds`](Self::seconds).
+    #[must_use]
+    pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
+        self.look(now);
+        self.counters.previous_second(&self.ring)
+    }
+
+    /// Everything counted since the node was made.
+    #[must_use]
+    pub fn totals(&self, now: Tick) -> Totals {
+        self.look(now);
+        self.counters.totals(&self.ring)
+    }
+
+    /// The ring, to read buckets that have tokens held for them.
+    #[must_use]
+    pub fn array(&self) -> &LeapArray {
+        &self.ring
+    }
+}
+
+impl From<Bucket> for u64 {
+    fn from(bucket: Bucket) -> Self {
+        bucket.0
+    }
+}

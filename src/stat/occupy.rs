@@ -1,0 +1,500 @@
+//! Loans: tokens of a future bucket, promised now to a call that will wait.
+//!
+//! A prioritized call that finds its window full may take a place in a coming
+//! bucket `f` in which enough will have left the window:
+//!
+//! ```text
+//! limit 10, two buckets of 500 ms, ten tokens taken at 700 ms, now 1200 ms
+//!
+//!    0        500       1000      1500      2000
+//!    |        |   10    |    0    |   f     |
+//!             └──── window ───────┘                full: 0 + 10 + 1 > 10
+//!                       └──── window of f ──┘      room: 0 + 1 ≤ 10   → wait 300 ms
+//! ```
+//!
+//! # The rule
+//!
+//! `n` tokens may be held for bucket `f` if, for every quota,
+//!
+//! * it has room for them now, or
+//! * `granted + n ≤ cut(start(f)) + limit`: what is used, what is held for
+//!   anyone, and this loan fit into the window that ends with `f`. The buckets
+//!   that leave until then are closed, so nobody can change what leaves.
+//! * If the window of `f` lies wholly in the future, what is held in it must
+//!   fit: place the loan, look again, and take it back if it is too much.
+//!
+//! From the promise on the tokens count as used, so an ordinary call cannot
+//! take what was promised, and a rule that has room is simply charged at once:
+//! it never stands in the way of a loan that another rule needs. The tokens
+//! move along with the newest bucket until `f` opens, and are taken there; the
+//! borrower then starts without touching anything.
+//!
+//! # Source
+//!
+//! `StatisticNode.tryOccupyNext` of Sentinel, whose condition this is. It reads
+//! and writes in two steps and so may lend more than there is; here the
+//! compare-and-swap on the head confirms what was read.
+
+use std::time::Duration;
+
+use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved, fits, swap};
+use super::quota::{Quota, Share};
+use super::word::{Head, Loan as Cell, stamp};
+use crate::clock::{Tick, nanos};
+use crate::sync::{Bug, Ordering, fence, planted};
+
+/// Tokens held for a future bucket.
+///
+/// Dropping it changes nothing: the tokens are taken when the bucket opens.
+/// [`LeapArray::cancel`] gives them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the tokens are spent unless the loan is cancelled"]
+pub struct Loan {
+    bucket: Bucket,
+    start: Tick,
+    n: u32,
+}
+
+impl Loan {
+    /// The bucket that the tokens are held for.
+    #[must_use]
+    pub const fn bucket(self) -> Bucket {
+        self.bucket
+    }
+
+    /// When that bucket begins: the call that borrowed may start then.
+    #[must_use]
+    pub const fn start(self) -> Tick {
+        self.start
+    }
+
+    /// How many tokens are held.
+    #[must_use]
+    pub const fn tokens(self) -> u32 {
+        self.n
+    }
+}
+
+/// What came of asking for a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Borrowed {
+    pub(crate) loan: Result<Loan, Denied>,
+    /// Tokens that were charged for a bucket which closed meanwhile: spent.
+    pub(crate) spent: u32,
+}
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) now: Tick,
+    /// Not before the bucket of this time.
+    pub(crate) from: Tick,
+    /// How long the call may wait, exclusive.
+    pub(crate) patience: Duration,
+    pub(crate) n: u32,
+}
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// Holds `n` tokens in the earliest future bucket that has room for them
+    /// under every quota and begins in less than `patience`.
+    ///
+    /// Ask only after [`try_acquire`](Self::try_acquire) has refused: tokens
+    /// that fit now would wait for nothing. The tokens count as used from now
+    /// on, and are taken when their bucket opens.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if no such bucket exists.
+    ///
+    /// # Panics
+    ///
+    /// If a quota was made by another array.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::Tick;
+    /// use tower_sentinel::stat::LeapArray;
+    ///
+    /// let at = Tick::from_millis;
+    /// let patience = Duration::from_millis(500);
+    /// let array = LeapArray::new(Duration::from_secs(1), 2)?;
+    /// let limit = [array.quota(Duration::from_secs(1), 10)?];
+    ///
+    /// assert!(array.try_acquire(at(700), 10, &limit).is_ok());
+    /// let loan = array.reserve(at(1_200), 1, &limit, patience).expect("ten leave at 1500");
+    /// assert_eq!(loan.start(), at(1_500));
+    /// // Given back, it can be lent again.
+    /// assert!(array.cancel(at(1_300), loan));
+    /// let loan = array.reserve(at(1_400), 10, &limit, patience).unwrap();
+    /// assert!(array.reserve(at(1_400), 1, &limit, patience).is_err());
+    /// // At 1500 the ten are taken, so an ordinary call finds the window full.
+    /// assert_eq!(array.sum(at(1_600)), 10);
+    /// assert!(array.try_acquire(at(1_600), 1, &limit).is_err());
+    /// # let _ = loan;
+    /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+    /// ```
+    pub fn reserve(
+        &self,
+        now: Tick,
+        n: u32,
+        quotas: &[Quota],
+        patience: Duration,
+    ) -> Result<Loan, Full> {
+        self.check(quotas);
+        let wish = Wish {
+            now,
+            from: now,
+            patience,
+            n,
+        };
+        self.borrow_for(wish, quotas)
+            .loan
+            .map_err(|denied| match denied {
+                Denied::Full(index) => Full(index),
+                Denied::Moved => Full(0),
+            })
+    }
+
+    /// How many tokens `quota` has room for now.
+    pub(crate) fn room(&self, now: Tick, quota: &Quota) -> u32 {
+        let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
+            return 0;
+        };
+        let used = self
+            .cut(quota.start(bucket))
+            .map_or(0, |cut| head.granted().wrapping_sub(cut));
+        quota.limit().saturating_sub(used)
+    }
+
+    /// When the next bucket leaves the window of `quota`.
+    pub(crate) fn next_change(&self, now: Tick, quota: &Quota) -> Tick {
+        self.start_of(quota.next_start(self.bucket_number(now)))
+    }
+
+    /// When `quota` will have room for `n` tokens if nobody else takes any;
+    /// `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+        if n > quota.limit() {
+            return None;
+        }
+        let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
+        let mut target = bucket;
+        loop {
+            target = quota.next_start(target);
+            let start = quota.start(target);
+            let is_future = start.wrapping_sub(bucket) as i64 > 0;
+            // Held tokens move along until their bucket: beyond the window only
+            // they count.
+            let used = if is_future {
+                self.held(bucket)
+            } else {
+                head.granted()
+                    .wrapping_sub(self.cut(start).unwrap_or(head.granted()))
+            };
+            if is_future || u64::from(used) + u64::from(n) <= u64::from(quota.limit()) {
+                return Some(self.start_of(target));
+            }
+        }
+    }
+
+    /// Gives a loan back. Returns false if that came too late: its bucket has
+    /// opened and closed again (or another bucket closed at this very moment),
+    /// and the tokens stay spent.
+    pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
+        self.cancel_loan(self.bucket_number(now), loan)
+    }
+
+    /// Tokens held for buckets that have not opened yet.
+    #[must_use]
+    pub fn waiting(&self, now: Tick) -> u32 {
+        self.present(self.bucket_number(now))
+            .map_or(0, |(_, bucket)| self.held(bucket))
+    }
+
+    /// The earliest loan that fulfils `wish`.
+    pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Borrowed {
+        let mut spent = 0_u32;
+        loop {
+            let (head, bucket) = match self.present(self.bucket_number(wish.now)) {
+                Ok(present) => present,
+                Err(Moved) => {
+                    return Borrowed {
+                        loan: Err(Denied::Moved),
+                        spent,
+                    };
+                }
+            };
+            let offer = match self.earliest(head, bucket, wish, quotas) {
+                Ok(offer) => offer,
+                Err(Some(denied)) => {
+                    return Borrowed {
+                        loan: Err(denied),
+                        spent,
+                    };
+                }
+                Err(None) => {
+                    self.leave_gap(head, bucket);
+                    continue;
+                }
+            };
+            // First the head: it confirms what was judged, and whatever happens
+            // next, these tokens are charged. Then the cell.
+            if !self.swap_head(head, head.plus(wish.n)) {
+                continue;
+            }
+            if !self.hold(bucket, offer, wish.n) {
+                // The bucket has closed, or others took this place: charged for
+                // nothing. What cannot be given back counts as spent.
+                if !self.refund_at(bucket, wish.n) {
+                    spent = spent.saturating_add(wish.n);
+                }
+                continue;
+            }
+            let loan = Loan {
+                bucket: Bucket(offer.bucket),
+                start: self.start_of(offer.bucket),
+                n: wish.n,
+            };
+            if !self.still_fits(bucket, offer.bucket, quotas) && !planted(Bug::LoanLooksOnce) {
+                if !self.cancel_loan(bucket, loan) {
+                    spent = spent.saturating_add(wish.n);
+                }
+                return Borrowed {
+                    loan: Err(Denied::Full(offer.judge)),
+                    spent,
+                };
+            }
+            return Borrowed {
+                loan: Ok(loan),
+                spent,
+            };
+        }
+    }
+
+    /// The earliest bucket that every quota agrees to while `head` stands.
+    /// `Err(None)` says that the head stands in a jump.
+    fn earliest(
+        &self,
+        head: Head,
+        bucket: u64,
+        wish: Wish,
+        quotas: &[Quota],
+    ) -> Result<Offer, Option<Denied>> {
+        let mut refused = 0;
+        let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
+        let first = self.bucket_number(wish.from).max(bucket + 1);
+        for target in first..=bucket + self.ahead() {
+            if self.start_of(target).as_nanos() >= last {
+                break;
+            }
+            let mut offer = Offer {
+                bucket: target,
+                most: u32::MAX,
+                judge: 0,
+            };
+            let mut agreed = true;
+            for (index, quota) in quotas.iter().enumerate() {
+                match self.lends(head, bucket, target, wish.n, quota) {
+                    Ok(most) => {
+                        if most < offer.most {
+                            (offer.most, offer.judge) = (most, index);
+                        }
+                    }
+                    Err(Refusal::Full) => {
+                        agreed = false;
+                        refused = index;
+                        break;
+                    }
+                    Err(Refusal::Gap) => return Err(None),
+                }
+                if planted(Bug::LoanIgnoresRoom) {
+                    break;
+                }
+            }
+            let held = self.held_for(bucket, target);
+            if agreed && u64::from(held) + u64::from(wish.n) <= u64::from(offer.most) {
+                return Ok(offer);
+            }
+            if agreed {
+                refused = offer.judge;
+            }
+        }
+        Err(Some(Denied::Full(refused)))
+    }
+
+    /// Whether `quota` agrees to `n` tokens in bucket `target`, and how many
+    /// may be held there in all.
+    fn lends(
+        &self,
+        head: Head,
+        bucket: u64,
+        target: u64,
+        n: u32,
+        quota: &Quota,
+    ) -> Result<u32, Refusal> {
+        let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
+        if fits(head.granted(), cut, n, quota.limit()) {
+            // It has room: the tokens are charged now and stay charged.
+            return Ok(u32::MAX);
+        }
+        let start = quota.start(target);
+        let is_future = start.wrapping_sub(bucket) as i64 > 0;
+        let leaving = if is_future {
+            // Nothing that is used now counts in that window.
+            if u64::from(self.held_from(bucket, start)) + u64::from(n) > u64::from(quota.limit()) {
+                return Err(Refusal::Full);
+            }
+            quota.limit()
+        } else {
+            let cut = self.cut(start).ok_or(Refusal::Gap)?;
+            if !fits(head.granted(), cut, n, quota.limit()) {
+                return Err(Refusal::Full);
+            }
+            let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
+            cut.wrapping_sub(before)
+        };
+        let most = match quota.share() {
+            Share::Nothing => 0,
+            Share::Part(share) => (f64::from(leaving) * share) as u32,
+            Share::All => u32::MAX,
+        };
+        Ok(most)
+    }
+
+    /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
+    /// bucket has closed or the cell would hold too much.
+    fn hold(&self, bucket: u64, offer: Offer, n: u32) -> bool {
+        let cell = self.loan_cell(offer.bucket);
+        loop {
+            let found = Cell(cell.load(Ordering::Acquire));
+            let Some(count) = self.count_as_of(found, offer.bucket, bucket) else {
+                return false;
+            };
+            match count.checked_add(n) {
+                Some(sum) if sum <= offer.most => {
+                    if swap(cell, found.0, Cell::open(sum, bucket).0) {
+                        return true;
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// What `cell` holds for `target` while `bucket` is the newest one; `None`
+    /// if that is over.
+    fn count_as_of(&self, cell: Cell, target: u64, bucket: u64) -> Option<u32> {
+        if cell.id() == stamp(bucket) {
+            return (!cell.is_sealed()).then(|| cell.count());
+        }
+        // Left from an earlier bucket, unless the head has moved on.
+        let place = target & (self.ahead() - 1);
+        let head = self.load_head();
+        (head.is_open() && head.id() == stamp(bucket)).then(|| self.carried(cell, place, bucket))
+    }
+
+    /// Quotas whose window lies wholly in the future are judged by what is held
+    /// in it. With the loan placed, whoever looks last sees them all.
+    fn still_fits(&self, bucket: u64, target: u64, quotas: &[Quota]) -> bool {
+        let starts = quotas
+            .iter()
+            .map(|quota| (quota, quota.start(target)))
+            .filter(|(_, start)| start.wrapping_sub(bucket) as i64 > 0);
+        let mut fits = true;
+        for (quota, start) in starts {
+            // Pairs with the same fence of every other borrower: of two that
+            // have placed their loans, at least one sees the other's.
+            fence(Ordering::SeqCst);
+            fits &= self.held_from(bucket, start) <= quota.limit();
+        }
+        fits
+    }
+
+    pub(crate) fn cancel_loan(&self, now: u64, loan: Loan) -> bool {
+        loop {
+            let Ok((_, bucket)) = self.present(now) else {
+                return false;
+            };
+            if bucket >= loan.bucket.0 {
+                // It has opened: the tokens are taken, and may be refunded.
+                return self.refund_at(loan.bucket.0, loan.n);
+            }
+            if planted(Bug::CancelBackwards) {
+                self.refund_at(bucket, loan.n);
+            }
+            let cell = self.loan_cell(loan.bucket.0);
+            let found = Cell(cell.load(Ordering::Acquire));
+            let Some(count) = self.count_as_of(found, loan.bucket.0, bucket) else {
+                // Being opened: help, and look again.
+                let head = self.load_head();
+                if head.is_frozen() {
+                    return false;
+                }
+                continue;
+            };
+            // First the cell, then the head: in between the tokens count as
+            // taken, which errs on the refusing side.
+            if swap(
+                cell,
+                found.0,
+                Cell::open(count.saturating_sub(loan.n), bucket).0,
+            ) {
+                return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.n);
+            }
+        }
+    }
+
+    /// Tokens held as of `bucket` for any later one.
+    pub(super) fn held(&self, bucket: u64) -> u32 {
+        self.held_from(bucket, bucket.wrapping_add(1))
+    }
+
+    /// Tokens held as of `bucket` for `from` or later.
+    fn held_from(&self, bucket: u64, from: u64) -> u32 {
+        let mut held = 0_u32;
+        for ahead in 1..=self.ahead() {
+            let target = bucket.wrapping_add(ahead);
+            if target.wrapping_sub(from) as i64 >= 0 {
+                held = held.wrapping_add(self.held_for(bucket, target));
+            }
+        }
+        held
+    }
+
+    /// Tokens held as of `bucket` for `target`.
+    pub(super) fn held_for(&self, bucket: u64, target: u64) -> u32 {
+        self.count_in(
+            Cell(self.loan_cell(target).load(Ordering::Acquire)),
+            bucket,
+            target,
+        )
+    }
+
+    /// What `cell` says is held as of `bucket` for `target`.
+    pub(super) fn count_in(&self, cell: Cell, bucket: u64, target: u64) -> u32 {
+        if cell.id() == stamp(bucket) {
+            cell.count()
+        } else {
+            self.carried(cell, target & (self.ahead() - 1), bucket)
+        }
+    }
+}
+
+/// A bucket that every quota agreed to.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    bucket: u64,
+    /// How many tokens may be held there.
+    most: u32,
+    /// The quota that said so.
+    judge: usize,
+}
+
+enum Refusal {
+    Full,
+    Gap,
+}

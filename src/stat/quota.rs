@@ -1,0 +1,103 @@
+//! A window rule in the form that a [`LeapArray`](super::LeapArray) judges by.
+
+use std::num::NonZeroU32;
+
+/// The most tokens that one window may hold, and the largest weight of one
+/// call: 2³¹ − 1. Counts are kept modulo 2³², so half of that range is always
+/// told apart.
+pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
+
+/// A limit on the tokens of one window of a [`LeapArray`](super::LeapArray).
+///
+/// At most `limit` tokens in the newest `buckets` buckets, each of which spans
+/// `stride` buckets of the array:
+///
+/// ```text
+/// array        … | 118 | 119 | 120 | 121 | …      one bucket each 500 ms
+/// 2 × 500 ms               [119   120)             start(120) = 119, stride 1
+/// 2 × 30 s       [60 … 119][120 … )                start(120) =  60, stride 60
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quota {
+    buckets: NonZeroU32,
+    stride: NonZeroU32,
+    limit: u32,
+    share: Share,
+}
+
+/// How much of what leaves a full window may be lent to prioritized calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Share {
+    /// Nothing.
+    Nothing,
+    /// A part of it, between 0 and 1.
+    Part(f64),
+    /// All of it.
+    All,
+}
+
+impl Quota {
+    /// A window of `buckets` buckets of the array itself.
+    ///
+    /// # Panics
+    ///
+    /// If `buckets` or `stride` is zero or `limit` is above [`MAX_TOKENS`]:
+    /// rules are checked before they become quotas.
+    pub(crate) fn new(buckets: u32, stride: u32, limit: u32, share: Share) -> Self {
+        assert!(limit <= MAX_TOKENS, "a limit of {limit} was not checked");
+        Self {
+            buckets: NonZeroU32::new(buckets).expect("a window has a bucket"),
+            stride: NonZeroU32::new(stride).expect("a bucket spans a bucket"),
+            limit,
+            share,
+        }
+    }
+
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(crate) const fn share(&self) -> Share {
+        self.share
+    }
+
+    /// How many buckets of the array the window needs to look back, at most.
+    pub(crate) const fn span(&self) -> u32 {
+        self.buckets.get() * self.stride.get()
+    }
+
+    /// The oldest bucket of the window whose newest is `bucket`. It wraps below
+    /// zero, like all arithmetic on bucket numbers.
+    #[inline]
+    pub(crate) const fn start(&self, bucket: u64) -> u64 {
+        let back = self.buckets.get() as u64 - 1;
+        if self.stride.get() == 1 {
+            return bucket.wrapping_sub(back);
+        }
+        let stride = self.stride.get() as u64;
+        (bucket / stride).wrapping_sub(back).wrapping_mul(stride)
+    }
+
+    /// The first bucket after `bucket` at which something leaves the window.
+    pub(crate) const fn next_start(&self, bucket: u64) -> u64 {
+        let stride = self.stride.get() as u64;
+        (bucket / stride + 1) * stride
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stride_keeps_the_rules_own_buckets() {
+        let minute = Quota::new(2, 60, 1, Share::All);
+        assert_eq!(minute.start(119), 0);
+        assert_eq!(minute.start(120), 60);
+        assert_eq!(minute.start(179), 60);
+        assert_eq!(minute.start(180), 120);
+        assert_eq!(minute.start(59), 0_u64.wrapping_sub(60));
+        assert_eq!(minute.next_start(119), 120);
+        assert_eq!(minute.next_start(120), 180);
+    }
+}

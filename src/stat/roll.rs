@@ -1,0 +1,168 @@
+//! Opening buckets: how a ring moves on with time.
+//!
+//! See the front of [`leap_array`](super::leap_array) for the steps and why
+//! anyone may take them at any moment.
+
+use super::leap_array::{LeapArray, Moved, swap};
+use super::word::{Cut, Head, Loan, stamp};
+use crate::sync::{Bug, Ordering, planted};
+
+/// Most buckets that one move of the head may skip: a quarter of the range in
+/// which stamps can be told apart.
+const MAX_JUMP: u64 = 1 << 28;
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// The head with the newest bucket, once that is `now` or later.
+    #[inline]
+    pub(super) fn present(&self, now: u64) -> Result<(Head, u64), Moved> {
+        let head = self.load_head();
+        if head.is_open()
+            && head.id() == stamp(now)
+            && self.words.newest.load(Ordering::Relaxed) == now
+        {
+            return Ok((head, now));
+        }
+        self.catch_up(head, now)
+    }
+
+    /// Opens buckets until `now` is not ahead of the newest one.
+    #[cold]
+    fn catch_up(&self, mut head: Head, now: u64) -> Result<(Head, u64), Moved> {
+        loop {
+            if head.is_frozen() {
+                return Err(Moved);
+            }
+            let bucket = self.number(head);
+            if !head.is_sealed() && bucket >= now {
+                return Ok((head, bucket));
+            }
+            self.advance(head, bucket, now);
+            head = self.load_head();
+        }
+    }
+
+    /// Brings the array to `now`, so that what is due is taken.
+    pub(crate) fn bring_to(&self, now: u64) -> Result<u64, Moved> {
+        self.present(now).map(|(_, bucket)| bucket)
+    }
+
+    /// One attempt to open the bucket after `bucket`, or to jump towards `now`.
+    /// The caller loads the head again, whatever came of it.
+    #[cold]
+    pub(super) fn advance(&self, head: Head, bucket: u64, now: u64) {
+        let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
+            head
+        } else if self.swap_head(head, head.sealed()) {
+            head.sealed()
+        } else {
+            return;
+        };
+        let Some(held) = self.seal_loans(sealed, bucket) else {
+            return;
+        };
+
+        let ring = u64::from(self.cut_mask) + 1;
+        let is_far = now.saturating_sub(bucket) > ring + self.ahead();
+        // All cuts have been rewritten since the last jump, so no stamp is old.
+        let is_whole = || self.cut((bucket + 1).wrapping_sub(ring)).is_some();
+        if is_far && held == 0 && is_whole() {
+            // Idle for longer than the ring. To `now − ring`, not further: the
+            // ordinary steps from there rewrite every cut.
+            let target = (now - ring).min(bucket + MAX_JUMP);
+            if self.swap_head(sealed, sealed.sealed_at(target)) {
+                self.words.newest.fetch_max(target, Ordering::AcqRel);
+            }
+            return;
+        }
+
+        let next = bucket.wrapping_add(1);
+        let held = if planted(Bug::HeldStayBehind) {
+            0
+        } else {
+            held
+        };
+        let cut = Cut::new(sealed.granted().wrapping_sub(held), next, next >= now);
+        if !self.publish(sealed, next, cut) {
+            return;
+        }
+        if self.swap_head(sealed, Head::open(sealed.granted(), next)) {
+            self.words.newest.fetch_max(next, Ordering::AcqRel);
+        }
+    }
+
+    /// Seals every loan cell as of `bucket` and returns how many tokens they
+    /// hold; `None` if the head has moved on.
+    ///
+    /// From here on until the head moves the cells do not change: a loan or a
+    /// cancellation that is under way finds its cell sealed.
+    fn seal_loans(&self, sealed: Head, bucket: u64) -> Option<u32> {
+        let mut held = 0_u32;
+        for place in 0..=u64::from(self.loan_mask) {
+            let cell = self.loan_cell(place);
+            held = held.wrapping_add(loop {
+                let loan = Loan(cell.load(Ordering::Acquire));
+                if loan.id() == stamp(bucket) && loan.is_sealed() {
+                    break loan.count();
+                }
+                let next = if loan.id() == stamp(bucket) {
+                    loan.sealed()
+                } else if self.load_head() != sealed {
+                    return None;
+                } else {
+                    // The head still stands here, so the foreign stamp is an
+                    // older one, whatever its number says.
+                    Loan::open(self.carried(loan, place, bucket), bucket).sealed()
+                };
+                if swap(cell, loan.0, next.0) {
+                    break next.count();
+                }
+            });
+        }
+        Some(held)
+    }
+
+    /// What a cell that was sealed as of the bucket before `bucket` still holds
+    /// in `bucket`: nothing, if it was held for `bucket` itself.
+    pub(super) fn carried(&self, loan: Loan, place: u64, bucket: u64) -> u32 {
+        let is_previous = loan.is_sealed() && loan.id() == stamp(bucket.wrapping_sub(1));
+        let is_due = place == bucket & u64::from(self.loan_mask);
+        if is_previous && !is_due {
+            loan.count()
+        } else {
+            0
+        }
+    }
+
+    /// Makes sure that the cut of `bucket` stands, `cut` if nobody was faster.
+    /// Returns false if the head has moved on; then nothing may be concluded.
+    fn publish(&self, sealed: Head, bucket: u64, cut: Cut) -> bool {
+        let cell = self.cut_cell(bucket);
+        loop {
+            let found = Cut(cell.load(Ordering::Acquire));
+            if found.id() == stamp(bucket) {
+                return true;
+            }
+            // The head never returns to an earlier value. So if it still stands,
+            // nobody has published a later bucket, and what was found is old.
+            if self.load_head() != sealed {
+                return false;
+            }
+            // On failure a late helper may just have written an older cut.
+            if swap(cell, found.0, cut.0) || planted(Bug::SkipPublish) {
+                return true;
+            }
+        }
+    }
+
+    /// A cut is missing because the head is in the middle of a jump, hence some
+    /// clock is at least a ring ahead: help it on instead of waiting for it.
+    #[cold]
+    pub(super) fn leave_gap(&self, head: Head, bucket: u64) {
+        if self.load_head() == head && !planted(Bug::WaitInGap) {
+            // The jumper's clock is further on, so this bucket is stepped over.
+            self.advance(head, bucket, bucket.wrapping_add(2));
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A bounded table of named things that many threads find without a lock.
+//!
+//! Finding a known key takes no lock and allocates nothing. A new key takes the
+//! writer's lock; at the bound it takes the place of an idle entry, and if there
+//! is none (or another thread is just looking), it gets none: its caller counts
+//! it with everything else that has no place.
+//!
+//! # Eviction
+//!
+//! Each new key at the bound looks at a few entries, a clock's hand going round.
+//! An entry that is idle leaves the map and waits *in limbo* until nobody holds
+//! it any more: a call that found it just before is still going to count on it.
+//! Only then what it had counted is added to the sum of the retired, so nothing
+//! is lost and nothing is counted twice; and if its key comes again before, it
+//! comes back as it was. So an entry with a call in flight never goes.
+
+use std::fmt;
+use std::hash::Hash;
+
+use papaya::{Equivalent, Guard, HashMap, ResizeMode};
+
+use crate::clock::Tick;
+use crate::sync::{Arc, AtomicU32, Bug, Lock, Ordering, planted};
+
+/// How many entries a new key looks at for one that it may replace.
+const LOOKS: usize = 16;
+/// How many evicted entries may wait for their last holder.
+const LIMBO: usize = 64;
+
+/// What a table holds.
+pub(crate) trait Resident: Send + Sync + 'static {
+    type Key: Clone + Eq + Hash + Send + Sync + 'static;
+    /// What entries leave behind when they are evicted.
+    type Sum: Default + Clone + Send + fmt::Debug;
+
+    fn key(&self) -> &Self::Key;
+
+    /// Where the writer finds the entry in its list. The table's own.
+    fn place(&self) -> &AtomicU32;
+
+    /// Whether nobody would miss the entry: no rule stands on it, and it has
+    /// not been used for so long that nothing it counted matters any more.
+    fn is_idle(&self, now: Tick) -> bool;
+
+    /// Adds what the entry counted.
+    fn retire(&self, sum: &mut Self::Sum);
+}
+
+/// See the [module](self).
+pub(crate) struct Table<V: Resident> {
+    map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
+    writer: Lock<Writer<V>>,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+struct Writer<V: Resident> {
+    entries: Vec<Arc<V>>,
+    hand: usize,
+    limbo: Vec<Arc<V>>,
+    retired: V::Sum,
+    evicted: u64,
+}
+
+/// Everything in a table at one moment, and what has left it.
+pub(crate) struct Census<V: Resident> {
+    pub(crate) entries: Vec<Arc<V>>,
+    pub(crate) retired: V::Sum,
+    pub(crate) evicted: u64,
+}
+
+impl<V: Resident> fmt::Debug for Table<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("len", &self.map.len())
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V: Resident> Table<V> {
+    /// A table of at most `capacity` entries, beside those put in by
+    /// [`replace`](Self::replace).
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            // Not incremental: a table that grew once and is only read then
+            // would stay slow.
+            map: HashMap::builder()
+                .hasher(foldhash::quality::RandomState::default())
+                .resize_mode(ResizeMode::Blocking)
+                .build(),
+            writer: Lock::new(Writer {
+                entries: Vec::new(),
+                hand: 0,
+                limbo: Vec::new(),
+                retired: V::Sum::default(),
+                evicted: 0,
+            }),
+            capacity,
+        }
+    }
+
+    /// Runs `f` with the entry of `key`, if there is one.
+    #[inline]
+    pub(crate) fn find<Q, R>(&self, key: &Q, f: impl FnOnce(&Arc<V>) -> R) -> Option<R>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        let guard = self.map.guard();
+        self.map.get(key, &guard).map(f)
+    }
+
+    /// The entry of `key`, made by `make` if there is none; `None` if there is
+    /// no place for it.
+    #[cold]
+    pub(crate) fn find_or_make<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        make: impl FnOnce() -> V,
+    ) -> Option<Arc<V>>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        // At the bound a flood of new keys must not queue up for the lock.
+        let mut writer = if self.map.len() < self.capacity {
+            self.writer.lock()
+        } else {
+            self.writer.try_lock()?
+        };
+        if let Some(found) = self.find(key, Arc::clone) {
+            return Some(found);
+        }
+        let back = writer
+            .limbo
+            .iter()
+            .position(|entry| key.equivalent(entry.key()));
+        let entry = if let Some(index) = back {
+            writer.limbo.swap_remove(index)
+        } else {
+            if writer.entries.len() + writer.limbo.len() >= self.capacity
+                && !self.make_room(&mut writer, now)
+            {
+                return None;
+            }
+            Arc::new(make())
+        };
+        self.map.pin().insert(entry.key().clone(), entry.clone());
+        writer.push(entry.clone());
+        Some(entry)
+    }
+
+    /// Puts `change(old)` in the place of the entry of `key`, whether there is
+    /// one or not, and whatever the bound.
+    pub(crate) fn replace<Q>(&self, key: &Q, change: impl FnOnce(Option<&Arc<V>>) -> V) -> Arc<V>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        let mut writer = self.writer.lock();
+        let limbo = writer
+            .limbo
+            .iter()
+            .position(|entry| key.equivalent(entry.key()));
+        let old = match limbo {
+            Some(index) => Some(writer.limbo.swap_remove(index)),
+            None => self.find(key, Arc::clone),
+        };
+        let entry = Arc::new(change(old.as_ref()));
+        self.map.pin().insert(entry.key().clone(), entry.clone());
+        match old {
+            Some(old) if limbo.is_none() => {
+                writer.put(entry.clone(), old.place().load(Ordering::Relaxed));
+            }
+            _ => writer.push(entry.clone()),
+        }
+        entry
+    }
+
+    /// Finds a place for one more entry.
+    fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
+        for _ in 0..LOOKS.min(writer.entries.len()) {
+            if writer.limbo.len() >= LIMBO {
+                break;
+            }
+            writer.hand %= writer.entries.len();
+            let entry = &writer.entries[writer.hand];
+            // More than the map and this list hold it: it is in use.
+            if Arc::strong_count(entry) > 2 || !entry.is_idle(now) {
+                writer.hand += 1;
+                continue;
+            }
+            let entry = writer.take(writer.hand);
+            self.map.pin().remove(entry.key());
+            writer.limbo.push(entry);
+            writer.evicted += 1;
+            break;
+        }
+        // Make the map let go of what it has removed.
+        self.map.guard().flush();
+        let mut retired = std::mem::take(&mut writer.retired);
+        let limbo = std::mem::take(&mut writer.limbo);
+        writer.limbo = limbo
+            .into_iter()
+            .filter_map(|entry| settle(entry, |entry| entry.retire(&mut retired)).err())
+            .collect();
+        writer.retired = retired;
+        writer.entries.len() + writer.limbo.len() < self.capacity
+    }
+
+    /// How many entries the table has.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Everything in the table and the sum of what has left it. Readers of the
+    /// table are not kept waiting, new keys only while the list is copied.
+    pub(crate) fn census(&self) -> Census<V> {
+        let writer = self.writer.lock();
+        // While the copies live, no entry can be retired behind the reader's back.
+        Census {
+            entries: writer
+                .entries
+                .iter()
+                .chain(&writer.limbo)
+                .cloned()
+                .collect(),
+            retired: writer.retired.clone(),
+            evicted: writer.evicted,
+        }
+    }
+}
+
+impl<V: Resident> Writer<V> {
+    fn push(&mut self, entry: Arc<V>) {
+        entry
+            .place()
+            .store(self.entries.len() as u32, Ordering::Relaxed);
+        self.entries.push(entry);
+    }
+
+    fn put(&mut self, entry: Arc<V>, place: u32) {
+        entry.place().store(place, Ordering::Relaxed);
+        self.entries[place as usize] = entry;
+    }
+
+    fn take(&mut self, place: usize) -> Arc<V> {
+        let entry = self.entries.swap_remove(place);
+        if let Some(moved) = self.entries.get(place) {
+            moved.place().store(place as u32, Ordering::Relaxed);
+        }
+        entry
+    }
+}
+
+/// Hands the entry to `read` if nobody else holds it any more, with everything
+/// that was done to it done.
+fn settle<V>(entry: Arc<V>, read: impl FnOnce(&V)) -> Result<(), Arc<V>> {
+    if planted(Bug::ReadBeforeLast) {
+        read(&entry);
+        return Arc::try_unwrap(entry).map(drop);
+    }
+    // Unwrapping synchronizes with every holder that let go before.
+    Arc::try_unwrap(entry).map(|entry| read(&entry))
+}
+
+#[cfg(all(test, sentinel_loom))]
+pub(super) mod models {
+    //! An entry that is let go while it is evicted.
+
+    use super::*;
+    use crate::sync::AtomicU64;
+
+    /// A call counts on an entry and lets go of it, while an evictor waits for
+    /// the last holder: whatever was counted is in the sum.
+    pub(in crate::stat) fn drop_beside_evict() {
+        let entry = Arc::new(AtomicU64::new(0));
+        let call = entry.clone();
+        let caller = loom::thread::spawn(move || {
+            call.fetch_add(1, Ordering::Relaxed);
+        });
+        let mut retired = None;
+        let left = settle(entry, |entry| retired = Some(entry.load(Ordering::Relaxed)));
+        caller.join().unwrap();
+        if let Err(entry) = left {
+            assert!(settle(entry, |entry| retired = Some(entry.load(Ordering::Relaxed))).is_ok());
+        }
+        assert_eq!(retired, Some(1), "an event was lost");
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicU64;
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    struct Counter {
+        key: u64,
+        used: Tick,
+        count: AtomicU64,
+        place: AtomicU32,
+    }
+
+    impl Resident for Counter {
+        type Key = u64;
+        type Sum = u64;
+
+        fn key(&self) -> &u64 {
+            &self.key
+        }
+
+        fn place(&self) -> &AtomicU32 {
+            &self.place
+        }
+
+        fn is_idle(&self, now: Tick) -> bool {
+            now - self.used > Duration::from_secs(1)
+        }
+
+        fn retire(&self, sum: &mut u64) {
+            *sum += self.count.load(Ordering::Relaxed);
+        }
+    }
+
+    fn make(key: u64, used: Tick) -> impl FnOnce() -> Counter {
+        move || Counter {
+            key,
+            used,
+            count: AtomicU64::new(0),
+            place: AtomicU32::new(0),
+        }
+    }
+
+    fn at(secs: u64) -> Tick {
+        Tick::from_millis(secs * 1_000)
+    }
+
+    #[test]
+    fn a_new_key_takes_the_place_of_an_idle_one_and_nothing_is_lost() {
+        let table = Table::<Counter>::new(4);
+        for key in 0..100 {
+            let now = at(key * 2);
+            let entry = table
+                .find_or_make(&key, now, make(key, now))
+                .expect("one is idle");
+            entry.count.fetch_add(key, Ordering::Relaxed);
+        }
+        let census = table.census();
+        assert!(table.len() <= 4);
+        let alive: u64 = census
+            .entries
+            .iter()
+            .map(|e| e.count.load(Ordering::Relaxed))
+            .sum();
+        assert_eq!(alive + census.retired, (0..100).sum::<u64>());
+        assert_eq!(census.evicted, 96);
+    }
+
+    #[test]
+    fn without_an_idle_one_a_new_key_gets_no_place() {
+        let table = Table::<Counter>::new(2);
+        for key in 0..2 {
+            assert!(table.find_or_make(&key, at(0), make(key, at(0))).is_some());
+        }
+        assert!(table.find_or_make(&7, at(0), make(7, at(0))).is_none());
+        assert!(
+            table.find_or_make(&1, at(0), make(1, at(0))).is_some(),
+            "a known one is found"
+        );
+    }
+
+    #[test]
+    fn a_replaced_entry_keeps_its_place() {
+        let table = Table::<Counter>::new(3);
+        for key in 0..3 {
+            table.find_or_make(&key, at(0), make(key, at(0)));
+        }
+        table.replace(&1, |old| {
+            assert_eq!(old.map(|old| old.key), Some(1));
+            make(1, at(77))()
+        });
+        table.replace(&9, |old| {
+            assert!(old.is_none());
+            make(9, at(0))()
+        });
+        let mut used: Vec<_> = table
+            .census()
+            .entries
+            .iter()
+            .map(|e| (e.key, e.used))
+            .collect();
+        used.sort_unstable();
+        assert_eq!(used, [(0, at(0)), (1, at(77)), (2, at(0)), (9, at(0))]);
+    }
+
+    #[test]
+    fn an_entry_that_somebody_holds_stays() {
+        let table = Table::<Counter>::new(1);
+        let held = table.find_or_make(&1, at(0), make(1, at(0))).unwrap();
+        assert!(table.find_or_make(&2, at(9), make(2, at(9))).is_none());
+        drop(held);
+        assert!(table.find_or_make(&2, at(9), make(2, at(9))).is_some());
+        assert!(table.find(&1, |_| ()).is_none());
+    }
+
+    #[test]
+    fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
+        let table = Table::<Counter>::new(2);
+        table.find_or_make(&1, at(0), make(1, at(0)));
+        table.find_or_make(&2, at(0), make(2, at(9)));
+        let held = std::cell::RefCell::new(None);
+        {
+            // Held in a way that the hand does not see: as if found while it looked.
+            let mut writer = table.writer.lock();
+            let entry = writer.take(0);
+            table.map.pin().remove(&1);
+            *held.borrow_mut() = Some(entry.clone());
+            writer.limbo.push(entry);
+        }
+        held.take().unwrap().count.fetch_add(5, Ordering::Relaxed);
+        let again = table.find_or_make(&1, at(9), make(1, at(9))).unwrap();
+        assert_eq!(again.count.load(Ordering::Relaxed), 5);
+    }
+}

@@ -1,0 +1,370 @@
+//! Reading a [`LeapArray`]: single buckets, windows and figures made of them.
+//!
+//! Reads never lock and never wait. A read brings the array to the present
+//! first, so that what is due counts, and then subtracts cuts. It gives values
+//! that were true at some moment while it ran; while borrowers come and go in
+//! that very moment it may be off by their tokens.
+
+use std::time::Duration;
+
+use super::leap_array::{LeapArray, Moved};
+use super::window::InvalidWindow;
+use crate::clock::{Tick, nanos};
+
+/// What one bucket counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketCount {
+    start: Tick,
+    count: u32,
+}
+
+impl BucketCount {
+    /// When the bucket begins.
+    #[must_use]
+    pub const fn start(self) -> Tick {
+        self.start
+    }
+
+    /// Tokens taken in it so far.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+}
+
+/// A window over an array: its own interval and bucket count, the array's
+/// counts.
+///
+/// # Examples
+///
+/// Six buckets of 200 ms, read at 3500: the starts 2400 to 3400, which together
+/// cover `[2400, 3600)`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_millis(2_400), 12)?;
+/// let view = array.view(Duration::from_millis(1_200), 6)?;
+///
+/// array.add(at(2_200), 100); // age 1300 at 3500: outside
+/// array.add(at(2_400), 1);
+/// array.add(at(3_500), 10);
+/// let starts: Vec<_> = view.buckets(at(3_500)).map(|b| b.start().as_millis()).collect();
+/// assert_eq!(starts, [2_400, 2_600, 2_800, 3_000, 3_200, 3_400]);
+/// assert_eq!(view.sum(at(3_500)), 11);
+///
+/// // At exactly 3400 the bucket of 2200 has the age of the interval: outside.
+/// let array = LeapArray::new(Duration::from_millis(1_200), 6)?;
+/// array.add(at(2_200), 100);
+/// assert_eq!(array.sum(at(3_399)), 100);
+/// assert_eq!(array.sum(at(3_400)), 0);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// # Source
+///
+/// `SlidingWindowMetric` of sentinel-golang, with its rule for which views an
+/// array can serve.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowView<'a> {
+    array: &'a LeapArray,
+    /// How many buckets the view has.
+    buckets: u32,
+    /// How many buckets of the array one of the view's spans.
+    stride: u32,
+}
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// A window of its own interval and bucket count over this array.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] unless the view's buckets are made of whole buckets of
+    /// the array and its interval divides the array's.
+    pub fn view(&self, interval: Duration, buckets: u32) -> Result<WindowView<'_>, InvalidWindow> {
+        let own = self.bucket_length().as_nanos() as u64;
+        let length = nanos(interval);
+        let whole = nanos(self.interval());
+        let fits = buckets > 0
+            && length > 0
+            && length % u64::from(buckets) == 0
+            && whole % length == 0
+            && length / u64::from(buckets) % own == 0;
+        if !fits {
+            return Err(InvalidWindow::no_view(interval, buckets, self));
+        }
+        Ok(WindowView {
+            array: self,
+            buckets,
+            stride: (length / u64::from(buckets) / own) as u32,
+        })
+    }
+
+    /// The window of the array itself.
+    pub(crate) fn whole(&self) -> WindowView<'_> {
+        WindowView {
+            array: self,
+            buckets: self.buckets_per_window(),
+            stride: 1,
+        }
+    }
+
+    /// The buckets of the window that ends with the present one, oldest first.
+    pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
+        self.whole().buckets(now)
+    }
+
+    /// Those buckets of the window whose start satisfies `predicate`, oldest
+    /// first.
+    pub fn buckets_where<'a>(
+        &'a self,
+        now: Tick,
+        predicate: impl Fn(Tick) -> bool + 'a,
+    ) -> impl Iterator<Item = BucketCount> + 'a {
+        self.buckets(now)
+            .filter(move |bucket| predicate(bucket.start()))
+    }
+
+    /// Tokens per second over the window.
+    #[must_use]
+    pub fn qps(&self, now: Tick) -> f64 {
+        self.whole().qps(now)
+    }
+
+    /// Tokens per bucket of the window, on average.
+    #[must_use]
+    pub fn avg(&self, now: Tick) -> f64 {
+        self.whole().avg(now)
+    }
+
+    /// The largest count of a single bucket of the window.
+    #[must_use]
+    pub fn max_of_bucket(&self, now: Tick) -> u32 {
+        self.whole().max_of_bucket(now)
+    }
+
+    /// The bucket before the present one, if anybody used the array in it.
+    #[must_use]
+    pub fn previous(&self, now: Tick) -> Option<BucketCount> {
+        let reading = self.read(now);
+        let before = reading.newest.wrapping_sub(1);
+        let cut = self.whole_cut(before)?;
+        let count = reading.between(before, reading.newest)?;
+        (cut.is_used() || count > 0).then(|| BucketCount {
+            start: self.start_of(before),
+            count,
+        })
+    }
+
+    /// What the bucket that `at` lies in counted; 0 if it is no longer known.
+    /// Unlike the other readers this one leaves the array as it is.
+    #[must_use]
+    pub fn count_at(&self, at: Tick) -> u32 {
+        let newest = self.newest();
+        let bucket = self.bucket_number(at);
+        self.reading_at(newest)
+            .between(bucket, bucket + 1)
+            .unwrap_or(0)
+    }
+
+    /// Tokens held for buckets that have not opened yet, by bucket.
+    pub fn loans(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
+        let newest = self.read(now).newest;
+        (1..=self.ahead()).filter_map(move |ahead| {
+            let target = newest + ahead;
+            let count = self.held_for(newest, target);
+            (count > 0).then(|| BucketCount {
+                start: self.start_of(target),
+                count,
+            })
+        })
+    }
+
+    /// Tokens taken in the newest `buckets` buckets.
+    pub(crate) fn sum_of(&self, now: u64, buckets: u32) -> u32 {
+        self.sum_from(now, |newest| newest.wrapping_sub(u64::from(buckets) - 1))
+    }
+
+    /// Tokens taken from bucket `start(newest)` on.
+    pub(crate) fn sum_from(&self, now: u64, start: impl Fn(u64) -> u64) -> u32 {
+        loop {
+            let newest = self.bring_to(now).unwrap_or_else(|Moved| self.newest());
+            let reading = self.reading_at(newest);
+            // A missing cut: the head moved on meanwhile by a whole ring.
+            if let Some(sum) = reading.between(start(newest), newest.wrapping_add(1)) {
+                return sum;
+            }
+            let head = self.load_head();
+            if head.is_frozen() {
+                return 0;
+            }
+            self.leave_gap(head, newest);
+        }
+    }
+
+    /// The newest bucket.
+    pub(crate) fn newest(&self) -> u64 {
+        self.number(self.load_head())
+    }
+
+    /// Tokens held for any later bucket; the array is left as it is.
+    pub(crate) fn held_now(&self) -> u32 {
+        self.held(self.newest())
+    }
+
+    /// Tokens taken since creation, wrapping; the array is left as it is.
+    pub(crate) fn taken_now(&self) -> u32 {
+        self.reading_at(self.newest()).taken
+    }
+
+    /// What had been taken when `bucket` began. If that is too long ago, what
+    /// had been taken at the oldest moment that is known: nothing was taken in
+    /// between, or the array would have been brought on.
+    pub(crate) fn taken_before(&self, bucket: u64) -> u32 {
+        let reading = self.reading_at(self.newest());
+        let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
+        let from = if bucket.wrapping_sub(oldest) as i64 > 0 {
+            bucket
+        } else {
+            oldest
+        };
+        let mut at = from;
+        loop {
+            if let Some(taken) = reading.cut(at) {
+                return taken;
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    /// Brings the array to `now` and notes what has been taken.
+    pub(crate) fn read(&self, now: Tick) -> Reading<'_> {
+        let newest = self
+            .bring_to(self.bucket_number(now))
+            .unwrap_or_else(|Moved| self.newest());
+        self.reading_at(newest)
+    }
+
+    /// What has been taken by now, with `newest` the newest bucket.
+    fn reading_at(&self, newest: u64) -> Reading<'_> {
+        let mut head = self.load_head();
+        let mut taken = head.granted().wrapping_sub(self.held(newest));
+        // Two words: look until the first has not changed meanwhile, but do not
+        // insist where that never happens.
+        for _ in 0..8 {
+            let again = self.load_head();
+            if again == head {
+                break;
+            }
+            head = again;
+            taken = head.granted().wrapping_sub(self.held(newest));
+        }
+        Reading {
+            array: self,
+            newest,
+            taken,
+        }
+    }
+}
+
+/// The counter and the newest bucket at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    array: &'a LeapArray,
+    pub(crate) newest: u64,
+    /// Tokens taken since creation, wrapping.
+    pub(crate) taken: u32,
+}
+
+impl Reading<'_> {
+    /// What had been taken when `bucket` opened; for a bucket after the newest
+    /// one, what has been taken by now.
+    pub(crate) fn cut(&self, bucket: u64) -> Option<u32> {
+        if bucket.wrapping_sub(self.newest) as i64 > 0 {
+            return Some(self.taken);
+        }
+        self.array.cut(bucket)
+    }
+
+    /// Tokens taken in the buckets from `start` up to, not including, `end`.
+    pub(crate) fn between(&self, start: u64, end: u64) -> Option<u32> {
+        Some(self.cut(end)?.wrapping_sub(self.cut(start)?))
+    }
+}
+
+// === impl WindowView ===
+
+impl<'a> WindowView<'a> {
+    /// The time that the view covers.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.array.bucket_length() * self.buckets * self.stride
+    }
+
+    /// Tokens taken in the window.
+    #[must_use]
+    pub fn sum(&self, now: Tick) -> u32 {
+        self.sum_before(now, 0).unwrap_or(0)
+    }
+
+    /// Tokens per second over the window.
+    #[must_use]
+    pub fn qps(&self, now: Tick) -> f64 {
+        f64::from(self.sum(now)) / self.interval().as_secs_f64()
+    }
+
+    /// Tokens per second over the window that ended with the bucket before;
+    /// `None` if the array does not reach that far back.
+    #[must_use]
+    pub fn previous_qps(&self, now: Tick) -> Option<f64> {
+        let sum = self.sum_before(now, 1)?;
+        Some(f64::from(sum) / self.interval().as_secs_f64())
+    }
+
+    /// Tokens per bucket, on average.
+    #[must_use]
+    pub fn avg(&self, now: Tick) -> f64 {
+        f64::from(self.sum(now)) / f64::from(self.buckets)
+    }
+
+    /// The largest count of a single bucket of the view.
+    #[must_use]
+    pub fn max_of_bucket(&self, now: Tick) -> u32 {
+        self.buckets(now).map(BucketCount::count).max().unwrap_or(0)
+    }
+
+    /// The buckets of the view, oldest first; the last one is still open.
+    pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
+        let Self {
+            array,
+            buckets,
+            stride,
+        } = *self;
+        let reading = array.read(now);
+        let stride = u64::from(stride);
+        let newest = reading.newest / stride;
+        (0..u64::from(buckets)).rev().filter_map(move |back| {
+            let bucket = newest.checked_sub(back)?;
+            Some(BucketCount {
+                start: array.start_of(bucket * stride),
+                count: reading
+                    .between(bucket * stride, (bucket + 1) * stride)
+                    .unwrap_or(0),
+            })
+        })
+    }
+
+    /// The sum of the window that ended `back` of its buckets ago.
+    fn sum_before(&self, now: Tick, back: u64) -> Option<u32> {
+        let stride = u64::from(self.stride);
+        let reading = self.array.read(now);
+        let end = (reading.newest / stride + 1).wrapping_sub(back);
+        let start = end.wrapping_sub(u64::from(self.buckets));
+        reading.between(start.wrapping_mul(stride), end.wrapping_mul(stride))
+    }
+}

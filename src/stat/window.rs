@@ -1,0 +1,329 @@
+//! `SlidingWindow`, the plain public counter, and the error of a bad window.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
+use super::quota::{MAX_TOKENS, Quota, Share};
+use crate::clock::Tick;
+
+/// A window that cannot be built, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidWindow(String);
+
+impl fmt::Display for InvalidWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidWindow {}
+
+impl InvalidWindow {
+    /// The bucket length, if `buckets` divides `interval` well.
+    pub(crate) fn check(interval: Duration, buckets: u32) -> Result<u64, Self> {
+        let length = interval.as_nanos();
+        if buckets == 0 || buckets > MAX_BUCKETS {
+            return Err(Self(format!(
+                "buckets: {buckets} is not between 1 and {MAX_BUCKETS}"
+            )));
+        }
+        if length == 0 {
+            return Err(Self("interval: 0 is not above zero".into()));
+        }
+        if length > u128::from(u64::MAX / 4) {
+            return Err(Self(format!("interval: {interval:?} is above 146 years")));
+        }
+        let (length, buckets) = (length as u64, u64::from(buckets));
+        if length % buckets != 0 {
+            return Err(Self(format!(
+                "buckets: {buckets} does not divide the interval of {interval:?} evenly"
+            )));
+        }
+        if length / buckets < MIN_BUCKET_NS {
+            return Err(Self(format!(
+                "buckets: {buckets} cuts {interval:?} into buckets of less than 1 ms"
+            )));
+        }
+        Ok(length / buckets)
+    }
+
+    /// The same, for a window that figures per second are read from.
+    pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let bucket_ns = Self::check(interval, buckets)?;
+        if SECOND_NS % bucket_ns != 0 && bucket_ns % SECOND_NS != 0 {
+            let bucket = Duration::from_nanos(bucket_ns);
+            return Err(Self(format!(
+                "buckets: {buckets} cuts {interval:?} into buckets of {bucket:?}, which is neither a part nor a multiple of one second"
+            )));
+        }
+        Ok(bucket_ns)
+    }
+
+    pub(super) fn not_on_grid(interval: Duration, bucket_ns: u64, buckets: u32) -> Self {
+        let bucket = Duration::from_nanos(bucket_ns);
+        Self(format!(
+            "interval: {interval:?} is not a whole number of buckets of {bucket:?}, between 1 and {buckets} of them"
+        ))
+    }
+
+    pub(super) fn not_in_grid_buckets(interval: Duration, buckets: u32, bucket_ns: u64) -> Self {
+        let bucket = Duration::from_nanos(bucket_ns);
+        Self(format!(
+            "buckets: {buckets} does not cut {interval:?} into whole buckets of {bucket:?}"
+        ))
+    }
+
+    pub(super) fn limit(limit: u32) -> Self {
+        Self(format!("limit: {limit} is above {MAX_TOKENS}"))
+    }
+
+    pub(super) fn no_view(interval: Duration, buckets: u32, array: &LeapArray) -> Self {
+        Self(format!(
+            "view: {interval:?} in {buckets} buckets does not stand on an array of {:?} in buckets of {:?}",
+            array.interval(),
+            array.bucket_length(),
+        ))
+    }
+}
+
+/// A plain sliding counter: how often something happened in the last `W`
+/// slices of time.
+///
+/// Two ways to use it, which differ in whether a refused call counts:
+///
+/// | | counts refused calls | admits |
+/// |---|---|---|
+/// | [`add_and_sum`](Self::add_and_sum) | yes, the caller decides | if the sum is at most the threshold |
+/// | [`try_add`](Self::try_add) | no | if the sum with it is at most the threshold |
+///
+/// One slice makes a fixed window. The window slides by whole slices, aligned
+/// to the clock: see [`LeapArray`] for what that promises. It is right after
+/// any idle time, and any number of threads may use it at once.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{SlidingWindow, Tick};
+///
+/// // Five slices of 1 ms: at most seven calls.
+/// let window = SlidingWindow::of_millis(5)?;
+/// let now = Tick::from_millis(100);
+/// let passed = (0..10).filter(|_| window.try_add(now, 1, 7)).count();
+/// assert_eq!(passed, 7);
+/// assert_eq!(window.sum(now), 7);
+///
+/// // The other way: refused calls count as well.
+/// let window = SlidingWindow::of_seconds(60)?;
+/// let sums: Vec<_> = (0..3).map(|_| window.add_and_sum(now, 1)).collect();
+/// assert_eq!(sums, [1, 2, 3]);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// # Source
+///
+/// The classic array of time slices with a cursor. That one clears slices when
+/// the cursor moves, loses counts in doing so, and after an idle time of a
+/// whole ring takes old counts for new; here every slice is known by its
+/// number and nothing is cleared.
+#[derive(Debug)]
+pub struct SlidingWindow(LeapArray);
+
+impl SlidingWindow {
+    /// `slices` slices of `length` each.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] unless `slices` is between 1 and 65 536, and `length`
+    /// at least 1 ms.
+    pub fn new(length: Duration, slices: u32) -> Result<Self, InvalidWindow> {
+        let Some(interval) = length.checked_mul(slices) else {
+            return Err(InvalidWindow(format!(
+                "interval: {slices} slices of {length:?} are above 146 years"
+            )));
+        };
+        LeapArray::new(interval, slices).map(Self)
+    }
+
+    /// `slices` slices of one millisecond.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_millis(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_millis(1), slices)
+    }
+
+    /// `slices` slices of one second.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_seconds(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_secs(1), slices)
+    }
+
+    /// `slices` slices of one minute.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_minutes(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_secs(60), slices)
+    }
+
+    /// `slices` slices of one hour.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_hours(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_secs(3_600), slices)
+    }
+
+    /// `slices` slices of one day of 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_days(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_secs(86_400), slices)
+    }
+
+    /// `slices` slices of one week of seven days.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn of_weeks(slices: u32) -> Result<Self, InvalidWindow> {
+        Self::new(Duration::from_secs(604_800), slices)
+    }
+
+    /// The length of one slice.
+    #[must_use]
+    pub const fn slice_length(&self) -> Duration {
+        self.0.bucket_length()
+    }
+
+    /// How many slices the window has.
+    #[must_use]
+    pub const fn slices(&self) -> u32 {
+        self.0.buckets_per_window()
+    }
+
+    /// Adds `n` and returns the sum of the window, this `n` included.
+    ///
+    /// Of several threads that add at once each gets a different sum, as if
+    /// they had come one after the other.
+    pub fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
+        self.0.add_and_sum(now, n)
+    }
+
+    /// Adds `n` if the sum of the window, this `n` included, is then at most
+    /// `limit`; otherwise it adds nothing and returns false.
+    pub fn try_add(&self, now: Tick, n: u32, limit: u32) -> bool {
+        let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Share::Nothing);
+        self.0.try_acquire(now, n, &[quota]).is_ok()
+    }
+
+    /// The sum of the window.
+    #[must_use]
+    pub fn sum(&self, now: Tick) -> u32 {
+        self.0.sum(now)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    #[test]
+    fn reads_zero_after_an_idle_time_of_any_number_of_rings() {
+        for idle in [
+            5,
+            6,
+            7,
+            8,
+            11,
+            13,
+            16,
+            22,
+            110,
+            1 << 30,
+            1 << 31,
+            1 << 32,
+            (1 << 32) + 1,
+        ] {
+            let window = SlidingWindow::of_millis(5).unwrap();
+            assert!((0..7).all(|_| window.try_add(at(1_000), 1, 7)));
+            assert!(!window.try_add(at(1_000), 1, 7));
+            assert_eq!(window.sum(at(1_000 + idle)), 0, "idle for {idle}");
+            assert!(window.try_add(at(1_000 + idle), 7, 7), "idle for {idle}");
+        }
+    }
+
+    #[test]
+    fn the_sum_covers_the_last_slices_and_the_present_one() {
+        let window = SlidingWindow::of_seconds(3).unwrap();
+        for second in 0..5 {
+            window.add_and_sum(at(second * 1_000), 1 << second);
+        }
+        assert_eq!(window.sum(at(4_000)), 0b11100);
+        assert_eq!(window.sum(at(6_999)), 0b10000);
+        assert_eq!(window.sum(at(7_000)), 0);
+    }
+
+    #[test]
+    fn one_slice_is_a_fixed_window_and_bursts_at_its_edge() {
+        let window = SlidingWindow::of_seconds(1).unwrap();
+        let passed = |ms| {
+            (0..10_000)
+                .filter(|_| window.try_add(at(ms), 1, 10_000))
+                .count()
+        };
+        assert_eq!(passed(900), 10_000);
+        assert_eq!(passed(1_100), 10_000);
+    }
+
+    #[test]
+    fn every_unit_has_its_length() {
+        let lengths = [
+            SlidingWindow::of_millis(1),
+            SlidingWindow::of_seconds(1),
+            SlidingWindow::of_minutes(1),
+            SlidingWindow::of_hours(1),
+            SlidingWindow::of_days(1),
+            SlidingWindow::of_weeks(1),
+        ]
+        .map(|window| window.unwrap().slice_length().as_millis());
+        assert_eq!(
+            lengths,
+            [1, 1_000, 60_000, 3_600_000, 86_400_000, 604_800_000]
+        );
+    }
+
+    #[test]
+    fn a_bad_window_is_an_error_that_names_the_field() {
+        let cases = [
+            (Duration::from_secs(1), 0, "buckets: 0"),
+            (Duration::from_secs(1), 65_537, "buckets: 65537"),
+            (Duration::ZERO, 2, "interval: 0"),
+            (Duration::from_secs(1), 7, "buckets: 7"),
+            (Duration::from_millis(1), 2, "buckets: 2"),
+            (Duration::MAX, 1, "interval: "),
+        ];
+        for (interval, buckets, start) in cases {
+            let error = LeapArray::new(interval, buckets).unwrap_err().to_string();
+            assert!(error.starts_with(start), "{error}");
+        }
+        let error = SlidingWindow::new(Duration::MAX, 2)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("interval: "), "{error}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The packed words of a [`LeapArray`](super::LeapArray): 64 bits each, so that
+//! one compare-and-swap decides.
+//!
+//! ```text
+//! Head   [ granted:32 | id:30 | frozen:1 | sealed:1 ]
+//! Cut    [ value:32   | id:30 | used:1   | –      ]
+//! Loan   [ count:32   | id:30 | –        | sealed:1 ]
+//! ```
+//!
+//! `granted` is the high half, so that a `fetch_add` may wrap without touching
+//! the rest. An id is the low 30 bits of a bucket's number; two ids are only
+//! compared for equality or by their signed distance, never by size.
+
+const SEALED: u64 = 1;
+const FROZEN: u64 = 2;
+const USED: u64 = 2;
+const ID_BITS: u32 = 30;
+const ID_MASK: u64 = (1 << ID_BITS) - 1;
+
+/// The low bits of bucket number `bucket`, as stamped into words.
+pub(super) const fn stamp(bucket: u64) -> u32 {
+    (bucket & ID_MASK) as u32
+}
+
+/// How far the stamp `a` is ahead of the stamp `b`, within half their range.
+pub(super) const fn distance(a: u32, b: u32) -> i64 {
+    ((a.wrapping_sub(b) << (32 - ID_BITS)) as i32 >> (32 - ID_BITS)) as i64
+}
+
+const fn pack(high: u32, bucket: u64, flags: u64) -> u64 {
+    (high as u64) << 32 | (stamp(bucket) as u64) << 2 | flags
+}
+
+const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+const fn id(word: u64) -> u32 {
+    (word as u32) >> 2
+}
+
+/// The word that admission is decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head(pub(super) u64);
+
+impl Head {
+    /// `n` tokens, in the form that a `fetch_add` on the word takes.
+    pub(super) const fn tokens(n: u32) -> u64 {
+        (n as u64) << 32
+    }
+
+    pub(super) const fn open(granted: u32, bucket: u64) -> Self {
+        Self(pack(granted, bucket, 0))
+    }
+
+    /// Tokens granted since creation, wrapping: those that have been taken and
+    /// those that are held for a later bucket.
+    pub(super) const fn granted(self) -> u32 {
+        high(self.0)
+    }
+
+    /// The stamp of the newest bucket.
+    pub(super) const fn id(self) -> u32 {
+        id(self.0)
+    }
+
+    /// Whether takers may take: neither sealed nor frozen.
+    pub(super) const fn is_open(self) -> bool {
+        self.0 & (SEALED | FROZEN) == 0
+    }
+
+    /// Whether the newest bucket is closed and the next one is being opened.
+    pub(super) const fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    /// Whether the array has been replaced by another one.
+    pub(super) const fn is_frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
+    pub(super) const fn plus(self, n: u32) -> Self {
+        Self(self.0.wrapping_add(Self::tokens(n)))
+    }
+
+    pub(super) const fn minus(self, n: u32) -> Self {
+        Self(self.0.wrapping_sub(Self::tokens(n)))
+    }
+
+    pub(super) const fn sealed(self) -> Self {
+        Self(self.0 | SEALED)
+    }
+
+    pub(super) const fn frozen(self) -> Self {
+        Self(self.0 | FROZEN | SEALED)
+    }
+
+    /// The same word, still sealed, at another bucket.
+    pub(super) const fn sealed_at(self, bucket: u64) -> Self {
+        Self(pack(self.granted(), bucket, SEALED))
+    }
+}
+
+/// What had been taken when a bucket opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut(pub(super) u64);
+
+impl Cut {
+    pub(super) const fn new(value: u32, bucket: u64, used: bool) -> Self {
+        Self(pack(value, bucket, if used { USED } else { 0 }))
+    }
+
+    pub(super) const fn value(self) -> u32 {
+        high(self.0)
+    }
+
+    pub(super) const fn id(self) -> u32 {
+        id(self.0)
+    }
+
+    /// Whether the bucket was opened by a caller whose clock was in it (or
+    /// late), and not just stepped over.
+    pub(super) const fn is_used(self) -> bool {
+        self.0 & USED != 0
+    }
+}
+
+/// Tokens held for one future bucket, as of bucket `id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Loan(pub(super) u64);
+
+impl Loan {
+    pub(super) const fn open(count: u32, bucket: u64) -> Self {
+        Self(pack(count, bucket, 0))
+    }
+
+    pub(super) const fn count(self) -> u32 {
+        high(self.0)
+    }
+
+    pub(super) const fn id(self) -> u32 {
+        id(self.0)
+    }
+
+    pub(super) const fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    pub(super) const fn sealed(self) -> Self {
+        Self(self.0 | SEALED)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_is_signed_and_wraps() {
+        assert_eq!(distance(5, 3), 2);
+        assert_eq!(distance(3, 5), -2);
+        assert_eq!(distance(stamp(1 << 30), stamp((1 << 30) - 1)), 1);
+        assert_eq!(distance(stamp(0), stamp(u64::MAX)), 1);
+    }
+
+    #[test]
+    fn tokens_wrap_without_touching_the_rest() {
+        let head = Head::open(u32::MAX, 77).sealed();
+        let next = head.plus(3);
+        assert_eq!(next.granted(), 2);
+        assert_eq!(next.id(), 77);
+        assert!(next.is_sealed() && !next.is_frozen());
+        assert_eq!(next.minus(3), head);
+    }
+}

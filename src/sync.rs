@@ -1,0 +1,117 @@
+//! The only door to atomics, shared pointers and locks.
+//!
+//! Everything that the models of `src/stat/models.rs` check takes its atomics
+//! from here. A normal build gets those of the standard library; a test build
+//! with `--cfg sentinel_loom` gets those of loom, which runs a model through
+//! every interleaving that its bounds allow.
+
+#[cfg(not(all(test, sentinel_loom)))]
+mod imp {
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+}
+
+#[cfg(all(test, sentinel_loom))]
+mod imp {
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+}
+
+pub(crate) use imp::*;
+pub(crate) use std::sync::atomic::Ordering;
+
+/// A mutual exclusion lock without poison: what it guards is changed in steps
+/// that each leave it whole, so a panic while it is held harms nobody.
+///
+/// Only paths of new keys, reloads and snapshots take one.
+#[derive(Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "this is the door")]
+pub(crate) struct Lock<T>(std::sync::Mutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        #[expect(clippy::disallowed_types, reason = "this is the door")]
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The guard, or `None` while another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// Bugs that a model plants on purpose, to show that it would find them.
+///
+/// Outside of tests [`planted`] is a constant `false`, and the compiler removes
+/// the branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A taker adds without comparing the word that it judged.
+    BlindTake,
+    /// An addition does not open the bucket of its clock first.
+    AddWithoutRoll,
+    /// An opener does not seal the bucket that it closes.
+    OpenWithoutSeal,
+    /// An opener goes on although another one was faster at writing its cut.
+    SkipPublish,
+    /// Who misses a cut waits for the one who jumps.
+    WaitInGap,
+    /// A refund does not look whether its bucket is still open.
+    BlindRefund,
+    /// The cut of a new bucket leaves the held tokens in the old one.
+    HeldStayBehind,
+    /// A cancelled loan gives its tokens back first and lets go of them after.
+    CancelBackwards,
+    /// A loan looks only at the first rule.
+    LoanIgnoresRoom,
+    /// A loan in a window to come is not judged again once it is placed.
+    LoanLooksOnce,
+    /// A statistic head moves before the cut is taken.
+    HeadBeforeCut,
+    /// An evictor reads an entry before everyone else has let go of it.
+    ReadBeforeLast,
+    /// A freeze does not mark the word, so that late takers still pass there.
+    FreezeWithoutMark,
+}
+
+/// Whether the running model has planted `bug`.
+#[cfg(not(all(test, sentinel_loom)))]
+#[inline(always)]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(all(test, sentinel_loom))]
+pub(crate) use fault::planted;
+
+#[cfg(all(test, sentinel_loom))]
+pub(crate) mod fault {
+    //! Which bug the model on this thread has planted.
+
+    use super::Bug;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        // loom runs all threads of a model on the one that called it.
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.with(|planted| planted.get() == Some(bug))
+    }
+
+    /// Plants `bug` for the rest of this thread's life: every test has its own.
+    pub(crate) fn plant(bug: Bug) {
+        PLANTED.with(|planted| planted.set(Some(bug)));
+    }
+}

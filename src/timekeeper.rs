@@ -1,0 +1,165 @@
+//! The engine's time: a clock's readings, doubted where they look odd.
+//!
+//! Counts are exact whatever the clock says: a late reading counts in the
+//! newest bucket. What a bad reading can do is to make windows stand still (it
+//! ran ahead, and all others are now behind) or to skip them. So where a
+//! reading does not fit to what a node has seen, it is taken again:
+//!
+//! * Ahead by more than a window: a glitch of one reading is not confirmed by
+//!   the next, and the smaller one is used.
+//! * Behind: usually the thread was asleep between reading and using it, and
+//!   the next reading is right.
+//! * Still behind: the clock has stepped back. After one window in which
+//!   nobody's clock came any further, the engine's time goes on from where it
+//!   was, with an offset from the clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Tick, nanos};
+use crate::sync::{AtomicU64, Lock, Ordering};
+
+/// How far a reading may be off before it is doubted, and how long the engine
+/// waits for a clock that is behind.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Timekeeper {
+    clock: Arc<dyn Clock>,
+    /// What the clock has lost by stepping back, in ns.
+    offset: AtomicU64,
+    behind: Lock<Option<Behind>>,
+}
+
+/// A clock that seems to have stepped back.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    since: Tick,
+    /// The latest time that any node has seen.
+    high: Tick,
+}
+
+impl Timekeeper {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            offset: AtomicU64::new(0),
+            behind: Lock::new(None),
+        }
+    }
+
+    /// The present.
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        self.clock.now() + Duration::from_nanos(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// `now`, doubted if it does not fit to `seen`, the start of the newest
+    /// step that a node has seen.
+    #[inline]
+    pub(crate) fn check(&self, now: Tick, seen: Tick) -> Tick {
+        if now < seen || now - seen > WINDOW {
+            self.doubt(now, seen)
+        } else {
+            now
+        }
+    }
+
+    #[cold]
+    fn doubt(&self, now: Tick, seen: Tick) -> Tick {
+        let again = self.now();
+        if now > seen {
+            // Ahead: a long idle time, unless the next reading disagrees.
+            return now.min(again).max(seen);
+        }
+        let again = now.max(again);
+        if again + WINDOW < seen {
+            self.catch_up(again, seen)
+        } else {
+            again
+        }
+    }
+
+    /// The clock is behind by more than a window.
+    fn catch_up(&self, now: Tick, seen: Tick) -> Tick {
+        let Some(mut behind) = self.behind.try_lock() else {
+            return now;
+        };
+        match *behind {
+            Some(known) if seen <= known.high && now >= known.since => {
+                if now - known.since < WINDOW {
+                    return now;
+                }
+                *behind = None;
+                let lost = nanos(known.high - now);
+                self.offset.fetch_add(lost, Ordering::Relaxed);
+                self.now()
+            }
+            // The first sign of it, or somebody's clock has come further.
+            known => {
+                let high = known.map_or(seen, |known| known.high.max(seen));
+                *behind = Some(Behind { since: now, high });
+                now
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    #[test]
+    fn a_glitch_ahead_is_not_believed() {
+        let clock = ManualClock::starting_at(at(5_000));
+        let time = Timekeeper::new(Arc::new(clock.clone()));
+        // Read an hour ahead once; the clock itself says 5 s.
+        assert_eq!(time.check(at(3_605_000), at(4_900)), at(5_000));
+        // A real idle time is confirmed.
+        clock.set(at(3_605_000));
+        assert_eq!(time.check(time.now(), at(4_900)), at(3_605_000));
+    }
+
+    #[test]
+    fn a_reading_that_grew_old_is_taken_again() {
+        let clock = ManualClock::starting_at(at(9_000));
+        let time = Timekeeper::new(Arc::new(clock));
+        assert_eq!(time.check(at(3_000), at(8_500)), at(9_000));
+    }
+
+    #[test]
+    fn after_a_step_back_time_stands_still_for_one_window_and_then_goes_on() {
+        let clock = ManualClock::starting_at(at(3_600_000));
+        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let seen = time.now();
+        clock.set(at(1_000));
+        assert_eq!(time.check(time.now(), seen), at(1_000));
+        clock.advance(Duration::from_millis(999));
+        assert_eq!(time.check(time.now(), seen), at(1_999));
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(time.check(time.now(), seen), seen);
+        clock.advance(Duration::from_millis(5));
+        assert_eq!(
+            time.check(time.now(), seen),
+            seen + Duration::from_millis(5)
+        );
+    }
+
+    #[test]
+    fn clocks_that_disagree_do_not_push_each_other_on() {
+        let clock = ManualClock::starting_at(at(10_000));
+        let time = Timekeeper::new(Arc::new(clock.clone()));
+        // Another core's clock is two seconds ahead and keeps moving.
+        for step in 0..100 {
+            clock.advance(Duration::from_millis(100));
+            let seen = at(12_000 + step * 100);
+            assert_eq!(time.check(time.now(), seen), at(10_100 + step * 100));
+        }
+    }
+}

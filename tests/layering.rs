@@ -1,0 +1,142 @@
+//! The import order of `src/`: a module imports only from lines above its own.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bottom to top. Modules of one line may import from each other only where
+/// they stand in one folder.
+const ORDER: &[&[&str]] = &[
+    &["sync"],
+    &["clock"],
+    &["call", "blocked", "timer", "timekeeper"],
+    &["stat"],
+    &["hook"],
+    &["rule"],
+    &["resource"],
+    // One call's way through the engine: judged by the pipeline over the tables
+    // of the engine, it ends as an entry.
+    &["pipeline", "places", "engine", "entry"],
+    &["report"],
+    &["sentinel"],
+    &["key"],
+    &["rejection"],
+    &["middleware"],
+];
+
+/// Modules that make up one thing in several files.
+const TOGETHER: &[&str] = &["pipeline", "places", "engine", "entry"];
+
+fn line_of(module: &str) -> usize {
+    ORDER
+        .iter()
+        .position(|line| line.contains(&module))
+        .unwrap_or_else(|| panic!("src/{module} has no place in the order"))
+}
+
+fn sources() -> Vec<PathBuf> {
+    fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut files,
+    );
+    files.sort();
+    files
+}
+
+fn module_of(file: &Path) -> String {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let first = file.strip_prefix(src).unwrap().components().next().unwrap();
+    let first = first.as_os_str().to_str().unwrap();
+    first.strip_suffix(".rs").unwrap_or(first).to_owned()
+}
+
+/// The part of a file that is not tests.
+fn code_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let tests = text.find("\n#[cfg(all(test").unwrap_or(text.len());
+    text[..tests].to_owned()
+}
+
+#[test]
+fn modules_import_only_from_lower_lines() {
+    let mut seen = 0;
+    for file in sources() {
+        let module = module_of(&file);
+        if module == "lib" {
+            continue;
+        }
+        let own = line_of(&module);
+        for (number, line) in code_of(&file).lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            for (at, _) in code.match_indices("crate::") {
+                let rest = &code[at + "crate::".len()..];
+                let name: String = rest
+                    .chars()
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect();
+                let place = format!("{}:{}", file.display(), number + 1);
+                assert!(!name.is_empty(), "{place}: a group of imports at the root");
+                let is_own = name == module
+                    || (TOGETHER.contains(&module.as_str()) && TOGETHER.contains(&name.as_str()));
+                assert!(
+                    is_own || line_of(&name) < own,
+                    "{place}: {module} imports {name}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} imports were found");
+}
+
+#[test]
+fn only_the_door_names_the_standard_atomics() {
+    for file in sources().iter().filter(|file| module_of(file) != "sync") {
+        let code = code_of(file);
+        let names = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for line in names {
+            assert!(!line.contains("sync::atomic"), "{}: {line}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_file_opens_with_one_sentence_and_stays_small() {
+    for file in sources() {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.starts_with("//! "),
+            "{} has no opening sentence",
+            file.display()
+        );
+        let code = code_of(&file);
+        let lines = code.lines().map(str::trim);
+        let count = lines
+            .filter(|line| !line.is_empty() && !line.starts_with("//"))
+            .count();
+        assert!(count <= 400, "{} has {count} lines of code", file.display());
+    }
+}
+
+#[test]
+fn there_is_no_unsafe_code() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    assert!(
+        fs::read_to_string(manifest)
+            .unwrap()
+            .contains("unsafe_code = \"forbid\"")
+    );
+}
