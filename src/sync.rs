@@ -74,7 +74,7 @@ pub(crate) enum Bug {
     CancelBackwards,
     /// A loan looks only at the first rule.
     LoanIgnoresRoom,
-    /// A loan in a window to come is not judged again once it is placed.
+    /// A loan in a window to come is not judged again if that has begun.
     LoanLooksOnce,
     /// A statistic head moves before the cut is taken.
     HeadBeforeCut,

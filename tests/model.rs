@@ -68,8 +68,11 @@ impl Oracle {
         }
         let start = rule.start(target);
         if start > self.newest {
-            let held: u32 = self.held.range(start..).map(|(_, n)| n).sum();
-            return held + n <= rule.limit;
+            let span = (rule.buckets * rule.stride) as i64;
+            return (start..=target).step_by(rule.stride as usize).all(|start| {
+                let held: u32 = self.held.range(start..start + span).map(|(_, n)| n).sum();
+                held + n <= rule.limit
+            });
         }
         self.sum(start, self.newest) + self.waiting() + n <= rule.limit
     }

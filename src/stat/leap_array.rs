@@ -51,6 +51,9 @@
 //!   now was granted before it, hence counted in that `granted`; and `B` never
 //!   falls. So `R ≤ B(newest)`.
 //!
+//! (A loan whose whole window lies in the future is confirmed by looking twice;
+//! see [`occupy`](super::occupy).)
+//!
 //! A loan whose bucket closes before its cell is written was not made; its
 //! tokens stay spent, which errs on the refusing side. So does a refund that
 //! comes after its bucket has closed.
@@ -203,19 +206,30 @@ impl Bucket {
 
 /// Tokens were refused: a window is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full(pub(super) usize);
+pub struct Full {
+    pub(super) index: usize,
+    pub(super) spent: u32,
+}
 
 impl Full {
-    /// Which of the quotas refused first, counted from 0.
+    /// Which of the quotas refused, counted from 0.
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0
+        self.index
+    }
+
+    /// Tokens that were charged for nothing: a bucket closed, or others were
+    /// faster, while a [loan](LeapArray::reserve) was being made. 0 but for
+    /// races.
+    #[must_use]
+    pub const fn spent(self) -> u32 {
+        self.spent
     }
 }
 
 impl std::fmt::Display for Full {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the window of quota {} is full", self.0)
+        write!(f, "the window of quota {} is full", self.index)
     }
 }
 
@@ -228,6 +242,17 @@ pub(crate) enum Denied {
     Full(usize),
     /// Another array has taken this one's place.
     Moved,
+}
+
+impl Denied {
+    /// For a caller whose array never moves.
+    pub(super) fn full(self, spent: u32) -> Full {
+        let index = match self {
+            Self::Full(index) => index,
+            Self::Moved => 0,
+        };
+        Full { index, spent }
+    }
 }
 
 /// Tokens were taken.
@@ -463,8 +488,7 @@ impl LeapArray {
         self.check(quotas);
         match self.acquire(self.bucket_number(now), n, quotas) {
             Ok(taken) => Ok(Bucket(taken.bucket)),
-            Err(Denied::Full(index)) => Err(Full(index)),
-            Err(Denied::Moved) => Err(Full(0)),
+            Err(denied) => Err(denied.full(0)),
         }
     }
 
@@ -494,6 +518,12 @@ impl LeapArray {
     /// Give back only what was taken, and only once.
     pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
         self.refund_at(bucket.0, n)
+    }
+
+    /// Everything granted since the array was made, taken or held, modulo 2³².
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.load_head().granted()
     }
 
     /// Tokens taken in the window that ends with the present bucket.

@@ -220,20 +220,23 @@ model! {
 }
 
 model! {
-    two_borrowers_of_a_fixed_window at 2 fails with two_that_look_once: LoanLooksOnce;
+    two_borrowers_of_a_window_to_come at 3 fails with two_that_look_once: LoanLooksOnce;
     || {
-        // One bucket: the whole window of the borrowers lies in the future.
-        let array = array(1);
-        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        // Full in 10, one leaves at 11. One borrows for 11; the other, who finds
+        // that taken, for 12: both are in the window of 11 and 12.
+        let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
+        assert!(array.acquire(9, 1, &[quota(2, 1)]).is_ok());
+        assert!(array.bring_to(10).is_ok());
         let other = array.clone();
         let thread = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(10), &[quota(1, 1)]);
+            let borrowed = other.borrow_for(wish(10), &[quota(2, 1)]);
             Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
         });
-        let borrowed = array.borrow_for(wish(10), &[quota(1, 1)]);
+        let borrowed = array.borrow_for(wish(10), &[quota(2, 1)]);
         let ours = Tally::borrowed(borrowed.loan.ok(), borrowed.spent);
-        let first = Tally { ran: vec![10], spent: 0 };
-        Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(1, 1)]);
+        let first = Tally { ran: vec![9], spent: 0 };
+        Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(2, 1)]);
     }
 }
 

@@ -20,8 +20,13 @@
 //! * `granted + n ≤ cut(start(f)) + limit`: what is used, what is held for
 //!   anyone, and this loan fit into the window that ends with `f`. The buckets
 //!   that leave until then are closed, so nobody can change what leaves.
-//! * If the window of `f` lies wholly in the future, what is held in it must
-//!   fit: place the loan, look again, and take it back if it is too much.
+//! * If the window of `f` lies wholly in the future, what is held in it fits.
+//!
+//! The first two are confirmed by the compare-and-swap on the head. The third
+//! cannot be, because another loan may be charged already and not yet placed. So
+//! every borrower, once its loan is placed, looks at all windows to come that
+//! contain its bucket, and takes the loan back if one holds too much: of the
+//! borrowers in a window, the last to look sees them all.
 //!
 //! From the promise on the tokens count as used, so an ordinary call cannot
 //! take what was promised, and a rule that has room is simply charged at once:
@@ -53,6 +58,7 @@ pub struct Loan {
     bucket: Bucket,
     start: Tick,
     n: u32,
+    spent: u32,
 }
 
 impl Loan {
@@ -72,6 +78,12 @@ impl Loan {
     #[must_use]
     pub const fn tokens(self) -> u32 {
         self.n
+    }
+
+    /// Tokens that were charged for nothing on the way; see [`Full::spent`].
+    #[must_use]
+    pub const fn spent(self) -> u32 {
+        self.spent
     }
 }
 
@@ -151,12 +163,11 @@ impl LeapArray {
             patience,
             n,
         };
-        self.borrow_for(wish, quotas)
-            .loan
-            .map_err(|denied| match denied {
-                Denied::Full(index) => Full(index),
-                Denied::Moved => Full(0),
-            })
+        let Borrowed { loan, spent } = self.borrow_for(wish, quotas);
+        match loan {
+            Ok(loan) => Ok(Loan { spent, ..loan }),
+            Err(denied) => Err(denied.full(spent)),
+        }
     }
 
     /// How many tokens `quota` has room for now.
@@ -258,8 +269,9 @@ impl LeapArray {
                 bucket: Bucket(offer.bucket),
                 start: self.start_of(offer.bucket),
                 n: wish.n,
+                spent: 0,
             };
-            if !self.still_fits(bucket, offer.bucket, quotas) && !planted(Bug::LoanLooksOnce) {
+            if !self.still_fits(bucket, offer.bucket, quotas) {
                 if !self.cancel_loan(bucket, loan) {
                     spent = spent.saturating_add(wish.n);
                 }
@@ -344,8 +356,13 @@ impl LeapArray {
         let start = quota.start(target);
         let is_future = start.wrapping_sub(bucket) as i64 > 0;
         let leaving = if is_future {
-            // Nothing that is used now counts in that window.
-            if u64::from(self.held_from(bucket, start)) + u64::from(n) > u64::from(quota.limit()) {
+            // Nothing that is used now counts in that window, nor in the other
+            // ones that contain the target.
+            let is_full = |held: u32| u64::from(held) + u64::from(n) > u64::from(quota.limit());
+            if self
+                .windows_ahead(bucket, target, quota)
+                .any(|(_, held)| is_full(held))
+            {
                 return Err(Refusal::Full);
             }
             quota.limit()
@@ -397,21 +414,49 @@ impl LeapArray {
         (head.is_open() && head.id() == stamp(bucket)).then(|| self.carried(cell, place, bucket))
     }
 
-    /// Quotas whose window lies wholly in the future are judged by what is held
-    /// in it. With the loan placed, whoever looks last sees them all.
-    fn still_fits(&self, bucket: u64, target: u64, quotas: &[Quota]) -> bool {
-        let starts = quotas
-            .iter()
-            .map(|quota| (quota, quota.start(target)))
-            .filter(|(_, start)| start.wrapping_sub(bucket) as i64 > 0);
-        let mut fits = true;
-        for (quota, start) in starts {
-            // Pairs with the same fence of every other borrower: of two that
-            // have placed their loans, at least one sees the other's.
-            fence(Ordering::SeqCst);
-            fits &= self.held_from(bucket, start) <= quota.limit();
+    /// Whether no window that lay in the future when the loan for `target` was
+    /// judged, at `judged`, holds too much, now that the loan is placed.
+    fn still_fits(&self, judged: u64, target: u64, quotas: &[Quota]) -> bool {
+        // Pairs with the same fence of every other borrower: of two that have
+        // placed their loans, at least one sees the other's.
+        fence(Ordering::SeqCst);
+        loop {
+            let Ok((head, bucket)) = self.present(judged) else {
+                return false;
+            };
+            let fits = planted(Bug::LoanLooksOnce)
+                || quotas.iter().all(|quota| {
+                    self.windows_ahead(judged, target, quota).all(|(start, _)| {
+                        let used = if start.wrapping_sub(bucket) as i64 > 0 {
+                            Some(self.held_between(bucket, start, start + quota.span_u64()))
+                        } else {
+                            // It has begun meanwhile: everything in it counts.
+                            self.cut(start).map(|cut| head.granted().wrapping_sub(cut))
+                        };
+                        used.is_some_and(|used| used <= quota.limit())
+                    })
+                });
+            // What the cells say is true only as of this bucket.
+            let again = self.load_head();
+            if again.is_open() && again.id() == head.id() {
+                return fits;
+            }
         }
-        fits
+    }
+
+    /// The windows of `quota` that begin after `bucket` and contain `target`:
+    /// their first buckets, and what is held in them.
+    fn windows_ahead(
+        &self,
+        bucket: u64,
+        target: u64,
+        quota: &Quota,
+    ) -> impl Iterator<Item = (u64, u32)> {
+        let first = quota.next_start(bucket).max(quota.start(target));
+        let span = quota.span_u64();
+        (first..=target)
+            .step_by(quota.stride())
+            .map(move |start| (start, self.held_between(bucket, start, start + span)))
     }
 
     pub(crate) fn cancel_loan(&self, now: u64, loan: Loan) -> bool {
@@ -450,19 +495,18 @@ impl LeapArray {
 
     /// Tokens held as of `bucket` for any later one.
     pub(super) fn held(&self, bucket: u64) -> u32 {
-        self.held_from(bucket, bucket.wrapping_add(1))
+        self.held_between(bucket, bucket.wrapping_add(1), u64::MAX)
     }
 
-    /// Tokens held as of `bucket` for `from` or later.
-    fn held_from(&self, bucket: u64, from: u64) -> u32 {
-        let mut held = 0_u32;
-        for ahead in 1..=self.ahead() {
-            let target = bucket.wrapping_add(ahead);
-            if target.wrapping_sub(from) as i64 >= 0 {
-                held = held.wrapping_add(self.held_for(bucket, target));
-            }
-        }
-        held
+    /// Tokens held as of `bucket` for the buckets from `from` up to, not
+    /// including, `to`.
+    fn held_between(&self, bucket: u64, from: u64, to: u64) -> u32 {
+        (1..=self.ahead())
+            .map(|ahead| bucket.wrapping_add(ahead))
+            .filter(|target| (from..to).contains(target))
+            .fold(0, |held: u32, target| {
+                held.wrapping_add(self.held_for(bucket, target))
+            })
     }
 
     /// Tokens held as of `bucket` for `target`.

@@ -66,6 +66,15 @@ impl Quota {
         self.buckets.get() * self.stride.get()
     }
 
+    pub(crate) const fn span_u64(&self) -> u64 {
+        self.span() as u64
+    }
+
+    /// How many buckets of the array one of the window's spans.
+    pub(crate) const fn stride(&self) -> usize {
+        self.stride.get() as usize
+    }
+
     /// The oldest bucket of the window whose newest is `bucket`. It wraps below
     /// zero, like all arithmetic on bucket numbers.
     #[inline]

@@ -1,0 +1,246 @@
+//! The ring under real threads: late clocks, jumps, batches, refunds, loans and
+//! cancellations, and afterwards every aligned window is counted.
+//!
+//! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million unless
+//! it is set; `SENTINEL_SEED` sets the seed, which is printed.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tower_sentinel::Tick;
+use tower_sentinel::stat::{LeapArray, Quota};
+
+const BUCKET_MS: u64 = 1;
+/// Attempts on one array: then its windows are counted, and a new one is made.
+const ROUND: u64 = 50_000;
+
+/// A rule in buckets of the array.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    buckets: u64,
+    stride: u64,
+    limit: u32,
+}
+
+const fn rule(buckets: u64, stride: u64, limit: u32) -> Rule {
+    Rule {
+        buckets,
+        stride,
+        limit,
+    }
+}
+
+/// The rules of each array: among them single buckets, windows of different
+/// lengths, buckets of their own, and a strict rule (one bucket more).
+const SETS: &[&[Rule]] = &[
+    &[rule(2, 1, 20)],
+    &[rule(1, 1, 7)],
+    &[rule(3, 1, 13)],
+    &[rule(10, 1, 40), rule(2, 1, 12), rule(11, 1, 41)],
+    &[rule(10, 1, 25), rule(60, 1, 90)],
+    &[rule(2, 1, 15), rule(2, 5, 60)],
+];
+
+/// A small generator: the runs must differ, not be random.
+#[derive(Clone)]
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Tally {
+    /// Tokens of calls that ran, by bucket.
+    ran: HashMap<u64, u32>,
+    spent: u32,
+    attempts: u64,
+    borrowed: u64,
+}
+
+impl Tally {
+    fn ran(&mut self, bucket: u64, n: u32) {
+        *self.ran.entry(bucket).or_default() += n;
+    }
+}
+
+/// One thread's part of a round.
+fn work(
+    array: &LeapArray,
+    quotas: &[Quota],
+    time: &AtomicU64,
+    mut rng: Rng,
+    attempts: u64,
+) -> Tally {
+    let mut tally = Tally::default();
+    for _ in 0..attempts {
+        tally.attempts += 1;
+        // The clock is everybody's, and moves on while they work.
+        match rng.below(1_000) {
+            0..40 => {
+                time.fetch_add(rng.below(3) * 500_000, Ordering::Relaxed);
+            }
+            40..42 => {
+                time.fetch_add(rng.below(40) * 1_000_000, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        let now = Tick::from_nanos(time.load(Ordering::Relaxed));
+        // A thread that sleeps between reading the clock and using it.
+        if rng.below(50) == 0 {
+            thread::yield_now();
+        }
+        let n = 1 + rng.below(5).saturating_sub(2) as u32;
+        match array.try_acquire(now, n, quotas) {
+            Ok(bucket) if rng.below(8) == 0 => {
+                if !array.refund(bucket, n) {
+                    tally.spent += n;
+                }
+            }
+            Ok(bucket) => tally.ran(bucket.number(), n),
+            Err(_) if rng.below(2) == 0 => {
+                match array.reserve(now, n, quotas, Duration::from_millis(4)) {
+                    Err(full) => tally.spent += full.spent(),
+                    Ok(loan) => {
+                        tally.spent += loan.spent();
+                        tally.borrowed += 1;
+                        if rng.below(4) == 0 {
+                            let later = Tick::from_nanos(time.load(Ordering::Relaxed));
+                            if !array.cancel(later, loan) {
+                                tally.spent += n;
+                            }
+                        } else {
+                            tally.ran(loan.bucket().number(), n);
+                        }
+                    }
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    tally
+}
+
+/// One array, used by `threads` threads, then counted. Returns attempts,
+/// windows, those filled to the limit, and loans.
+fn round(rules: &[Rule], threads: u64, seed: u64) -> (u64, u64, u64, u64) {
+    let span = rules
+        .iter()
+        .map(|rule| rule.buckets * rule.stride)
+        .max()
+        .unwrap();
+    let array = LeapArray::new(Duration::from_millis(span * BUCKET_MS), span as u32).unwrap();
+    let quotas: Vec<_> = rules
+        .iter()
+        .map(|rule| {
+            let interval = Duration::from_millis(rule.buckets * rule.stride * BUCKET_MS);
+            array
+                .quota_in(interval, rule.buckets as u32, rule.limit)
+                .unwrap()
+        })
+        .collect();
+    // A multiple of every stride, so that the first window is a whole one.
+    let time = AtomicU64::new(3_600_000_000_000);
+    let tallies: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                let (array, quotas, time) = (&array, &quotas, &time);
+                let rng = Rng(seed ^ (worker << 48));
+                scope.spawn(move || work(array, quotas, time, rng, ROUND / threads))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
+    });
+
+    let mut ran = HashMap::<u64, u32>::new();
+    let (mut spent, mut attempts, mut borrowed) = (0, 0, 0);
+    for tally in tallies {
+        for (bucket, n) in tally.ran {
+            *ran.entry(bucket).or_default() += n;
+        }
+        spent += tally.spent;
+        attempts += tally.attempts;
+        borrowed += tally.borrowed;
+    }
+    let total: u32 = ran.values().sum();
+    assert_eq!(
+        array.granted(),
+        total + spent,
+        "tokens were lost or counted twice (seed {seed})"
+    );
+
+    let (first, last) = (*ran.keys().min().unwrap(), *ran.keys().max().unwrap());
+    let (mut windows, mut filled) = (0, 0);
+    for rule in rules {
+        for end in (first / rule.stride)..=(last / rule.stride) {
+            let start = (end + 1).saturating_sub(rule.buckets) * rule.stride;
+            let sum: u32 = (start..(end + 1) * rule.stride)
+                .filter_map(|bucket| ran.get(&bucket))
+                .sum();
+            assert!(
+                sum <= rule.limit,
+                "{sum} of {} in the window that ends with {end} of {rule:?} (seed {seed})",
+                rule.limit,
+            );
+            windows += 1;
+            filled += u64::from(sum == rule.limit);
+        }
+    }
+    (attempts, windows, filled, borrowed)
+}
+
+#[test]
+fn no_window_is_ever_over_and_no_token_is_lost() {
+    let number = |name: &str, default| {
+        std::env::var(name).map_or(default, |text| {
+            text.parse()
+                .unwrap_or_else(|_| panic!("{name} is a number"))
+        })
+    };
+    let wanted: u64 = number("SENTINEL_ATTEMPTS", 1_000_000);
+    let seed: u64 = number("SENTINEL_SEED", 20_261_121);
+    println!("SENTINEL_SEED={seed} SENTINEL_ATTEMPTS={wanted}");
+
+    let (mut attempts, mut windows, mut filled, mut borrowed) = (0, 0, 0, 0);
+    let mut rng = Rng(seed);
+    let mut turns = SETS.iter().cycle().zip([2, 4, 16].into_iter().cycle());
+    // Six sets against three numbers of threads: shift one of them each time round.
+    let mut turn = 0;
+    while attempts < wanted {
+        let (rules, threads) = turns.next().unwrap();
+        turn += 1;
+        if turn % SETS.len() == 0 {
+            turns.next();
+        }
+        let done = round(rules, threads, rng.next());
+        attempts += done.0;
+        windows += done.1;
+        filled += done.2;
+        borrowed += done.3;
+    }
+    println!(
+        "{attempts} attempts, {windows} windows, {filled} of them full, {borrowed} loans, 0 over"
+    );
+    assert!(
+        filled > windows / 100,
+        "the limits are hardly used: {filled} of {windows}"
+    );
+    assert!(borrowed > 0);
+}
