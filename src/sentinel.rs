@@ -317,7 +317,7 @@ impl Builder {
     }
 
     /// Whether resources keep the seconds of their last minute: 3.4 KiB for
-    /// each that is called in two different seconds. Default: yes.
+    /// each that is called or read in two different seconds. Default: yes.
     pub fn minute(mut self, minute: bool) -> Self {
         self.minute = minute;
         self

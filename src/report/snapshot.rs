@@ -31,6 +31,7 @@ pub struct NodeSnapshot {
     direction: Direction,
     scope: Scope,
     interval: Duration,
+    buckets: Vec<NodeBucket>,
     window: NodeBucket,
     concurrency: u32,
     waiting: u32,
@@ -90,12 +91,14 @@ impl NodeSnapshot {
                     sum
                 })
         };
+        let buckets = node.buckets(now);
         Self {
             resource: resource.to_owned(),
             direction,
             scope,
             interval: node.interval(),
-            window: sum(&node.buckets(now)),
+            window: sum(&buckets),
+            buckets,
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             held: node.held(now),
@@ -144,6 +147,12 @@ impl NodeSnapshot {
         &self.window
     }
 
+    /// The buckets of the last second, oldest first.
+    #[must_use]
+    pub fn buckets(&self) -> &[NodeBucket] {
+        &self.buckets
+    }
+
     /// The average response time of the calls that ended in the last second.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
@@ -181,7 +190,7 @@ impl NodeSnapshot {
     }
 
     /// What was counted in the last minute, in one; `None` for a node that does
-    /// not keep it, or has only been used in one second.
+    /// not keep it.
     #[must_use]
     pub const fn minute(&self) -> Option<&NodeBucket> {
         self.minute.as_ref()

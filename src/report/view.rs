@@ -6,7 +6,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{BranchKind, Resource};
-use crate::stat::{Event, Node, NodeBucket, Totals};
+use crate::stat::{Census, Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 
 /// The statistics of one resource, at the engine's present.
@@ -156,14 +156,9 @@ impl<'a> InboundView<'a> {
     fn fold<T>(&self, start: T, f: impl Fn(T, &Node, Tick) -> T) -> T {
         let now = self.engine.shared().time.now();
         match self.context {
-            None => self
-                .engine
-                .resources()
-                .census()
-                .entries
-                .iter()
-                .filter(|resource| resource.direction() == Direction::Inbound)
-                .fold(start, |sum, resource| f(sum, resource.node(), now)),
+            None => fold_inbound(&self.engine.resources().census(), start, |sum, node| {
+                f(sum, node, now)
+            }),
             Some(context) => self
                 .engine
                 .branches()
@@ -252,20 +247,34 @@ impl<'a> InboundView<'a> {
     }
 
     /// Everything counted since the engine was built, what has been evicted
-    /// included. It never falls.
+    /// included, so it never falls. (Of an [entrance](crate::Sentinel::entrance):
+    /// what its nodes have counted; evicted ones are forgotten.)
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let retired = match self.context {
-            // The census that is folded over is taken after this one, so an
-            // eviction in between is seen twice at worst, never not at all.
-            None => self.engine.resources().census().retired[Direction::Inbound as usize],
-            Some(_) => Totals::default(),
-        };
-        self.fold(retired, |mut sum, node, now| {
+        let add = |mut sum: Totals, node: &Node, now| {
             sum.add(&node.totals(now));
             sum
-        })
+        };
+        match self.context {
+            None => {
+                let now = self.engine.shared().time.now();
+                // One census, so that a node which is being evicted is seen
+                // either alive or retired.
+                let census = self.engine.resources().census();
+                let retired = census.retired[Direction::Inbound as usize];
+                fold_inbound(&census, retired, |sum, node| add(sum, node, now))
+            }
+            Some(_) => self.fold(Totals::default(), add),
+        }
     }
+}
+
+fn fold_inbound<T>(census: &Census<Resource>, start: T, mut f: impl FnMut(T, &Node) -> T) -> T {
+    census
+        .entries
+        .iter()
+        .filter(|resource| resource.direction() == Direction::Inbound)
+        .fold(start, |sum, resource| f(sum, resource.node()))
 }
 
 /// Adds buckets up by their start; both are sorted.

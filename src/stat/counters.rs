@@ -134,6 +134,7 @@ impl Counters {
         // The window, whose newest bucket is the present one, and the bucket
         // that is being opened.
         let slots = shape.buckets + 1;
+        let bucket = head / u64::from(shape.stride);
         Self {
             head: StepHead::new(head),
             used: AtomicU64::new(head),
@@ -153,8 +154,8 @@ impl Counters {
             waiting_dropped: zero(),
             waiting: AtomicU32::new(0),
             in_use: AtomicU32::new(0),
-            second: Cuts::new(slots, head / u64::from(shape.stride)),
-            extremes: Extremes::new(slots),
+            second: Cuts::new(slots, bucket),
+            extremes: Extremes::new(slots, bucket),
             minute: OnceLock::new(),
             shape,
             born: head,

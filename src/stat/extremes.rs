@@ -59,10 +59,15 @@ impl Extreme {
 pub(super) struct Extremes(Box<[AtomicU64]>);
 
 impl Extremes {
-    pub(super) fn new(slots: u32) -> Self {
+    /// Room for `slots` buckets, of which `bucket` is the first to be used.
+    pub(super) fn new(slots: u32, bucket: u64) -> Self {
+        // Every word belongs to the youngest bucket that has its place, so that
+        // no stamp is mistaken for one of the future.
+        let slots = u64::from(slots);
+        let youngest = |place| bucket.wrapping_sub((bucket % slots + slots - place) % slots);
         Self(
-            (0..u64::from(slots))
-                .map(|place| AtomicU64::new(Extreme::NONE.pack(place)))
+            (0..slots)
+                .map(|place| AtomicU64::new(Extreme::NONE.pack(youngest(place))))
                 .collect(),
         )
     }
@@ -152,7 +157,7 @@ mod tests {
 
     #[test]
     fn keeps_the_smallest_and_the_largest_of_each_bucket() {
-        let extremes = Extremes::new(3);
+        let extremes = Extremes::new(3, 0);
         assert_eq!(extremes.get(0), Extreme::NONE);
         extremes.note(0, rt(7));
         extremes.note(0, rt(9));
@@ -178,8 +183,32 @@ mod tests {
     }
 
     #[test]
+    fn works_from_its_first_bucket_on() {
+        // Stamps have 16 bits: whatever the number of the first bucket is, it is
+        // told from those before it.
+        for first in [
+            0,
+            1,
+            2,
+            0x7fff,
+            0x8000,
+            0x8001,
+            0xffff,
+            120_000_000,
+            7_320_120_001,
+        ] {
+            let extremes = Extremes::new(3, first);
+            for bucket in first..first + 4 {
+                assert_eq!(extremes.get(bucket), Extreme::NONE);
+                extremes.note(bucket, rt(7));
+                assert_eq!(extremes.get(bucket), rt(7), "bucket {bucket} after {first}");
+            }
+        }
+    }
+
+    #[test]
     fn saturates_at_its_ends() {
-        let extremes = Extremes::new(1);
+        let extremes = Extremes::new(1, 0);
         extremes.note(
             5,
             Extreme {

@@ -150,27 +150,32 @@ impl Counters {
     }
 
     /// What the seconds of the last minute counted, oldest first; the last one
-    /// is the present one. `None` while no ring of seconds has been made.
+    /// is the present one. `None` if they are not kept.
     pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
-        self.minute.get()?;
-        Some(self.steady(|head| {
-            let newest = head / u64::from(self.shape.per_second);
-            ((newest + 1).saturating_sub(60)..=newest)
-                .map(|second| self.second_at(ring, second, head))
-                .collect::<Option<Vec<_>>>()
-        }))
+        self.shape.minute.then(|| {
+            self.steady(|head| {
+                let newest = head / u64::from(self.shape.per_second);
+                ((newest + 1).saturating_sub(60)..=newest)
+                    .map(|second| self.second_at(ring, second, head))
+                    .collect::<Option<Vec<_>>>()
+            })
+        })
     }
 
-    /// What the second before the present one counted.
+    /// What the second before the present one counted; `None` likewise.
     pub(super) fn previous_second(&self, ring: &LeapArray) -> Option<NodeBucket> {
-        self.minute.get()?;
-        Some(self.steady(|head| {
-            let newest = head / u64::from(self.shape.per_second);
-            self.second_at(ring, newest.checked_sub(1)?, head)
-        }))
+        self.shape.minute.then(|| {
+            self.steady(|head| {
+                let newest = head / u64::from(self.shape.per_second);
+                self.second_at(ring, newest.checked_sub(1)?, head)
+            })
+        })
     }
 
     fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
+        if self.minute.get().is_none() {
+            return Some(self.first_second(ring, second, head));
+        }
         let of = |word| self.in_second(ring, word, second, head);
         let calls = of(CALLS)?;
         Some(NodeBucket {
@@ -186,6 +191,30 @@ impl Counters {
             min_rt_us: None,
             max_concurrency: 0,
         })
+    }
+
+    /// What `second` counted while there is no ring of seconds yet: the node has
+    /// not been used after the second in which it was made, the present one.
+    fn first_second(&self, ring: &LeapArray, second: u64, head: u64) -> NodeBucket {
+        let start = Tick::from_nanos(second * 1_000_000_000);
+        if second != head / u64::from(self.shape.per_second) {
+            return NodeBucket {
+                start,
+                ..NodeBucket::default()
+            };
+        }
+        let totals = self.totals(ring);
+        NodeBucket {
+            start,
+            pass: totals.pass,
+            block: totals.block,
+            complete: totals.complete,
+            error: totals.error,
+            occupied: totals.occupied,
+            calls: totals.calls,
+            rt_us: totals.rt_us,
+            ..NodeBucket::default()
+        }
     }
 
     /// What calls that had borrowed started with in the present second.

@@ -392,16 +392,15 @@ impl Node {
     }
 
     /// The seconds of the last minute, oldest first, the present one last.
-    /// `None` until the node has been used in two different seconds, and for
-    /// nodes that do not keep them. Copies them.
+    /// `None` for nodes that do not keep them. Copies them.
     #[must_use]
     pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.look(now);
         self.counters.seconds(&self.ring)
     }
 
-    /// The second before the present one; `None` as for
-    /// [`seconds`](Self::seconds).
+    /// The second before the present one; `None` for nodes that do not keep
+    /// seconds.
     #[must_use]
     pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.look(now);

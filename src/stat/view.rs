@@ -161,12 +161,16 @@ impl LeapArray {
         })
     }
 
-    /// What the bucket that `at` lies in counted; 0 if it is no longer known.
-    /// Unlike the other readers this one leaves the array as it is.
+    /// What the bucket that `at` lies in counted; 0 if it is none of the window
+    /// that ends with the newest bucket. Unlike the other readers this one does
+    /// not bring the array to the present.
     #[must_use]
     pub fn count_at(&self, at: Tick) -> u32 {
         let newest = self.newest();
         let bucket = self.bucket_number(at);
+        if newest.wrapping_sub(bucket) >= u64::from(self.buckets_per_window()) {
+            return 0;
+        }
         self.reading_at(newest)
             .between(bucket, bucket + 1)
             .unwrap_or(0)

@@ -1,0 +1,119 @@
+//! Replays borrowing from coming windows: a `LeapArray` for the second, whose
+//! loans are the borrowed tokens, and one for the minute.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower_sentinel::Tick;
+use tower_sentinel::stat::{BucketCount, LeapArray, Loan};
+
+use super::{Step, Subject, at, millis, ms};
+
+pub(crate) struct Lender {
+    second: LeapArray,
+    /// Seconds of the last minute; the recorded object counts borrowed tokens
+    /// there when they are promised.
+    minute: LeapArray,
+    patience: Duration,
+}
+
+impl Subject for Lender {
+    fn new(config: &Value) -> Result<Self, String> {
+        let buckets = config["sample_count"].as_u64().unwrap_or(0) as u32;
+        let array = |interval, buckets| {
+            LeapArray::new(interval, buckets).map_err(|error| error.to_string())
+        };
+        Ok(Self {
+            second: array(millis(config, "interval_ms"), buckets)?,
+            minute: array(Duration::from_secs(60), 60)?,
+            patience: millis(config, "occupy_timeout_ms"),
+        })
+    }
+
+    fn answer(&mut self, step: &Step) -> Value {
+        let now = step.now();
+        match step.op.as_str() {
+            "add_pass" => {
+                self.second.add(now, step.weight());
+                self.minute.add(now, step.weight());
+                Value::Null
+            }
+            "occupy" => {
+                let loan = self.borrow(step, now);
+                if loan.is_some() {
+                    self.minute.add(now, step.weight());
+                }
+                granted(now, loan)
+            }
+            "try_occupy" => {
+                let loan = self.borrow(step, now);
+                if let Some(loan) = loan {
+                    assert!(self.second.cancel(now, loan), "nobody else is here");
+                }
+                granted(now, loan)
+            }
+            "add_waiting" => {
+                self.hold(now, at(step.int("at_ms")), step.weight());
+                Value::Null
+            }
+            "add_occupied_pass" => {
+                self.minute.add(now, step.weight());
+                Value::Null
+            }
+            "waiting" => json!({ "value": self.second.waiting(now) }),
+            "pass_qps" => json!({ "value": self.second.qps(now) }),
+            "read" => json!({
+                "pass_qps": self.second.qps(now),
+                "waiting": self.second.waiting(now),
+                "windows": counts(self.second.buckets(now)),
+                "borrowed": counts(self.second.loans(now)),
+                // Sentinel keeps this figure in the second's counter and adds to
+                // the minute's.
+                "occupied_pass_qps": 0.0,
+                "minute_pass": self.minute.sum(now),
+            }),
+            _ => step.unknown(),
+        }
+    }
+}
+
+impl Lender {
+    fn borrow(&self, step: &Step, now: Tick) -> Option<Loan> {
+        let interval = self.second.interval();
+        let limit = (step.number("threshold") * interval.as_secs_f64()) as u32;
+        let quota = self
+            .second
+            .quota(interval, limit)
+            .expect("the whole window");
+        let n = step.weight();
+        self.second.reserve(now, n, &[quota], self.patience).ok()
+    }
+
+    /// Holds tokens for the bucket of `at`, if it is the next one, and counts
+    /// them at once if it is the present one.
+    fn hold(&self, now: Tick, at: Tick, n: u32) {
+        let next = self.second.bucket_start(now) + self.second.bucket_length();
+        if self.second.bucket_start(at) == next {
+            let patience = self.second.bucket_length() + Duration::from_nanos(1);
+            let _held = self.second.reserve(now, n, &[], patience);
+        } else if at < next {
+            self.second.add(now, n);
+        }
+    }
+}
+
+fn granted(now: Tick, loan: Option<Loan>) -> Value {
+    match loan {
+        Some(loan) => {
+            json!({ "granted": true, "wait_ms": (loan.start() - now).as_millis() as u64 })
+        }
+        None => json!({ "granted": false }),
+    }
+}
+
+fn counts(buckets: impl Iterator<Item = BucketCount>) -> Value {
+    buckets
+        .filter(|bucket| bucket.count() > 0)
+        .map(|bucket| json!([ms(bucket.start()), bucket.count()]))
+        .collect()
+}

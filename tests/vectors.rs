@@ -1,0 +1,61 @@
+//! Recorded answers of Sentinel's Java implementation, replayed against this
+//! crate's types.
+//!
+//! `tests/vectors/FORMAT.md` describes the files. Another folder of the same
+//! format can be named by `SENTINEL_VECTORS`. Every answer falls into a class of
+//! `replay::classes`: most have to be the same, and the others are listed there
+//! with the reason why they differ.
+
+mod replay;
+
+use replay::classes::{FLOW_REJECT, LEAP_ARRAY, OCCUPY, STATISTIC_NODE};
+use replay::flow_reject::Chain;
+use replay::leap_array::Arrays;
+use replay::occupy::Lender;
+use replay::statistic_node::Nodes;
+
+#[test]
+fn vectors_leap_array() {
+    replay::run::<Arrays>("leap_array", LEAP_ARRAY);
+}
+
+#[test]
+fn vectors_occupy() {
+    replay::run::<Lender>("occupy", OCCUPY);
+}
+
+#[test]
+fn vectors_flow_reject() {
+    replay::run::<Chain>("flow_reject", FLOW_REJECT);
+}
+
+#[test]
+fn vectors_statistic_node() {
+    replay::run::<Nodes>("statistic_node", STATISTIC_NODE);
+}
+
+#[test]
+#[should_panic(expected = "no such operation: fly")]
+fn an_unknown_operation_fails() {
+    replay::run_text::<Arrays>(
+        "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
+         \"steps\":[{\"t_ms\":0,\"op\":\"fly\",\"expect\":{\"value\":1}}]}",
+        LEAP_ARRAY,
+    );
+}
+
+#[test]
+#[should_panic(expected = "not the recorded answer")]
+fn a_wrong_answer_fails() {
+    replay::run_text::<Arrays>(
+        "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
+         \"steps\":[{\"t_ms\":0,\"op\":\"sum\",\"event\":\"pass\",\"expect\":{\"value\":1}}]}",
+        LEAP_ARRAY,
+    );
+}
+
+#[test]
+#[should_panic(expected = "holds no case")]
+fn an_empty_file_fails() {
+    replay::run_text::<Arrays>("", LEAP_ARRAY);
+}
