@@ -91,8 +91,7 @@ fn print_what_to_try(addr: SocketAddr) {
         "listening on http://{addr}
 
 Five calls a second pass, then 429 with Retry-After:
-  for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/limited; done; echo
-  curl -i http://{addr}/limited
+  for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/limited; done; echo; curl -si http://{addr}/limited; echo
 
 The same over all ids of a route:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/users/$i; done; echo
