@@ -34,17 +34,41 @@ impl<'a> Key<'a> {
     /// The key by which calls without one are counted together.
     pub const MISSING: Key<'static> = Key::Str("-");
 
-    /// The same key, short enough to be kept.
-    pub(crate) fn shortened(self, hash: &[impl BuildHasher; 2]) -> Self {
+    /// The same key, short enough to be kept; `room` holds the short form of a
+    /// long one. By reference, because a key is dear to move.
+    #[inline]
+    pub(crate) fn shortened<'k>(
+        &'k self,
+        hash: &[impl BuildHasher; 2],
+        room: &'k mut Option<Key<'static>>,
+    ) -> &'k Key<'k> {
         let is_long = match self {
             Key::Str(text) => text.len() > MAX_KEY_BYTES,
             Key::Joined(first, second) => first.len() + second.len() >= MAX_KEY_BYTES,
             _ => false,
         };
         if is_long {
-            Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
+            room.insert(self.digest(hash))
         } else {
             self
+        }
+    }
+
+    #[cold]
+    fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
+        Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
+    }
+
+    /// Whether `kept` is the same key.
+    #[inline]
+    pub(crate) fn is_kept_as(&self, kept: &OwnedKey) -> bool {
+        match (self, kept) {
+            (Key::Str(text), OwnedKey::Str(kept)) => **text == **kept,
+            (key, OwnedKey::Str(kept)) => key.is(kept),
+            (Key::Ip(ip), OwnedKey::Ip(kept)) => ip == kept,
+            (Key::Int(number), OwnedKey::Int(kept)) => number == kept,
+            (Key::Digest(a, b), OwnedKey::Digest(c, d)) => (a, b) == (c, d),
+            _ => false,
         }
     }
 
@@ -100,6 +124,7 @@ impl From<u64> for Key<'_> {
 }
 
 impl Hash for Key<'_> {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         match *self {
             // A text that may be two joined ones hashes as they do.
@@ -176,8 +201,9 @@ impl From<Key<'_>> for OwnedKey {
 }
 
 impl papaya::Equivalent<OwnedKey> for Key<'_> {
+    #[inline]
     fn equivalent(&self, key: &OwnedKey) -> bool {
-        *self == key.as_key()
+        self.is_kept_as(key)
     }
 }
 
@@ -325,6 +351,10 @@ mod tests {
             assert_eq!(hash.hash_one(joined), hash.hash_one(OwnedKey::from(joined)));
             assert_eq!(joined.to_string(), text);
         }
+        let kept = OwnedKey::from(Key::Str("GET /a"));
+        assert!(Key::Joined("GET", "/a").is_kept_as(&kept));
+        assert!(!Key::Joined("GET", "/b").is_kept_as(&kept));
+        assert!(!Key::Int(7).is_kept_as(&kept));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET/a"));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET  /a"));
     }
@@ -333,10 +363,13 @@ mod tests {
     fn a_long_key_is_known_by_its_hash() {
         let hash = [RandomState::new(), RandomState::new()];
         let long = "x".repeat(64 * 1024);
-        let short = Key::Str(&long).shortened(&hash);
+        let (mut room, mut again) = (None, None);
+        let key = Key::Str(&long);
+        let short = *key.shortened(&hash, &mut room);
         assert!(matches!(short, Key::Digest(..)));
-        assert_eq!(short, Key::Str(&long).shortened(&hash));
+        assert_eq!(short, *key.shortened(&hash, &mut again));
         assert!(short.to_string().len() <= MAX_KEY_BYTES);
-        assert_eq!(Key::Str("abc").shortened(&hash), Key::Str("abc"));
+        let key = Key::Str("abc");
+        assert_eq!(*key.shortened(&hash, &mut None), Key::Str("abc"));
     }
 }

@@ -9,7 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::entry::Verdict;
-use crate::pipeline::judge;
+use crate::pipeline::{judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{Branch, BranchKind, BranchQuery, OVERFLOW, Resource, ResourceQuery, Shared};
 use crate::rule::{RuleSet, Rules};
@@ -103,16 +103,25 @@ impl Engine {
     #[inline]
     pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
         let now = self.shared.time.now();
-        let query = ResourceQuery::of(call, &self.shared);
-        let verdict = self.resources.find(&query, |resource| {
-            resource
-                .is_fresh()
-                .then(|| judge(self, resource, call, now))
-        });
-        match verdict {
-            Some(Some(Ok(verdict))) => verdict,
-            _ => self.decide_anew(&query, call, now),
+        let mut room = None;
+        let query = ResourceQuery {
+            direction: call.direction,
+            name: call.resource.shortened(&self.shared.hash, &mut room),
+        };
+        {
+            let guard = self.resources.guard();
+            if let Some(resource) = self.resources.get(&query, &guard) {
+                if resource.is_fresh() {
+                    if let Some(entry) = pass_at_once(resource, call, now) {
+                        return Verdict::Pass(entry);
+                    }
+                    if let Ok(verdict) = judge(self, resource, call, now) {
+                        return verdict;
+                    }
+                }
+            }
         }
+        self.decide_anew(&query, call, now)
     }
 
     /// The resource is not known, or not by the present rules.
@@ -160,7 +169,7 @@ impl Engine {
     fn overflow(&self, direction: Direction, now: Tick) -> Arc<Resource> {
         let query = ResourceQuery {
             direction,
-            name: Key::Str(OVERFLOW),
+            name: &Key::Str(OVERFLOW),
         };
         match self.resources.find(&query, Arc::clone) {
             Some(found) if found.is_fresh() => found,
@@ -214,7 +223,7 @@ impl Engine {
         &self,
         resource: &Resource,
         kind: BranchKind,
-        name: Key<'_>,
+        name: &Key<'_>,
         now: Tick,
     ) -> Result<Arc<Branch>, Moved> {
         let query = BranchQuery {
@@ -236,8 +245,16 @@ impl Engine {
         query: &BranchQuery<'_>,
         now: Tick,
     ) -> Result<Arc<Branch>, Moved> {
-        let is_shared = matches!(query.kind, BranchKind::Missing | BranchKind::Overflow);
-        if is_shared {
+        // Who is named by a rule, or stands for many, has a place whatever the
+        // bound: a flood of origins must not lift a rule.
+        let has_place = match query.kind {
+            BranchKind::Missing | BranchKind::Overflow => true,
+            BranchKind::Origin => resource
+                .origins()
+                .is_some_and(|rules| rules.names(query.name)),
+            BranchKind::Context => false,
+        };
+        if has_place {
             return self.install_branch(resource, query, now);
         }
         let make = || Branch::new(resource, query, None, now);
@@ -245,7 +262,7 @@ impl Engine {
             return Ok(branch);
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
-        self.branch(resource, BranchKind::Overflow, Key::Str(OVERFLOW), now)
+        self.branch(resource, BranchKind::Overflow, &Key::Str(OVERFLOW), now)
     }
 
     fn install_branch(
@@ -292,7 +309,7 @@ impl Engine {
             for direction in [Direction::Inbound, Direction::Outbound] {
                 let query = ResourceQuery {
                     direction,
-                    name: Key::Str(name),
+                    name: &Key::Str(name),
                 };
                 if let Some(stale) = self.resources.find(&query, Arc::clone) {
                     self.renew(&query, &stale, now);

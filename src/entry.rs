@@ -50,8 +50,8 @@ pub enum Verdict {
 pub struct Entry {
     places: Places,
     start: Tick,
-    /// The response time, once it is known; until then the clock tells.
-    rt: Option<Duration>,
+    /// When the response was there; until then [`RUNNING`].
+    end: Tick,
     n: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
@@ -65,6 +65,9 @@ enum Ending {
     Cancelled,
 }
 
+/// No clock comes that far.
+const RUNNING: Tick = Tick::from_nanos(u64::MAX);
+
 // === impl Entry ===
 
 impl Entry {
@@ -74,7 +77,7 @@ impl Entry {
         Self {
             places,
             start,
-            rt: None,
+            end: RUNNING,
             n,
             has_slot,
             ending: Ending::Completed(Outcome::Success),
@@ -118,7 +121,7 @@ impl Entry {
     /// The response is there: its time is measured now.
     pub(crate) fn respond(&mut self, outcome: Outcome) {
         let now = self.places.resource().shared().time.now();
-        self.rt = Some(now - self.start);
+        self.end = now;
         self.ending = Ending::Completed(outcome);
     }
 
@@ -146,7 +149,8 @@ impl Drop for Entry {
             Ending::Completed(outcome) => Some(outcome),
             Ending::Cancelled => None,
         };
-        let rt = self.rt.unwrap_or(now - self.start);
+        let end = if self.end == RUNNING { now } else { self.end };
+        let rt = end - self.start;
         self.places.each(|node| {
             match outcome {
                 Some(outcome) => node.complete(now, self.n, rt, outcome),
@@ -246,10 +250,11 @@ impl Waiting {
         inner.start - inner.since
     }
 
-    /// How long the call still has to wait.
+    /// How long the call still has to wait: never longer than it was told, even
+    /// if the clock has stepped back since.
     pub(crate) fn left(&self) -> Duration {
-        let inner = self.inner();
-        inner.start - inner.places.resource().shared().time.now()
+        let now = self.inner().places.resource().shared().time.now();
+        (self.start() - now).min(self.delay())
     }
 
     /// When the call may start.

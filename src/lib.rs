@@ -71,6 +71,10 @@
 //!   interleaving: `stat::models` (loom). What that means for
 //!   other intervals: [`stat::LeapArray`], [`FlowRule::strict`].
 //! * Nothing is lost or counted in another bucket: `tests/model.rs`.
+//! * Every call is booked once, however it ends: `tests/cancel.rs`.
+//! * Memory is bounded, whatever callers send: `tests/memory.rs`.
+//! * A call to a known resource takes no lock and allocates nothing:
+//!   `tests/allocations.rs`.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod blocked;

@@ -23,13 +23,40 @@ use crate::entry::{Entry, Verdict, Waiting, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::places::{Held, Lane, Moved, NoPlaces, Place, Places, Refusal};
 use crate::resource::Resource;
-use crate::stat::{Denied, Node, Wish};
+use crate::stat::{Node, Wish};
 use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
 
 // === judging ===
 
+/// The common path: one ring judges the call and counts it, and there is room.
+/// `None` leaves everything as it was, for [`judge`] to decide.
+#[inline(always)]
+pub(crate) fn pass_at_once(resource: &Arc<Resource>, call: &Call<'_>, now: Tick) -> Option<Entry> {
+    if !is_plain(resource, call) {
+        return None;
+    }
+    let (node, n) = (resource.node(), call.weight);
+    let now = resource.shared().time.check(now, node.seen());
+    let isolation = resource.isolation();
+    if let Some(isolation) = isolation {
+        if !node.use_slots(1, isolation.limit) {
+            return None;
+        }
+    }
+    let Ok(taken) = node.acquire(now, n, resource.gate().quotas()) else {
+        if isolation.is_some() {
+            node.free_slots(1);
+        }
+        return None;
+    };
+    node.start(n, taken);
+    let places = Places::only(resource.clone());
+    tell_passed(&places, call);
+    Some(Entry::new(places, now, n, isolation.is_some()))
+}
+
 /// Judges `call` to `resource` at `now`.
-#[inline]
 pub(crate) fn judge(
     engine: &Engine,
     resource: &Arc<Resource>,
@@ -50,11 +77,7 @@ pub(crate) fn judge(
             return Ok(refuse(&places, call, now, blocked));
         }
     }
-    let verdict = if is_plain(resource, call) {
-        pass_plain(resource, call, now, isolation.is_some())
-    } else {
-        pass(engine, resource, call, now, isolation.is_some())
-    };
+    let verdict = pass(engine, resource, call, now, isolation.is_some());
     if isolation.is_some() && !matches!(verdict, Ok(Verdict::Pass(_))) {
         resource.node().free_slots(1);
     }
@@ -71,31 +94,7 @@ fn is_plain(resource: &Resource, call: &Call<'_>) -> bool {
         && !(shared.contexts && call.context.is_some())
 }
 
-/// The common path: one ring.
-#[inline]
-fn pass_plain(
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
-    has_slot: bool,
-) -> Result<Verdict, Moved> {
-    let (node, n) = (resource.node(), call.weight);
-    match node.acquire(now, n, resource.gate().quotas()) {
-        Ok(taken) => {
-            node.start(n, taken);
-            Ok(enter(Places::only(resource.clone()), call, now, has_slot))
-        }
-        Err(Denied::Moved) => Err(Moved),
-        Err(Denied::Full(index)) => {
-            let places = Places::only(resource.clone());
-            let quota = &resource.gate().quotas()[index];
-            let at = node.ring().room_at(now, n, quota);
-            full(&places, call, now, resource.gate().rules()[index], at)
-        }
-    }
-}
-
-/// Any other path: several rings.
+/// Takes the call's tokens in every place, and starts it.
 fn pass(
     engine: &Engine,
     resource: &Arc<Resource>,
@@ -117,7 +116,7 @@ fn pass(
     match taken {
         Ok(()) => Ok(enter(places, call, now, has_slot)),
         Err(Refusal::Moved) => Err(Moved),
-        Err(Refusal::Full(rule, at)) => full(&places, call, now, rule, at),
+        Err(Refusal::Full(rule)) => full(&places, call, now, rule),
     }
 }
 
@@ -139,13 +138,7 @@ fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<
 
 /// A lane was full: a prioritized call may wait, any other is refused.
 #[cold]
-fn full(
-    places: &Places,
-    call: &Call<'_>,
-    now: Tick,
-    rule: u32,
-    at: Option<Tick>,
-) -> Result<Verdict, Moved> {
+fn full(places: &Places, call: &Call<'_>, now: Tick, rule: u32) -> Result<Verdict, Moved> {
     if call.prioritized {
         match borrow(places, call, now) {
             Ok(Some(waiting)) => return Ok(Verdict::Wait(waiting)),
@@ -156,7 +149,11 @@ fn full(
     let resource = &places.resource();
     let rules = resource.rules();
     let mut blocked = Blocked::new(BlockKind::Flow, resource.text().clone(), rules.id(rule))
-        .with_retry_after(at.map(|at| at - now));
+        .with_retry_after(
+            places
+                .room_at(now, call.weight)
+                .map(|at| Timekeeper::until(at, now, resource.node().seen())),
+        );
     if let Some(rule) = rules.flow(rule) {
         blocked = blocked.with_limit(rule.limit(), rule.interval());
     }
@@ -164,6 +161,12 @@ fn full(
 }
 
 fn enter(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Verdict {
+    tell_passed(&places, call);
+    Verdict::Pass(Entry::new(places, now, call.weight, has_slot))
+}
+
+#[inline]
+fn tell_passed(places: &Places, call: &Call<'_>) {
     let hooks = &places.resource().shared().hooks;
     if !hooks.is_empty() {
         let event = PassEvent {
@@ -174,7 +177,6 @@ fn enter(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Verdict 
         };
         hooks.tell(|hook| hook.on_pass(&event));
     }
-    Verdict::Pass(Entry::new(places, now, call.weight, has_slot))
 }
 
 fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verdict {
@@ -215,7 +217,7 @@ fn borrow(places: &Places, call: &Call<'_>, now: Tick) -> Result<Option<Waiting>
                 give_back(places, now, &held, call.weight);
                 wish.from = latest;
             }
-            Err(Refusal::Full(..)) => break Ok(None),
+            Err(Refusal::Full(_)) => break Ok(None),
             Err(Refusal::Moved) => break Err(Moved),
         }
     };

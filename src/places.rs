@@ -83,8 +83,8 @@ impl From<Moved> for NoPlaces {
 
 /// Why a lane did not let a call pass.
 pub(crate) enum Refusal {
-    /// The rule with this index, and when it may have room again.
-    Full(u32, Option<Tick>),
+    /// The rule with this index has no room.
+    Full(u32),
     Moved,
 }
 
@@ -98,7 +98,7 @@ impl Lane<'_> {
                 .ring
                 .acquire(self.ring.bucket_number(now), n, self.quotas),
         };
-        taken.map_err(|denied| self.refusal(denied, now, n))
+        taken.map_err(|denied| self.refusal(denied))
     }
 
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
@@ -120,7 +120,7 @@ impl Lane<'_> {
             match self.take(wish.now, wish.n) {
                 Ok(taken) => return Ok(Held::Taken(taken)),
                 Err(Refusal::Moved) => return Err(Refusal::Moved),
-                Err(Refusal::Full(..)) => {}
+                Err(Refusal::Full(_)) => {}
             }
         }
         let loan = match self.node {
@@ -129,20 +129,26 @@ impl Lane<'_> {
         };
         match loan {
             Ok(loan) => Ok(Held::Loan(loan)),
-            Err(denied) => Err(self.refusal(denied, wish.now, wish.n)),
+            Err(denied) => Err(self.refusal(denied)),
         }
     }
 
+    /// When each of its rules has room for `n` tokens; `None` if one never has.
+    fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        self.quotas.iter().try_fold(now, |latest, quota| {
+            if self.ring.room(now, quota) >= n {
+                return Some(latest);
+            }
+            Some(latest.max(self.ring.room_at(now, n, quota)?))
+        })
+    }
+
     #[cold]
-    fn refusal(&self, denied: Denied, now: Tick, n: u32) -> Refusal {
+    fn refusal(&self, denied: Denied) -> Refusal {
         match denied {
             Denied::Moved => Refusal::Moved,
             Denied::Full(index) => {
-                let at = self
-                    .quotas
-                    .get(index)
-                    .and_then(|quota| self.ring.room_at(now, n, quota));
-                Refusal::Full(self.indices.get(index).copied().unwrap_or_default(), at)
+                Refusal::Full(self.indices.get(index).copied().unwrap_or_default())
             }
         }
     }
@@ -179,11 +185,12 @@ impl Places {
         now: Tick,
     ) -> Result<Self, NoPlaces> {
         let shared = resource.shared();
-        let origin = match (call.origin, resource.origins()) {
+        let mut room = None;
+        let origin = match (&call.origin, resource.origins()) {
             (Some(origin), rules) => {
-                let origin = origin.shortened(&shared.hash);
+                let origin = origin.shortened(&shared.hash, &mut room);
                 let is_wanted =
-                    shared.origins || rules.is_some_and(|rules| rules.applies_to(&origin));
+                    shared.origins || rules.is_some_and(|rules| rules.applies_to(origin));
                 is_wanted.then(|| engine.branch(resource, BranchKind::Origin, origin, now))
             }
             (None, Some(rules)) => {
@@ -191,13 +198,15 @@ impl Places {
                     return Err(NoPlaces::Refused(rule));
                 }
                 let is_wanted = !rules.of_missing().is_empty();
-                let name = Key::MISSING;
+                let name = &Key::MISSING;
                 is_wanted.then(|| engine.branch(resource, BranchKind::Missing, name, now))
             }
             (None, None) => None,
         };
-        let context = call.context.filter(|_| shared.contexts).map(|context| {
-            let context = context.shortened(&shared.hash);
+        let context = call.context.as_ref().filter(|_| shared.contexts);
+        let mut room = None;
+        let context = context.map(|context| {
+            let context = context.shortened(&shared.hash, &mut room);
             engine.branch(resource, BranchKind::Context, context, now)
         });
         Ok(Self {
@@ -249,6 +258,13 @@ impl Places {
                 remaining,
                 reset: ring.next_change(now, quota) - now,
             })
+    }
+
+    /// When every rule has room for `n` tokens if nobody else takes any; `None`
+    /// if one never has.
+    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        self.lanes()
+            .try_fold(now, |latest, lane| Some(latest.max(lane.room_at(now, n)?)))
     }
 
     /// One more waiting call everywhere, unless there are too many somewhere.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use papaya::Equivalent;
 
-use crate::call::{Call, Direction, Key, OwnedKey};
+use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::hook::{Hooks, Subject};
 use crate::rule::{Gate, OriginRules, Plan, RuleSet};
@@ -57,7 +57,8 @@ pub(crate) struct ResourceKey {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     pub(crate) direction: Direction,
-    pub(crate) name: Key<'a>,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
 }
 
 /// See the [module](self).
@@ -111,7 +112,8 @@ pub(crate) struct BranchKey {
 pub(crate) struct BranchQuery<'a> {
     pub(crate) resource: u64,
     pub(crate) kind: BranchKind,
-    pub(crate) name: Key<'a>,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
 }
 
 /// One origin or context of one resource.
@@ -291,18 +293,9 @@ impl Resident for Resource {
     }
 }
 
-impl<'a> ResourceQuery<'a> {
-    /// The resource that `call` is to.
-    #[inline]
-    pub(crate) fn of(call: &Call<'a>, shared: &Shared) -> Self {
-        Self {
-            direction: call.direction,
-            name: call.resource.shortened(&shared.hash),
-        }
-    }
-
+impl ResourceQuery<'_> {
     fn keep(&self) -> (ResourceKey, StdArc<str>) {
-        let name = OwnedKey::from(self.name);
+        let name = OwnedKey::from(*self.name);
         let text = match &name {
             OwnedKey::Str(text) => text.clone(),
             other => other.as_key().to_string().into(),
@@ -317,7 +310,7 @@ impl<'a> ResourceQuery<'a> {
 
 impl Equivalent<ResourceKey> for ResourceQuery<'_> {
     fn equivalent(&self, key: &ResourceKey) -> bool {
-        self.direction == key.direction && self.name == key.name.as_key()
+        self.direction == key.direction && self.name.is_kept_as(&key.name)
     }
 }
 
@@ -341,7 +334,7 @@ impl Branch {
     ) -> Self {
         let (rules, shared) = (resource.rules(), resource.shared());
         let indices = match (query.kind, resource.origins()) {
-            (BranchKind::Origin, Some(origins)) => origins.of(&query.name),
+            (BranchKind::Origin, Some(origins)) => origins.of(query.name),
             (BranchKind::Overflow, Some(origins)) => origins.of_unnamed(),
             (BranchKind::Missing, Some(origins)) => origins.of_missing().to_vec(),
             _ => Vec::new(),
@@ -355,7 +348,7 @@ impl Branch {
             key: BranchKey {
                 resource: query.resource,
                 kind: query.kind,
-                name: query.name.into(),
+                name: (*query.name).into(),
             },
             resource: resource.text.clone(),
             direction: resource.direction(),
@@ -428,7 +421,7 @@ impl Resident for Branch {
 
 impl Equivalent<BranchKey> for BranchQuery<'_> {
     fn equivalent(&self, key: &BranchKey) -> bool {
-        self.resource == key.resource && self.kind == key.kind && self.name == key.name.as_key()
+        self.resource == key.resource && self.kind == key.kind && self.name.is_kept_as(&key.name)
     }
 }
 
@@ -450,7 +443,7 @@ mod tests {
         let state = std::hash::RandomState::new();
         let query = ResourceQuery {
             direction: Direction::Outbound,
-            name: Key::Joined("GET", "/a"),
+            name: &Key::Joined("GET", "/a"),
         };
         let (key, text) = query.keep();
         assert_eq!(&*text, "GET /a");

@@ -144,10 +144,11 @@ impl Sentinel {
     }
 
     fn view(&self, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-        let query = ResourceQuery::of(
-            &Call::new(resource).directed(direction),
-            self.engine.shared(),
-        );
+        let mut room = None;
+        let query = ResourceQuery {
+            direction,
+            name: resource.shortened(&self.engine.shared().hash, &mut room),
+        };
         self.engine
             .resources()
             .find(&query, |resource| NodeView::new(resource.clone()))

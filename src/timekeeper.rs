@@ -66,6 +66,12 @@ impl Timekeeper {
         }
     }
 
+    /// How long it takes from `now` to `at`, on a node that has seen `seen`. A
+    /// clock that is further behind than a window is not waited for.
+    pub(crate) fn until(at: Tick, now: Tick, seen: Tick) -> Duration {
+        (at - now).min((at - seen).saturating_add(WINDOW))
+    }
+
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
         let again = self.now();

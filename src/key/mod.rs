@@ -18,7 +18,8 @@
 //!
 //! Inside an axum `nest` the path has lost its prefix, so without the `axum`
 //! feature a rule must be named as the path is seen there; with the feature it
-//! is named by the whole route.
+//! is named by the whole route. A layer around a service that is given to
+//! `nest_service` sees no matched path in either case.
 
 mod header;
 mod ip;

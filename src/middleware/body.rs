@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::classify::Classify;
+use super::guarded::end_on_panic;
 use crate::entry::Entry;
 use crate::stat::Outcome;
 
@@ -82,7 +83,7 @@ where
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
             KindProj::Guarded { mut body, tail } => {
-                let frame = ready!(body.as_mut().poll_frame(cx));
+                let frame = ready!(end_on_panic(tail, || body.as_mut().poll_frame(cx)));
                 let is_over = match &frame {
                     None => true,
                     Some(Err(_)) => {

@@ -123,7 +123,7 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProj::Running { future, entry } => {
-                    let answer = ready!(future.poll(cx));
+                    let answer = ready!(end_on_panic(entry, || future.poll(cx)));
                     let entry = entry.take().expect("polled after it was ready");
                     return Poll::Ready(End::Answered(answer, entry));
                 }
@@ -141,6 +141,24 @@ where
             }
         }
     }
+}
+
+/// Runs `poll`. If it panics, what is in `call` ends right there, while the
+/// thread unwinds: an outer layer may catch the panic and drop the rest later,
+/// when it looks like a cancellation.
+pub(super) fn end_on_panic<T, R>(call: &mut Option<T>, poll: impl FnOnce() -> R) -> R {
+    struct OnUnwind<'a, T>(&'a mut Option<T>);
+
+    impl<T> Drop for OnUnwind<'_, T> {
+        fn drop(&mut self) {
+            drop(self.0.take());
+        }
+    }
+
+    let on_unwind = OnUnwind(call);
+    let result = poll();
+    mem::forget(on_unwind);
+    result
 }
 
 /// A call that has begun after its wait, or the end of one that has not.

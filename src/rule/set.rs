@@ -151,9 +151,13 @@ impl OriginRules {
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
         // A rule for "other" does not apply to an origin that a rule names, but
         // that rule does.
-        !self.each.is_empty()
-            || !self.other.is_empty()
-            || (!self.only.is_empty() && self.only.pin().contains_key(origin))
+        !self.each.is_empty() || !self.other.is_empty() || self.names(origin)
+    }
+
+    /// Whether a rule is for `origin` alone.
+    #[inline]
+    pub(crate) fn names(&self, origin: &Key<'_>) -> bool {
+        !self.only.is_empty() && self.only.pin().contains_key(origin)
     }
 
     /// The rules that count the calls of `origin` apart.
@@ -165,8 +169,8 @@ impl OriginRules {
         rules
     }
 
-    /// The rules that an origin shares that has no place of its own: it is
-    /// certainly none that a rule names.
+    /// The rules that all origins without a place of their own share: none of
+    /// them is one that a rule names, for that one has a place.
     pub(crate) fn of_unnamed(&self) -> Vec<u32> {
         let mut rules: Vec<_> = self.each.iter().chain(&self.other).copied().collect();
         rules.sort_unstable();

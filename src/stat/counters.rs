@@ -21,14 +21,15 @@ use std::time::Duration;
 
 use super::cuts::{Cuts, MAX_JUMP, StepHead};
 use super::event::Outcome;
-use super::extremes::{Extreme, Extremes};
+use super::extremes::Extremes;
 use super::leap_array::LeapArray;
+use super::word::divide;
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.
-const MAX_RT_US: u64 = 60_000_000;
+const MAX_RT: Duration = Duration::from_secs(60);
 
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
@@ -119,6 +120,16 @@ impl Shape {
         }
     }
 
+    /// The bucket that `step` lies in.
+    #[inline]
+    fn bucket(&self, step: u64) -> u64 {
+        if self.stride == 1 {
+            step
+        } else {
+            divide(step, self.stride.into())
+        }
+    }
+
     /// The time that the window covers.
     pub(crate) fn interval(&self) -> Duration {
         Duration::from_nanos(self.step_ns) * self.stride * self.buckets
@@ -197,7 +208,14 @@ impl Counters {
 
     #[inline]
     pub(super) fn complete(&self, n: u32, rt: Duration, outcome: Outcome) {
-        let rt_us = (nanos(rt) / 1_000).min(MAX_RT_US);
+        let rt_us = if rt < MAX_RT {
+            rt.as_secs() * 1_000_000 + u64::from(rt.subsec_micros())
+        } else {
+            MAX_RT.as_secs() * 1_000_000
+        };
+        // First what is only looked at: after an atomic addition it would have to
+        // wait for that.
+        self.extremes.note_rt(self.bucket(), rt_us as u32);
         self.done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Relaxed);
         if n != 1 {
@@ -207,10 +225,6 @@ impl Counters {
         if outcome == Outcome::Failure {
             self.error.fetch_add(u64::from(n), Ordering::Relaxed);
         }
-        self.note(Extreme {
-            min_rt_us: Some(rt_us as u32),
-            max_concurrency: 0,
-        });
     }
 
     pub(super) fn block(&self, n: u32) {
@@ -242,10 +256,8 @@ impl Counters {
             self.settled
                 .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
         }
-        self.note(Extreme {
-            min_rt_us: None,
-            max_concurrency: self.in_flight(taken),
-        });
+        self.extremes
+            .note_concurrency(self.bucket(), self.in_flight(taken));
     }
 
     /// A borrower started after `wait`.
@@ -260,10 +272,10 @@ impl Counters {
         self.waiting_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The newest bucket.
     #[inline]
-    fn note(&self, seen: Extreme) {
-        let bucket = self.head.step() / u64::from(self.shape.stride);
-        self.extremes.note(bucket, seen);
+    fn bucket(&self) -> u64 {
+        self.shape.bucket(self.head.step())
     }
 
     // --- gauges ---

@@ -59,12 +59,13 @@ impl Extreme {
 pub(super) struct Extremes(Box<[AtomicU64]>);
 
 impl Extremes {
-    /// Room for `slots` buckets, of which `bucket` is the first to be used.
+    /// Room for at least `slots` buckets, of which `bucket` is the first to be
+    /// used.
     pub(super) fn new(slots: u32, bucket: u64) -> Self {
         // Every word belongs to the youngest bucket that has its place, so that
         // no stamp is mistaken for one of the future.
-        let slots = u64::from(slots);
-        let youngest = |place| bucket.wrapping_sub((bucket % slots + slots - place) % slots);
+        let slots = u64::from(slots.next_power_of_two());
+        let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
         Self(
             (0..slots)
                 .map(|place| AtomicU64::new(Extreme::NONE.pack(youngest(place))))
@@ -76,22 +77,41 @@ impl Extremes {
         size_of_val(&*self.0)
     }
 
-    /// Notes what a call in `bucket` saw.
+    /// A call ended in `bucket` that had taken `rt_us`.
     #[inline]
-    pub(super) fn note(&self, bucket: u64, seen: Extreme) {
-        let cell = self.cell(bucket);
-        let found = cell.load(Ordering::Relaxed);
-        if is_of(found, bucket) {
-            let known = Extreme::unpack(found);
-            if known.merge(seen) == known {
-                return;
-            }
+    pub(super) fn note_rt(&self, bucket: u64, rt_us: u32) {
+        let found = self.cell(bucket).load(Ordering::Relaxed);
+        // Nothing so far is more than any time.
+        let known = found >> CONCURRENCY_BITS & NO_RT;
+        if !is_of(found, bucket) || u64::from(rt_us) < known {
+            self.improve(
+                bucket,
+                Extreme {
+                    min_rt_us: Some(rt_us),
+                    max_concurrency: 0,
+                },
+            );
         }
-        Self::improve(cell, bucket, seen);
+    }
+
+    /// A call of `bucket` found `concurrency` calls in flight, itself included.
+    #[inline]
+    pub(super) fn note_concurrency(&self, bucket: u64, concurrency: u32) {
+        let found = self.cell(bucket).load(Ordering::Relaxed);
+        if !is_of(found, bucket) || u64::from(concurrency) > found & MAX_CONCURRENCY {
+            self.improve(
+                bucket,
+                Extreme {
+                    min_rt_us: None,
+                    max_concurrency: concurrency,
+                },
+            );
+        }
     }
 
     #[cold]
-    fn improve(cell: &AtomicU64, bucket: u64, seen: Extreme) {
+    fn improve(&self, bucket: u64, seen: Extreme) {
+        let cell = self.cell(bucket);
         let mut found = cell.load(Ordering::Relaxed);
         loop {
             // The word of an older bucket starts anew; one of a newer bucket
@@ -136,7 +156,7 @@ impl Extremes {
     }
 
     fn cell(&self, bucket: u64) -> &AtomicU64 {
-        &self.0[(bucket % self.0.len() as u64) as usize]
+        &self.0[bucket as usize & (self.0.len() - 1)]
     }
 }
 
@@ -159,15 +179,11 @@ mod tests {
     fn keeps_the_smallest_and_the_largest_of_each_bucket() {
         let extremes = Extremes::new(3, 0);
         assert_eq!(extremes.get(0), Extreme::NONE);
-        extremes.note(0, rt(7));
-        extremes.note(0, rt(9));
-        extremes.note(
-            0,
-            Extreme {
-                min_rt_us: None,
-                max_concurrency: 4,
-            },
-        );
+        extremes.note_rt(0, 9);
+        extremes.note_rt(0, 7);
+        extremes.note_rt(0, 8);
+        extremes.note_concurrency(0, 4);
+        extremes.note_concurrency(0, 3);
         assert_eq!(
             extremes.get(0),
             Extreme {
@@ -175,10 +191,10 @@ mod tests {
                 max_concurrency: 4
             }
         );
-        // Bucket 3 takes the place of bucket 0, and a late call leaves it alone.
-        extremes.note(3, rt(8));
-        extremes.note(0, rt(1));
-        assert_eq!(extremes.get(3), rt(8));
+        // Bucket 4 takes the place of bucket 0, and a late call leaves it alone.
+        extremes.note_rt(4, 8);
+        extremes.note_rt(0, 1);
+        assert_eq!(extremes.get(4), rt(8));
         assert_eq!(extremes.get(0), Extreme::NONE);
     }
 
@@ -186,21 +202,11 @@ mod tests {
     fn works_from_its_first_bucket_on() {
         // Stamps have 16 bits: whatever the number of the first bucket is, it is
         // told from those before it.
-        for first in [
-            0,
-            1,
-            2,
-            0x7fff,
-            0x8000,
-            0x8001,
-            0xffff,
-            120_000_000,
-            7_320_120_001,
-        ] {
+        for first in [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 120_000_000] {
             let extremes = Extremes::new(3, first);
             for bucket in first..first + 4 {
                 assert_eq!(extremes.get(bucket), Extreme::NONE);
-                extremes.note(bucket, rt(7));
+                extremes.note_rt(bucket, 7);
                 assert_eq!(extremes.get(bucket), rt(7), "bucket {bucket} after {first}");
             }
         }
@@ -209,13 +215,8 @@ mod tests {
     #[test]
     fn saturates_at_its_ends() {
         let extremes = Extremes::new(1, 0);
-        extremes.note(
-            5,
-            Extreme {
-                min_rt_us: Some(u32::MAX),
-                max_concurrency: u32::MAX,
-            },
-        );
+        extremes.note_rt(5, u32::MAX);
+        extremes.note_concurrency(5, u32::MAX);
         let seen = extremes.get(5);
         assert_eq!(seen.max_concurrency, (1 << 22) - 1);
         assert_eq!(seen.min_rt_us, Some((1 << 26) - 2));

@@ -74,7 +74,7 @@ use std::time::Duration;
 
 use super::quota::{MAX_TOKENS, Quota, Share};
 use super::window::InvalidWindow;
-use super::word::{Cut, Head, Loan, distance, stamp};
+use super::word::{Cut, Head, Loan, distance, divide, stamp};
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -174,7 +174,7 @@ const SMALL_LOANS: usize = 2;
 #[derive(Debug)]
 pub struct LeapArray {
     pub(super) words: Words,
-    /// Rings that do not fit into `words`: first the loans, then the cuts.
+    /// Rings that do not fit into `words`: first the cuts, then the loans.
     more: Option<Box<[AtomicU64]>>,
     bucket_ns: u64,
     buckets: NonZeroU32,
@@ -285,6 +285,8 @@ pub(crate) struct Grid {
     pub(crate) ahead: u32,
 }
 
+type Judged = Result<Taken, Denied>;
+
 /// What a judge makes of a head.
 enum Finding {
     Room,
@@ -346,7 +348,7 @@ impl LeapArray {
         let more = (cuts > SMALL_CUTS || loans > SMALL_LOANS).then(|| {
             let loan_cells = (0..loans).map(|_| AtomicU64::new(Loan::open(0, newest).0));
             let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest, 0));
-            loan_cells.chain(cut_cells).collect()
+            cut_cells.chain(loan_cells).collect()
         });
         Self {
             words: Words::new(newest),
@@ -394,13 +396,22 @@ impl LeapArray {
     /// The number of the bucket that `at` lies in, counted from the clock's
     /// start.
     #[must_use]
-    pub const fn bucket_number(&self, at: Tick) -> u64 {
-        at.as_nanos() / self.bucket_ns
+    #[inline]
+    pub fn bucket_number(&self, at: Tick) -> u64 {
+        // Nearly always it is the newest one, and asking that is a product where
+        // the answer is a division. Only a guess, so any order will do.
+        let newest = self.words.newest.load(Ordering::Relaxed);
+        let start = newest.wrapping_mul(self.bucket_ns);
+        if at.as_nanos().wrapping_sub(start) < self.bucket_ns {
+            newest
+        } else {
+            divide(at.as_nanos(), self.bucket_ns)
+        }
     }
 
     /// When the bucket that `at` lies in began.
     #[must_use]
-    pub const fn bucket_start(&self, at: Tick) -> Tick {
+    pub fn bucket_start(&self, at: Tick) -> Tick {
         self.start_of(self.bucket_number(at))
     }
 
@@ -484,31 +495,11 @@ impl LeapArray {
     ///
     /// If a quota looks back further than this array can: it was made by
     /// another one.
+    #[inline]
     pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
-        self.check(quotas);
         match self.acquire(self.bucket_number(now), n, quotas) {
             Ok(taken) => Ok(Bucket(taken.bucket)),
             Err(denied) => Err(denied.full(0)),
-        }
-    }
-
-    /// Adds `n` and returns the sum of the window, this `n` included: each of
-    /// several callers sees a different one.
-    pub(super) fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
-        let now = self.bucket_number(now);
-        loop {
-            let Ok((head, bucket)) = self.present(now) else {
-                return 0;
-            };
-            let start = bucket.wrapping_sub(u64::from(self.buckets.get()) - 1);
-            let Some(cut) = self.cut(start) else {
-                self.leave_gap(head, bucket);
-                continue;
-            };
-            let next = head.plus(n);
-            if self.swap_head(head, next) {
-                return next.granted().wrapping_sub(cut);
-            }
         }
     }
 
@@ -518,18 +509,6 @@ impl LeapArray {
     /// Give back only what was taken, and only once.
     pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
         self.refund_at(bucket.0, n)
-    }
-
-    /// Everything granted since the array was made, taken or held, modulo 2³².
-    #[must_use]
-    pub fn granted(&self) -> u32 {
-        self.load_head().granted()
-    }
-
-    /// Tokens taken in the window that ends with the present bucket.
-    #[must_use]
-    pub fn sum(&self, now: Tick) -> u32 {
-        self.sum_of(self.bucket_number(now), self.buckets.get())
     }
 
     pub(super) fn check(&self, quotas: &[Quota]) {
@@ -553,28 +532,50 @@ impl LeapArray {
     /// Takes `n` tokens in bucket `now` or, if that is past, in the newest one.
     #[inline]
     pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+        let head = self.load_head();
+        if self.is_present(head, now) {
+            if let Some(answer) = self.attempt(head, now, n, quotas) {
+                return answer;
+            }
+        }
+        self.acquire_again(now, n, quotas)
+    }
+
+    /// The same where the bucket has to be opened first, the clock is late, or
+    /// another thread was faster.
+    #[cold]
+    fn acquire_again(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         loop {
             let (head, bucket) = self.present(now)?;
-            match self.judge(head, bucket, n, quotas) {
-                Finding::Room => {}
-                Finding::Full(index) => return Err(Denied::Full(index)),
-                Finding::Gap => {
-                    self.leave_gap(head, bucket);
-                    continue;
-                }
+            if let Some(answer) = self.attempt(head, bucket, n, quotas) {
+                return answer;
             }
-            let next = head.plus(n);
-            if n == 0 || self.swap_head(head, next) {
-                return Ok(Taken {
-                    bucket,
-                    granted: next.granted(),
-                });
+        }
+    }
+
+    /// One attempt to take `n` tokens while `head` stands at `bucket`; `None` if
+    /// it does not stand any more.
+    #[inline(always)]
+    fn attempt(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Option<Judged> {
+        match self.judge(head, bucket, n, quotas) {
+            Finding::Room => {
+                let next = head.plus(n);
+                let granted = next.granted();
+                let is_ours = self.swap_head(head, next);
+                is_ours.then_some(Ok(Taken { bucket, granted }))
+            }
+            Finding::Full(index) => Some(Err(Denied::Full(index))),
+            Finding::Gap => {
+                // A quota of another array may look for a cut that never comes.
+                self.check(quotas);
+                self.leave_gap(head, bucket);
+                None
             }
         }
     }
 
     /// Whether every quota has room for `n` tokens while `head` stands.
-    #[inline]
+    #[inline(always)]
     fn judge(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Finding {
         for (index, quota) in quotas.iter().enumerate() {
             let Some(cut) = self.cut(quota.start(bucket)) else {
@@ -631,6 +632,12 @@ impl LeapArray {
 
     // --- reading words ---
 
+    /// Whether `head` is open at bucket `now`.
+    #[inline]
+    pub(super) fn is_present(&self, head: Head, now: u64) -> bool {
+        head.is_open_at(stamp(now)) && self.words.newest.load(Ordering::Relaxed) == now
+    }
+
     #[inline]
     pub(super) fn load_head(&self) -> Head {
         Head(self.words.head.load(Ordering::Acquire))
@@ -678,7 +685,7 @@ impl LeapArray {
         let place = bucket as u32 & self.cut_mask;
         match &self.more {
             None => &self.words.cuts[place as usize % SMALL_CUTS],
-            Some(more) => &more[(self.loan_mask + 1 + place) as usize],
+            Some(more) => &more[place as usize],
         }
     }
 
@@ -698,7 +705,7 @@ impl LeapArray {
         let place = (bucket as u32 & self.loan_mask) as usize;
         match &self.more {
             None => &self.words.loans[place % SMALL_LOANS],
-            Some(more) => &more[place],
+            Some(more) => &more[self.cut_mask as usize + 1 + place],
         }
     }
 

@@ -14,6 +14,7 @@ use super::occupy::{Borrowed, Loan, Wish};
 use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
+use super::word::divide;
 use crate::clock::Tick;
 use crate::sync::Arc;
 
@@ -191,6 +192,7 @@ impl Node {
     /// A call of weight `n` that had passed ends with a response or an error,
     /// `rt` after it started. A response time above one minute counts as one
     /// minute.
+    #[inline]
     pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
         self.come(now);
         self.counters.complete(n, rt, outcome);
@@ -235,7 +237,7 @@ impl Node {
         if self.per_step == 1 {
             bucket
         } else {
-            bucket / self.per_step
+            divide(bucket, self.per_step)
         }
     }
 
@@ -358,7 +360,9 @@ impl Node {
         self.counters.extreme().max_concurrency
     }
 
-    /// Calls in flight: they have passed and have not ended.
+    /// Calls in flight: they have passed and have not ended. A call that waits
+    /// for its bucket counts here from the bucket's beginning on, even if its
+    /// timer is late.
     #[must_use]
     pub fn concurrency(&self, now: Tick) -> u32 {
         self.look(now);

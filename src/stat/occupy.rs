@@ -198,15 +198,16 @@ impl LeapArray {
             target = quota.next_start(target);
             let start = quota.start(target);
             let is_future = start.wrapping_sub(bucket) as i64 > 0;
-            // Held tokens move along until their bucket: beyond the window only
-            // they count.
+            // Of what is granted now, a window in the future holds only what is
+            // held for its buckets and, moving along, for later ones. Beyond
+            // the last loan that is nothing, so this ends.
             let used = if is_future {
-                self.held(bucket)
+                self.held_between(bucket, start, u64::MAX)
             } else {
                 head.granted()
                     .wrapping_sub(self.cut(start).unwrap_or(head.granted()))
             };
-            if is_future || u64::from(used) + u64::from(n) <= u64::from(quota.limit()) {
+            if u64::from(used) + u64::from(n) <= u64::from(quota.limit()) {
                 return Some(self.start_of(target));
             }
         }

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use super::word::divide;
+
 /// The most tokens that one window may hold, and the largest weight of one
 /// call: 2³¹ − 1. Counts are kept modulo 2³², so half of that range is always
 /// told apart.
@@ -84,7 +86,9 @@ impl Quota {
             return bucket.wrapping_sub(back);
         }
         let stride = self.stride.get() as u64;
-        (bucket / stride).wrapping_sub(back).wrapping_mul(stride)
+        divide(bucket, stride)
+            .wrapping_sub(back)
+            .wrapping_mul(stride)
     }
 
     /// The first bucket after `bucket` at which something leaves the window.

@@ -18,10 +18,7 @@ impl LeapArray {
     #[inline]
     pub(super) fn present(&self, now: u64) -> Result<(Head, u64), Moved> {
         let head = self.load_head();
-        if head.is_open()
-            && head.id() == stamp(now)
-            && self.words.newest.load(Ordering::Relaxed) == now
-        {
+        if self.is_present(head, now) {
             return Ok((head, now));
         }
         self.catch_up(head, now)

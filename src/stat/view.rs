@@ -105,6 +105,18 @@ impl LeapArray {
         })
     }
 
+    /// Everything granted since the array was made, taken or held, modulo 2³².
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.load_head().granted()
+    }
+
+    /// Tokens taken in the window that ends with the present bucket.
+    #[must_use]
+    pub fn sum(&self, now: Tick) -> u32 {
+        self.sum_of(self.bucket_number(now), self.buckets_per_window())
+    }
+
     /// The window of the array itself.
     pub(crate) fn whole(&self) -> WindowView<'_> {
         WindowView {

@@ -130,6 +130,28 @@ impl InvalidWindow {
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 
+impl LeapArray {
+    /// Adds `n` and returns the sum of the window, this `n` included: each of
+    /// several callers sees a different one.
+    fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
+        let now = self.bucket_number(now);
+        loop {
+            let Ok((head, bucket)) = self.present(now) else {
+                return 0;
+            };
+            let start = bucket.wrapping_sub(u64::from(self.buckets_per_window()) - 1);
+            let Some(cut) = self.cut(start) else {
+                self.leave_gap(head, bucket);
+                continue;
+            };
+            let next = head.plus(n);
+            if self.swap_head(head, next) {
+                return next.granted().wrapping_sub(cut);
+            }
+        }
+    }
+}
+
 impl SlidingWindow {
     /// `slices` slices of `length` each.
     ///

@@ -39,6 +39,13 @@ const fn id(word: u64) -> u32 {
     (word as u32) >> 2
 }
 
+/// A division, out of the way of those who need none.
+#[cold]
+#[inline(never)]
+pub(super) const fn divide(number: u64, by: u64) -> u64 {
+    number / by
+}
+
 /// The word that admission is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head(pub(super) u64);
@@ -67,6 +74,11 @@ impl Head {
     /// Whether takers may take: neither sealed nor frozen.
     pub(super) const fn is_open(self) -> bool {
         self.0 & (SEALED | FROZEN) == 0
+    }
+
+    /// Whether takers may take in the bucket with the stamp `id`.
+    pub(super) const fn is_open_at(self, id: u32) -> bool {
+        self.0 as u32 == id << 2
     }
 
     /// Whether the newest bucket is closed and the next one is being opened.

@@ -1,0 +1,274 @@
+//! Calls that are dropped, fail or panic: wherever it happens, every slot and
+//! every token is accounted for, once.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response, StatusCode};
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::{
+    BoxError, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
+};
+
+use support::stage::{RESOURCE, Stage};
+use support::{assert_at_rest, get, ms, poll_now, ready};
+
+/// Ten a second, and ten at once.
+fn rules() -> Rules {
+    Rules::new()
+        .with(FlowRule::per_second(RESOURCE, 10))
+        .with(IsolationRule::new(RESOURCE, 10))
+}
+
+/// One frame of a body, or its failure.
+type Part = Result<Frame<Bytes>, BoxError>;
+
+fn data(text: &'static str) -> Part {
+    Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+}
+
+fn trailers() -> Part {
+    Ok(Frame::trailers(HeaderMap::new()))
+}
+
+/// A body of `parts`, which does not know that it is over before it says so.
+fn streamed(parts: Vec<Part>) -> Body {
+    Body::new(StreamBody::new(stream::iter(parts)))
+}
+
+// === the response future ===
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_before_its_first_poll_is_cancelled_and_its_token_stays_spent() {
+    let mut stage = Stage::new(rules());
+    let call = stage.call().await;
+    assert_eq!(stage.node().concurrency(), 1);
+    assert_eq!(stage.node().slots_in_use(), 1);
+
+    drop(call);
+    let totals = stage.assert_at_rest();
+    assert_eq!((totals.pass(), totals.cancelled()), (1, 1));
+    assert_eq!((totals.complete(), totals.calls()), (0, 0));
+    // The service was called.
+    assert_eq!(stage.admits(20).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_call_that_is_dropped_is_cancelled_and_has_no_response_time() {
+    let mut stage = Stage::new(rules());
+    let mut call = stage.call().await;
+    assert!(poll_now(call.as_mut()).is_pending());
+    let answer = stage.arrived().await;
+    stage.at(300).await;
+    assert_eq!(stage.node().concurrency(), 1);
+
+    drop(call);
+    let totals = stage.assert_at_rest();
+    assert_eq!((totals.pass(), totals.cancelled()), (1, 1));
+    assert_eq!((totals.complete(), totals.error()), (0, 0));
+    assert_eq!(stage.node().average_rt(), None);
+    // The answer comes too late to change that.
+    answer.send_response(Response::new(Body::empty()));
+    assert_eq!(stage.assert_at_rest(), totals);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_service_is_no_cancellation() {
+    let mut stage = Stage::new(rules());
+    let answer = stage.answered(|answer| answer.send_error("broken")).await;
+    assert_eq!(answer.unwrap_err().to_string(), "broken");
+
+    let totals = stage.assert_at_rest();
+    assert_eq!((totals.complete(), totals.error()), (1, 1));
+    assert_eq!(totals.cancelled(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_dropped_between_readiness_and_call_has_reserved_nothing() {
+    let mut stage = Stage::new(rules());
+    for _ in 0..100 {
+        let mut service = stage.service.clone();
+        service.ready().await.unwrap();
+        drop(service);
+    }
+    assert!(stage.sentinel.node(RESOURCE).is_none());
+    assert_eq!(stage.admits(20).await, 10);
+}
+
+// === the body ===
+
+#[tokio::test(start_paused = true)]
+async fn a_body_dropped_half_way_ends_the_call_with_the_time_of_its_head() {
+    for frames in [0, 1] {
+        let mut stage = Stage::new(rules());
+        let call = stage.call().await;
+        let answer = stage.arrived().await;
+        stage.at(40).await;
+        answer.send_response(Response::new(streamed(vec![data("one"), data("two")])));
+        let mut response = call.await.unwrap();
+        for _ in 0..frames {
+            response.body_mut().frame().await.unwrap().unwrap();
+        }
+        stage.at(300).await;
+        // Delivered, and still holding what it needs.
+        assert_eq!(stage.node().concurrency(), 1);
+        assert_eq!(stage.node().slots_in_use(), 1);
+        assert_eq!(stage.node().totals().complete(), 0);
+
+        drop(response);
+        let totals = stage.assert_at_rest();
+        assert_eq!((totals.complete(), totals.cancelled()), (1, 0));
+        assert_eq!(totals.error(), 0);
+        assert_eq!(stage.node().average_rt(), Some(ms(40)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_ends_the_call_once_and_as_soon_as_it_is_over() {
+    // How many frames until it is over, and how many errors that makes.
+    let broken = || Err(BoxError::from("broken"));
+    let cases = [
+        ("a known length", Body::from("whole"), 1, 0),
+        ("trailers", streamed(vec![data("one"), trailers()]), 2, 0),
+        ("an end", streamed(vec![data("one"), data("two")]), 3, 0),
+        ("an error", streamed(vec![data("one"), broken()]), 2, 1),
+    ];
+    for (name, body, frames, errors) in cases {
+        let mut stage = Stage::new(rules());
+        let answer = stage
+            .answered(|answer| answer.send_response(Response::new(body)))
+            .await;
+        let mut response = answer.unwrap();
+        for _ in 0..frames {
+            assert_eq!(stage.node().concurrency(), 1, "{name}");
+            let _ = response.body_mut().frame().await;
+        }
+        // The body is still there.
+        let totals = stage.assert_at_rest();
+        assert_eq!((totals.pass(), totals.complete()), (1, 1), "{name}");
+        assert_eq!((totals.error(), totals.cancelled()), (errors, 0), "{name}");
+        drop(response);
+        assert_eq!(stage.assert_at_rest(), totals, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_over_from_the_start_ends_the_call_with_its_head() {
+    // The server never polls such a body: the answers to HEAD, 204, 304.
+    let mut stage = Stage::new(rules());
+    let answer = stage
+        .answered(|answer| answer.send_response(Response::new(Body::empty())))
+        .await;
+    let totals = stage.assert_at_rest();
+    assert_eq!((totals.complete(), totals.cancelled()), (1, 0));
+    drop(answer);
+    assert_eq!(stage.assert_at_rest(), totals);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgraded_connection_ends_the_call_with_its_head() {
+    let mut stage = Stage::new(rules());
+    let mut response = Response::new(streamed(vec![data("not of the service")]));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let answer = stage
+        .answered(|answer| answer.send_response(response))
+        .await;
+    assert_eq!(stage.assert_at_rest().complete(), 1);
+    drop(answer);
+}
+
+// === panics ===
+
+/// Where a handler panics.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Call,
+    Future,
+    Body,
+}
+
+/// A body that panics when it is polled.
+struct Trap;
+
+impl http_body::Body for Trap {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Part>> {
+        panic!("in the body")
+    }
+}
+
+/// An engine, and a service behind its layer that panics at `place`.
+fn panicking(
+    place: Place,
+) -> (
+    Sentinel,
+    impl Service<
+        Request<Body>,
+        Response = Response<impl http_body::Body<Data = Bytes, Error = axum::Error> + Unpin + Send>,
+        Error = BoxError,
+        Future: Send,
+    > + Send,
+) {
+    let sentinel = Sentinel::builder()
+        .rules(rules())
+        .clock(ManualClock::new())
+        .build();
+    let service =
+        SentinelLayer::with(sentinel.clone()).layer(service_fn(move |_: Request<Body>| {
+            assert!(!matches!(place, Place::Call), "in the call");
+            async move {
+                assert!(!matches!(place, Place::Future), "in the future");
+                Ok::<_, BoxError>(Response::new(Body::new(Trap)))
+            }
+        }));
+    (sentinel, service)
+}
+
+fn assert_panicked_once(sentinel: &Sentinel, place: Place) {
+    let totals = assert_at_rest(sentinel, RESOURCE);
+    assert_eq!((totals.pass(), totals.complete()), (1, 1), "{place:?}");
+    assert_eq!((totals.error(), totals.panicked()), (1, 1), "{place:?}");
+    assert_eq!(totals.cancelled(), 0, "{place:?}");
+}
+
+#[tokio::test]
+async fn a_panic_that_takes_the_task_along_is_an_error() {
+    for place in [Place::Call, Place::Future, Place::Body] {
+        let (sentinel, mut service) = panicking(place);
+        let task = tokio::spawn(async move {
+            let response = service.ready().await.unwrap().call(get(RESOURCE)).await;
+            response.unwrap().collect().await.unwrap();
+        });
+        assert!(task.await.unwrap_err().is_panic());
+        assert_panicked_once(&sentinel, place);
+    }
+}
+
+#[test]
+fn a_panic_that_an_outer_layer_catches_is_an_error() {
+    for place in [Place::Call, Place::Future, Place::Body] {
+        let (sentinel, mut service) = panicking(place);
+        ready(service.ready()).unwrap();
+        let (mut call, mut body) = (None, None);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let call = call.insert(Box::pin(service.call(get(RESOURCE))));
+            let response = ready(call.as_mut()).unwrap();
+            let _ = ready(body.insert(response.into_body()).frame());
+        }));
+        assert!(caught.is_err());
+        // What is left of the call is dropped when nothing unwinds any more.
+        drop((call, body));
+        assert_panicked_once(&sentinel, place);
+    }
+}

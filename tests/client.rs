@@ -1,0 +1,234 @@
+//! Limits on the client's side: what really reaches a server, and what comes
+//! back to the caller.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
+use axum::routing::get as on_get;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::sync::Semaphore;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::key::from_fn;
+use tower_sentinel::middleware::{CallLayer, Fail};
+use tower_sentinel::{
+    BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, Rules, Sentinel,
+    SentinelLayer, SentinelService,
+};
+
+use support::{Server, collect, engine, eventually, ms, ready};
+
+const UPSTREAM: &str = "upstream";
+
+/// What the server has seen.
+#[derive(Debug)]
+struct Seen {
+    total: AtomicU32,
+    in_flight: AtomicU32,
+    most_in_flight: AtomicU32,
+    /// One permit for each answer that may be given.
+    answers: Semaphore,
+}
+
+impl Seen {
+    fn total(&self) -> u32 {
+        self.total.load(Ordering::SeqCst)
+    }
+}
+
+/// A server that counts, and answers as it is let.
+async fn upstream() -> (Server, Arc<Seen>) {
+    async fn count(State(seen): State<Arc<Seen>>) -> &'static str {
+        seen.total.fetch_add(1, Ordering::SeqCst);
+        let now = seen.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.most_in_flight.fetch_max(now, Ordering::SeqCst);
+        seen.answers.acquire().await.unwrap().forget();
+        seen.in_flight.fetch_sub(1, Ordering::SeqCst);
+        "hello"
+    }
+    let seen = Arc::new(Seen {
+        total: AtomicU32::new(0),
+        in_flight: AtomicU32::new(0),
+        most_in_flight: AtomicU32::new(0),
+        answers: Semaphore::new(0),
+    });
+    let app = Router::new()
+        .route("/count", on_get(count))
+        .route("/busy", on_get(|| async { StatusCode::TOO_MANY_REQUESTS }))
+        .route("/broken", on_get(|| async { StatusCode::BAD_GATEWAY }))
+        .with_state(seen.clone());
+    (Server::axum(app).await, seen)
+}
+
+type HyperClient = SentinelService<Client<HttpConnector, Body>, Fail>;
+
+/// A client whose calls all count as calls to one upstream.
+fn client(sentinel: &Sentinel) -> HyperClient {
+    SentinelLayer::with(sentinel.clone())
+        .resource(from_fn(|_| Some(Key::Str(UPSTREAM))))
+        .outbound()
+        .fail()
+        .layer(Client::builder(TokioExecutor::new()).build_http())
+}
+
+/// The status of what the upstream answers, whose body is read.
+async fn fetch(client: HyperClient, uri: String) -> Result<StatusCode, BoxError> {
+    let request = Request::get(uri).body(Body::empty()).unwrap();
+    let response = client.oneshot(request).await?;
+    Ok(collect(response).await.status())
+}
+
+fn blocked(error: &BoxError) -> &Blocked {
+    error.downcast_ref().expect("a refusal, not a failure")
+}
+
+fn five_a_second_two_at_once() -> Rules {
+    Rules::new()
+        .with(FlowRule::per_second(UPSTREAM, 5))
+        .with(IsolationRule::new(UPSTREAM, 2))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_upstream_gets_five_calls_a_second_and_two_at_once() {
+    let (clock, sentinel) = engine(five_a_second_two_at_once());
+    let (server, seen) = upstream().await;
+    let client = client(&sentinel);
+    let uri = format!("http://{}/count", server.addr);
+    seen.answers.add_permits(1_000);
+    for window in 1..=4 {
+        // Each of forty tasks insists until the window is exhausted.
+        let tasks: Vec<_> = (0..40)
+            .map(|_| {
+                let (client, uri) = (client.clone(), uri.clone());
+                tokio::spawn(async move {
+                    loop {
+                        match fetch(client.clone(), uri.clone()).await {
+                            Ok(status) => assert_eq!(status, StatusCode::OK),
+                            Err(error) => match blocked(&error).kind() {
+                                BlockKind::Isolation => tokio::task::yield_now().await,
+                                kind => return kind,
+                            },
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), BlockKind::Flow);
+        }
+        assert_eq!(seen.total(), 5 * window);
+        clock.advance(ms(1_000));
+    }
+    assert!(seen.most_in_flight.load(Ordering::SeqCst) <= 2);
+
+    let node = sentinel.outbound_node(UPSTREAM).unwrap();
+    eventually("all calls end", || node.concurrency() == 0).await;
+    support::assert_balanced(&node);
+    assert_eq!(node.totals().complete(), 4 * 5);
+    // Nothing of this came in.
+    assert!(sentinel.node(UPSTREAM).is_none());
+    assert_eq!(sentinel.inbound().totals(), Default::default());
+}
+
+#[tokio::test]
+async fn a_third_call_at_once_never_leaves_the_client() {
+    let (_clock, sentinel) = engine(five_a_second_two_at_once());
+    let (server, seen) = upstream().await;
+    let client = client(&sentinel);
+    let uri = format!("http://{}/count", server.addr);
+    let running: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(fetch(client.clone(), uri.clone())))
+        .collect();
+    eventually("both have arrived", || seen.total() == 2).await;
+    for _ in 0..10 {
+        let error = fetch(client.clone(), uri.clone()).await.unwrap_err();
+        assert_eq!(blocked(&error).kind(), BlockKind::Isolation);
+        assert_eq!(blocked(&error).resource(), UPSTREAM);
+    }
+    seen.answers.add_permits(2);
+    for call in running {
+        assert_eq!(call.await.unwrap().unwrap(), StatusCode::OK);
+    }
+    assert_eq!(seen.total(), 2);
+
+    // The slots are free again, once the bodies have been read.
+    seen.answers.add_permits(1);
+    assert_eq!(fetch(client, uri).await.unwrap(), StatusCode::OK);
+    assert_eq!(seen.most_in_flight.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_from_an_answer_of_the_upstream_that_says_the_same() {
+    let (_clock, sentinel) = engine(FlowRule::per_second(UPSTREAM, 3));
+    let (server, _seen) = upstream().await;
+    let client = client(&sentinel);
+    let fetch = |path: &str| fetch(client.clone(), format!("http://{}{path}", server.addr));
+
+    let answer = fetch("/busy").await;
+    assert_eq!(answer.unwrap(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fetch("/broken").await.unwrap(), StatusCode::BAD_GATEWAY);
+    // Nobody listens there: an error, but none of ours.
+    let nowhere = self::fetch(client.clone(), "http://127.0.0.1:1/".to_owned()).await;
+    assert!(nowhere.unwrap_err().downcast_ref::<Blocked>().is_none());
+    let refused = fetch("/busy").await.unwrap_err();
+    assert_eq!(blocked(&refused).kind(), BlockKind::Flow);
+
+    let totals = sentinel.outbound_node(UPSTREAM).unwrap().totals();
+    assert_eq!((totals.pass(), totals.block()), (3, 1));
+    // The upstream's own 429 says nothing about its health.
+    assert_eq!((totals.complete(), totals.error()), (3, 2));
+}
+
+// === services of other kinds ===
+
+#[test]
+fn a_service_of_any_kind_gets_exactly_its_limit() {
+    const THREADS: usize = 8;
+    let (clock, sentinel) = engine(FlowRule::per_second("dns", 50));
+    let asked = Arc::new(AtomicU32::new(0));
+    let resolver = {
+        let asked = asked.clone();
+        service_fn(move |_name: &'static str| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, BoxError>([127, 0, 0, 1]) }
+        })
+    };
+    let layer = CallLayer::with(sentinel.clone(), |name: &&'static str| {
+        Call::new("dns").origin(*name).outbound()
+    });
+    let resolver = layer.layer(resolver);
+    let barrier = Barrier::new(THREADS);
+    for window in 1..=4 {
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    barrier.wait();
+                    for _ in 0..100 {
+                        if let Err(error) = ready(resolver.clone().oneshot("example.com")) {
+                            assert_eq!(blocked(&error).kind(), BlockKind::Flow);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(asked.load(Ordering::Relaxed), 50 * window);
+        clock.advance(ms(1_000));
+    }
+    let node = sentinel.outbound_node("dns").unwrap();
+    support::assert_balanced(&node);
+    assert_eq!(node.concurrency(), 0);
+    assert_eq!(
+        (node.totals().complete(), node.totals().block()),
+        (200, 3_000)
+    );
+}

@@ -1,0 +1,320 @@
+//! One limit over a tonic server, and how its calls are refused and judged.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use axum::http::uri::PathAndQuery;
+use axum::http::{Request, Response};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+use tonic_prost::ProstCodec;
+use tower::{Service, service_fn};
+use tower_sentinel::key::PeerIp;
+use tower_sentinel::{FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel, SentinelLayer};
+
+use support::{Server, assert_at_rest, engine, eventually, ms};
+
+const SAY: &str = "/test.Echo/Say";
+const REPEAT: &str = "/test.Echo/Repeat";
+
+/// What to do: the code to end with, or to go on for ever.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Order {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(bool, tag = "2")]
+    is_endless: bool,
+}
+
+impl Order {
+    fn end_with(code: Code) -> Self {
+        Self {
+            code: code.into(),
+            is_endless: false,
+        }
+    }
+
+    fn result(&self) -> Result<Order, Status> {
+        match Code::from(self.code) {
+            Code::Ok => Ok(self.clone()),
+            code => Err(Status::new(code, "as ordered")),
+        }
+    }
+}
+
+// === the server ===
+
+/// `Say` answers, or fails before there is any message. `Repeat` sends one
+/// message and then ends, fails, or goes on for ever.
+#[derive(Clone, Debug)]
+struct Echo;
+
+impl NamedService for Echo {
+    const NAME: &'static str = "test.Echo";
+}
+
+impl Service<Request<Body>> for Echo {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        async {
+            let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
+            Ok(match request.uri().path() {
+                SAY => grpc.unary(service_fn(say), request).await,
+                REPEAT => grpc.server_streaming(service_fn(repeat), request).await,
+                path => Status::unimplemented(path).into_http(),
+            })
+        }
+        .boxed()
+    }
+}
+
+async fn say(request: tonic::Request<Order>) -> Result<tonic::Response<Order>, Status> {
+    request.get_ref().result().map(tonic::Response::new)
+}
+
+type Repeated = BoxStream<'static, Result<Order, Status>>;
+
+async fn repeat(request: tonic::Request<Order>) -> Result<tonic::Response<Repeated>, Status> {
+    let order = request.into_inner();
+    let first = stream::iter([Ok(order.clone())]);
+    let end = order.result().err().map(Err);
+    Ok(tonic::Response::new(if order.is_endless {
+        first.chain(stream::pending()).boxed()
+    } else {
+        first.chain(stream::iter(end)).boxed()
+    }))
+}
+
+async fn serve(layer: SentinelLayer) -> Server {
+    Server::start(|listener| async {
+        let incoming = TcpListenerStream::new(listener);
+        let mut server = tonic::transport::Server::builder().layer(layer);
+        let served = server.add_service(Echo).serve_with_incoming(incoming);
+        served.await.unwrap();
+    })
+    .await
+}
+
+// === the client ===
+
+async fn connect(server: &Server) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.addr));
+    endpoint.unwrap().connect().await.unwrap()
+}
+
+async fn call_say(channel: &Channel, code: Code) -> Result<(), Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let request = tonic::Request::new(Order::end_with(code));
+    let path = PathAndQuery::from_static(SAY);
+    let response = grpc.unary(request, path, ProstCodec::default()).await?;
+    let _: Order = response.into_inner();
+    Ok(())
+}
+
+async fn call_repeat(channel: &Channel, order: Order) -> Result<Streaming<Order>, Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let request = tonic::Request::new(order);
+    let path = PathAndQuery::from_static(REPEAT);
+    let response = grpc
+        .server_streaming(request, path, ProstCodec::default())
+        .await?;
+    Ok(response.into_inner())
+}
+
+fn endless() -> Order {
+    Order {
+        is_endless: true,
+        ..Order::end_with(Code::Ok)
+    }
+}
+
+/// Waits until nothing runs any more: a body is dropped by the server's task.
+async fn at_rest(sentinel: &Sentinel, resource: &str) -> tower_sentinel::stat::Totals {
+    let node = sentinel.node(resource).unwrap();
+    eventually("all calls end", || node.concurrency() == 0).await;
+    assert_at_rest(sentinel, resource)
+}
+
+// === limits ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn five_a_second_pass_over_twenty_connections() {
+    let (clock, sentinel) = engine(FlowRule::per_second(SAY, 5));
+    let server = serve(SentinelLayer::with(sentinel.clone())).await;
+    let channels = join_all((0..20).map(|_| connect(&server))).await;
+    for window in 1..=4 {
+        // Half a window later nothing has left it yet.
+        for expected in [5, 0] {
+            let calls = channels.iter().map(|channel| call_say(channel, Code::Ok));
+            let (passed, refused): (Vec<_>, Vec<_>) =
+                join_all(calls).await.into_iter().partition(Result::is_ok);
+            assert_eq!(passed.len(), expected, "window {window}");
+            for result in refused {
+                assert_eq!(result.unwrap_err().code(), Code::ResourceExhausted);
+            }
+            clock.advance(ms(500));
+        }
+    }
+    let totals = at_rest(&sentinel, SAY).await;
+    assert_eq!((totals.complete(), totals.block()), (4 * 5, 4 * (15 + 20)));
+}
+
+#[tokio::test]
+async fn a_stream_holds_its_slot_until_it_ends_or_is_dropped() {
+    let (_clock, sentinel) = engine(IsolationRule::new(REPEAT, 1));
+    let server = serve(SentinelLayer::with(sentinel.clone())).await;
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let node = || sentinel.node(REPEAT).unwrap();
+
+    let mut running = call_repeat(&one, endless()).await.unwrap();
+    assert!(running.message().await.unwrap().is_some());
+    let refused = call_repeat(&other, endless()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!((node().concurrency(), node().slots_in_use()), (1, 1));
+    drop(running);
+    eventually("the slot is free", || node().slots_in_use() == 0).await;
+
+    let mut running = call_repeat(&other, Order::end_with(Code::Ok))
+        .await
+        .unwrap();
+    assert!(running.message().await.unwrap().is_some());
+    assert!(running.message().await.unwrap().is_none());
+    eventually("the slot is free", || node().slots_in_use() == 0).await;
+
+    let totals = assert_at_rest(&sentinel, REPEAT);
+    assert_eq!((totals.complete(), totals.cancelled()), (2, 0));
+    assert_eq!((totals.error(), totals.block()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_tonic_server_tells_the_peers_of_its_connections() {
+    let rule = FlowRule::per_second(SAY, 1)
+        .by_origin()
+        .missing(MissingKey::Refuse);
+    let (_clock, sentinel) = engine(rule);
+    let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp::new())).await;
+    let channel = connect(&server).await;
+    call_say(&channel, Code::Ok).await.unwrap();
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let snapshot = sentinel.snapshot();
+    let peer = Scope::Origin("127.0.0.1".into());
+    assert!(snapshot.nodes().iter().any(|node| *node.scope() == peer));
+}
+
+// === refusals ===
+
+#[tokio::test]
+async fn a_refusal_tells_the_client_when_to_retry_or_not_to() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second(SAY, 1))
+        .with(FlowRule::per_second(REPEAT, 0));
+    let (clock, sentinel) = engine(rules);
+    let server = serve(SentinelLayer::with(sentinel)).await;
+    let channel = connect(&server).await;
+    call_say(&channel, Code::Ok).await.unwrap();
+    clock.advance(ms(300));
+
+    let pushback = |status: &Status| {
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "refused by flow");
+        let value = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+        value.to_str().unwrap().to_owned()
+    };
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(pushback(&refused), "700");
+    let refused = call_repeat(&channel, endless()).await.unwrap_err();
+    assert_eq!(pushback(&refused), "-1");
+}
+
+#[tokio::test]
+async fn a_refusal_is_one_frame_of_headers_on_the_wire() {
+    let (_clock, sentinel) = engine(FlowRule::per_second(SAY, 0));
+    let server = serve(SentinelLayer::with(sentinel)).await;
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+
+    let request = Request::post(format!("http://{}{SAY}", server.addr))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let field = |name| response.headers()[name].to_str().unwrap();
+    assert_eq!(field("content-type"), "application/grpc");
+    assert_eq!(field("grpc-status"), "8");
+    // Percent-encoded, in which a space stands for itself.
+    assert_eq!(field("grpc-message"), "refused by flow");
+    assert_eq!(field("grpc-retry-pushback-ms"), "-1");
+    assert!(!response.headers().contains_key("retry-after"));
+    assert!(
+        response.body().is_end_stream(),
+        "nothing follows the headers"
+    );
+    let body = response.into_body().collect().await.unwrap();
+    assert!(body.trailers().is_none());
+    assert!(body.to_bytes().is_empty());
+}
+
+// === verdicts ===
+
+#[tokio::test]
+async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
+    let codes = [
+        (Code::Ok, 0),
+        (Code::NotFound, 0),
+        (Code::ResourceExhausted, 0),
+        (Code::Internal, 1),
+        (Code::Unavailable, 1),
+        (Code::DataLoss, 1),
+    ];
+    for (code, errors) in codes {
+        let (_clock, sentinel) = engine(Rules::new());
+        let server = serve(SentinelLayer::with(sentinel.clone())).await;
+        let channel = connect(&server).await;
+
+        // With the headers: the call fails before there is any message.
+        let result = call_say(&channel, code).await;
+        assert_eq!(result.err().map_or(Code::Ok, |status| status.code()), code);
+        let totals = at_rest(&sentinel, SAY).await;
+        assert_eq!(totals.complete(), 1, "{code:?}");
+        assert_eq!(totals.error(), errors, "{code:?} with the headers");
+
+        // In the trailers, after a message.
+        let mut messages = call_repeat(&channel, Order::end_with(code)).await.unwrap();
+        assert!(messages.message().await.unwrap().is_some());
+        let end = messages.message().await;
+        assert_eq!(end.err().map_or(Code::Ok, |status| status.code()), code);
+        let totals = at_rest(&sentinel, REPEAT).await;
+        assert_eq!(totals.complete(), 1, "{code:?}");
+        assert_eq!(totals.error(), errors, "{code:?} in the trailers");
+    }
+}

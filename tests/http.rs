@@ -1,0 +1,317 @@
+//! One limit over a whole axum server: over routes, connections, clones and
+//! threads; and the wire, which the layer leaves alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use axum::body::Body;
+use axum::extract::MatchedPath;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::response::sse::{Event, Sse};
+use axum::routing::{MethodRouter, get as on_get};
+use axum::{Extension, Router, middleware};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::{Stream, StreamExt, stream};
+use http_body_util::BodyExt;
+use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower_sentinel::key::{Resource, from_fn};
+use tower_sentinel::{FlowRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer};
+
+use support::{Server, assert_at_rest, engine, eventually, fetch, get, ms, ready, send};
+
+fn hello() -> MethodRouter {
+    on_get(|| async { "hello" })
+}
+
+// === exact figures ===
+
+/// Twenty connections and twenty clones of the router ask at once, window after
+/// window, over both routes: five pass.
+async fn assert_five_pass_in_each_window(app: Router, clock: ManualClock, sentinel: Sentinel) {
+    let server = Server::axum(app.clone()).await;
+    let mut connections = join_all((0..20).map(|_| server.connect())).await;
+    for window in 1..=4 {
+        // Half a window later nothing has left it yet.
+        for expected in [5, 0] {
+            let over_wire = connections.iter_mut().zip(["/a", "/b"].into_iter().cycle());
+            let over_wire = over_wire
+                .map(|(connection, path)| async { fetch(connection, get(path)).await.status() });
+            let clones = ["/a", "/b"].into_iter().cycle().take(20).map(|path| {
+                let app = app.clone();
+                async { app.oneshot(get(path)).await.unwrap().status() }
+            });
+            let clones = join_all(clones.map(tokio::spawn));
+            let (over_wire, clones) = tokio::join!(join_all(over_wire), clones);
+
+            let clones = clones.into_iter().map(Result::unwrap);
+            let (passed, refused): (Vec<_>, Vec<_>) = over_wire
+                .into_iter()
+                .chain(clones)
+                .partition(|status| *status == StatusCode::OK);
+            assert_eq!(passed.len(), expected, "window {window}");
+            assert!(refused.iter().all(|s| *s == StatusCode::TOO_MANY_REQUESTS));
+            clock.advance(ms(500));
+        }
+    }
+    // The last bodies are dropped by the server's tasks.
+    let node = sentinel.node("shared").unwrap();
+    eventually("all calls end", || node.concurrency() == 0).await;
+    let totals = assert_at_rest(&sentinel, "shared");
+    assert_eq!((totals.complete(), totals.block()), (4 * 5, 4 * (35 + 40)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn five_a_second_pass_where_an_extension_names_both_routes() {
+    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let app = Router::new()
+        .route("/a", hello())
+        .route("/b", hello())
+        .layer(SentinelLayer::with(sentinel.clone()))
+        .layer(Extension(Resource::new("shared")));
+    assert_five_pass_in_each_window(app, clock, sentinel).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn five_a_second_pass_where_an_extractor_names_both_routes() {
+    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let layer =
+        SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("shared"))));
+    let app = Router::new()
+        .route("/a", hello())
+        .route("/b", hello())
+        .layer(layer);
+    assert_five_pass_in_each_window(app, clock, sentinel).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn five_a_second_pass_where_each_route_has_a_layer_over_the_one_engine() {
+    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let layer =
+        || SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("shared"))));
+    let app = Router::new()
+        .route("/a", hello().layer(layer()))
+        .route("/b", hello().layer(layer()));
+    assert_five_pass_in_each_window(app, clock, sentinel.clone()).await;
+}
+
+#[test]
+fn a_thousand_clones_on_eight_threads_get_exactly_the_limit() {
+    const THREADS: usize = 8;
+    const WINDOWS: u32 = 5;
+    let (clock, sentinel) = engine(FlowRule::per_second("/x", 100));
+    let app = Router::new()
+        .route("/x", hello())
+        .layer(SentinelLayer::with(sentinel.clone()));
+    let passed = AtomicU32::new(0);
+    let barrier = Barrier::new(THREADS + 1);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let clones = vec![app.clone(); 1_000 / THREADS];
+                for _ in 0..WINDOWS {
+                    barrier.wait();
+                    for clone in clones.clone() {
+                        let response = ready(clone.oneshot(get("/x"))).unwrap();
+                        let has_passed = response.status() == StatusCode::OK;
+                        passed.fetch_add(u32::from(has_passed), Ordering::Relaxed);
+                    }
+                    barrier.wait();
+                }
+            });
+        }
+        for window in 1..=WINDOWS {
+            barrier.wait();
+            barrier.wait();
+            // The threads are at the next barrier, so nobody counts just now.
+            assert_eq!(passed.load(Ordering::Relaxed), 100 * window);
+            clock.advance(ms(1_000));
+        }
+    });
+    let totals = assert_at_rest(&sentinel, "/x");
+    assert_eq!((totals.complete(), totals.block()), (500, 4_500));
+}
+
+#[test]
+fn all_services_of_a_layer_share_one_limit() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 5));
+    let layer = SentinelLayer::with(sentinel);
+    let upstream =
+        service_fn(|_| async { Ok::<_, Infallible>(axum::http::Response::new(Body::empty())) });
+    let passed = (0..50)
+        .map(|_| ready(layer.clone().layer(upstream).oneshot(get("/x"))).unwrap())
+        .filter(|response| response.status() == StatusCode::OK)
+        .count();
+    assert_eq!(passed, 5);
+}
+
+// === the wire ===
+
+async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let first = stream::iter([Ok(Event::default().data("first"))]);
+    Sse::new(first.chain(stream::pending()))
+}
+
+#[tokio::test]
+async fn a_stream_of_events_holds_its_slot_until_its_client_goes_away() {
+    let (_clock, sentinel) = engine(IsolationRule::new("/events", 1));
+    let app = Router::new()
+        .route("/events", on_get(events))
+        .layer(SentinelLayer::with(sentinel.clone()));
+    let server = Server::axum(app).await;
+
+    let mut listening = server.connect().await;
+    let mut response = send(&mut listening, get("/events")).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let first = response.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), "data: first\n\n");
+
+    let mut other = server.connect().await;
+    let refused = fetch(&mut other, get("/events")).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let node = sentinel.node("/events").unwrap();
+    assert_eq!((node.concurrency(), node.slots_in_use()), (1, 1));
+
+    drop((response, listening));
+    eventually("the slot is free", || node.slots_in_use() == 0).await;
+    let totals = assert_at_rest(&sentinel, "/events");
+    assert_eq!((totals.complete(), totals.cancelled()), (1, 0));
+    assert_eq!(
+        send(&mut other, get("/events")).await.status(),
+        StatusCode::OK
+    );
+}
+
+/// One route for every way in which a body may end.
+fn replies() -> Router {
+    let chunks = || async {
+        let parts = ["one", "two"].map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+        Body::from_stream(stream::iter(parts))
+    };
+    Router::new()
+        .route("/plain", hello())
+        .route("/empty", on_get(|| async {}))
+        .route("/chunks", on_get(chunks))
+        .route("/nothing", on_get(|| async { StatusCode::NO_CONTENT }))
+        .route("/unchanged", on_get(|| async { StatusCode::NOT_MODIFIED }))
+        .route("/broken", on_get(|| async { StatusCode::BAD_GATEWAY }))
+}
+
+#[tokio::test]
+async fn what_clients_get_is_the_same_with_and_without_the_layer() {
+    let (_clock, sentinel) = engine(Rules::new());
+    let layer = SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("all"))));
+    let bare = Server::axum(replies()).await;
+    let guarded = Server::axum(replies().layer(layer)).await;
+    let (mut bare, mut guarded) = (bare.connect().await, guarded.connect().await);
+
+    // What a body's length is told by, so that the test sees what it compares.
+    let cases = [
+        (Method::GET, "/plain", Some("5"), None),
+        (Method::HEAD, "/plain", Some("5"), None),
+        (Method::GET, "/empty", Some("0"), None),
+        (Method::GET, "/chunks", None, Some("chunked")),
+        (Method::GET, "/nothing", None, None),
+        (Method::GET, "/unchanged", None, None),
+        (Method::GET, "/broken", Some("0"), None),
+        (Method::GET, "/unknown", Some("0"), None),
+        (Method::POST, "/plain", Some("0"), None),
+    ];
+    let without_date = |headers: &HeaderMap| {
+        let mut headers = headers.clone();
+        headers.remove("date");
+        headers
+    };
+    for (method, path, length, coding) in &cases {
+        let request = || {
+            let request = Request::builder().method(method).uri(*path);
+            request.body(Body::empty()).unwrap()
+        };
+        let expected = fetch(&mut bare, request()).await;
+        let found = fetch(&mut guarded, request()).await;
+        assert_eq!(found.status(), expected.status(), "{method} {path}");
+        assert_eq!(found.body(), expected.body(), "{method} {path}");
+        assert_eq!(
+            without_date(found.headers()),
+            without_date(expected.headers()),
+            "{method} {path}"
+        );
+        let field = |name| {
+            found
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap())
+        };
+        assert_eq!(field("content-length"), *length, "{method} {path}");
+        assert_eq!(field("transfer-encoding"), *coding, "{method} {path}");
+    }
+    // A body that nobody polls ends its call as well.
+    let node = sentinel.node("all").unwrap();
+    eventually("all calls end", || node.concurrency() == 0).await;
+    let totals = assert_at_rest(&sentinel, "all");
+    assert_eq!(totals.complete(), cases.len() as u64);
+    assert_eq!((totals.error(), totals.cancelled()), (1, 0));
+}
+
+// === nested routers ===
+
+/// How many of three requests for different users pass at `/api`.
+async fn passes_at_api(app: Router) -> usize {
+    let paths = ["/api/users/1", "/api/users/2", "/api/users/3"];
+    let statuses = join_all(paths.map(|path| app.clone().oneshot(get(path)))).await;
+    let statuses = statuses
+        .into_iter()
+        .map(|response| response.unwrap().status());
+    statuses.filter(|status| *status == StatusCode::OK).count()
+}
+
+fn limited(resource: &str) -> SentinelLayer {
+    SentinelLayer::with(engine(FlowRule::per_second(resource, 1)).1)
+}
+
+fn users() -> Router {
+    Router::new().route("/users/{id}", hello())
+}
+
+#[tokio::test]
+async fn with_the_matched_path_a_nested_rule_is_named_by_the_whole_route() {
+    for (resource, passes) in [("/api/users/{id}", 1), ("/users/{id}", 3)] {
+        let inside = Router::new().nest("/api", users().layer(limited(resource)));
+        assert_eq!(passes_at_api(inside).await, passes, "{resource}");
+        let outside = Router::new().nest("/api", users()).layer(limited(resource));
+        assert_eq!(passes_at_api(outside).await, passes, "{resource}");
+        let service = Router::new().nest_service("/api", users().layer(limited(resource)));
+        assert_eq!(passes_at_api(service).await, passes, "{resource}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_matched_path_a_nested_rule_is_named_as_the_path_is_seen_there() {
+    // As if nobody had matched a path, which is so without the `axum` feature.
+    let forget = middleware::from_fn(|mut request: Request<Body>, next: middleware::Next| {
+        request.extensions_mut().remove::<MatchedPath>();
+        next.run(request)
+    });
+    for (resource, passes) in [("/users/{id}", 1), ("/api/users/{id}", 3)] {
+        let layer = ServiceBuilder::new()
+            .layer(forget.clone())
+            .layer(limited(resource));
+        let inside = Router::new().nest("/api", users().layer(layer));
+        assert_eq!(passes_at_api(inside).await, passes, "{resource}");
+        // Before a service that is no router nobody has matched the whole path.
+        let around = Router::new().nest_service("/api", limited(resource).layer(users()));
+        assert_eq!(passes_at_api(around).await, passes, "{resource}");
+    }
+    for (resource, passes) in [("/api/users/{id}", 1), ("/users/{id}", 3)] {
+        let layer = ServiceBuilder::new()
+            .layer(forget.clone())
+            .layer(limited(resource));
+        let outside = Router::new().nest("/api", users()).layer(layer);
+        assert_eq!(passes_at_api(outside).await, passes, "{resource}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Who is counted as what: from the request on the wire to the quota that it
+//! takes from.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Extensions, Request, StatusCode};
+use axum::routing::{any, get as on_get};
+use tonic::transport::server::TcpConnectInfo;
+use tower::ServiceExt;
+use tower_sentinel::key::{
+    Authority, ClientAddr, ForwardedIp, Header, KeyExtractor, MethodRoute, Path, PeerIp, Resource,
+    Route, from_fn,
+};
+use tower_sentinel::{
+    BlockKind, Blocked, FlowRule, Key, ManualClock, MissingKey, Rules, Sentinel, SentinelLayer,
+};
+
+use support::caller::{answer, assert_caller, per_caller, status};
+use support::{Server, engine, fetch, get};
+
+// === resources ===
+
+/// The resource that `request` was counted as by `layer`, whose engine is new.
+fn resource(layer: &SentinelLayer, request: Request<Body>) -> String {
+    assert_eq!(status(layer, request), StatusCode::OK);
+    let snapshot = layer.sentinel().snapshot();
+    let [node] = snapshot.nodes() else {
+        panic!("{snapshot:?}");
+    };
+    node.resource().to_owned()
+}
+
+fn templates() -> SentinelLayer {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/users/{id}", 100))
+        .with(FlowRule::per_second("/users/me", 100))
+        .with(FlowRule::per_second("/files/{*rest}", 100))
+        .with(FlowRule::per_second("GET /orders/{id}", 100));
+    SentinelLayer::with(engine(rules).1)
+}
+
+#[test]
+fn the_default_resource_is_the_best_name_that_the_request_has() {
+    let cases = [
+        ("/users/7", "/users/{id}"),
+        ("/users/7?q=/users/me", "/users/{id}"),
+        ("http://host/users/7", "/users/{id}"),
+        ("/users/me", "/users/me"),
+        ("/files/a/b/c", "/files/{*rest}"),
+        ("/orders/9", "/orders/{id}"),
+        ("/users/7/more", "/users/7/more"),
+        ("/Users/7", "/Users/7"),
+        ("/users/%37", "/users/{id}"),
+        ("*", "*"),
+    ];
+    for (target, name) in cases {
+        assert_eq!(resource(&templates(), get(target)), name, "{target}");
+        // A name that an earlier layer gives comes before any other.
+        let mut named = get(target);
+        named.extensions_mut().insert(Resource::new("by hand"));
+        assert_eq!(resource(&templates(), named), "by hand", "{target}");
+    }
+}
+
+#[tokio::test]
+async fn the_route_that_axum_has_matched_comes_before_the_templates_of_rules() {
+    let layer = templates();
+    let app = Router::new()
+        .route("/users/{name}", any(|| async {}))
+        .layer(layer.clone());
+    let response = app.oneshot(get("/users/7")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(layer.sentinel().node("/users/{name}").is_some());
+    assert!(layer.sentinel().node("/users/{id}").is_none());
+}
+
+#[test]
+fn paths_beyond_the_bound_share_the_overflow_and_its_rules() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/users/{id}", 2))
+        .with(FlowRule::per_second("__overflow__", 3));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        .max_resources(10)
+        .build();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let passed = (0..1_000)
+        .filter(|n| status(&layer, get(&format!("/{n}"))) == StatusCode::OK)
+        .count();
+    assert_eq!(passed, 10 + 3);
+    // What has a rule has a place, and those that have one keep it.
+    let statuses = [1, 2, 3].map(|id| status(&layer, get(&format!("/users/{id}"))).as_u16());
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(status(&layer, get("/0")), StatusCode::OK);
+    assert_eq!(sentinel.snapshot().resources(), 10 + 2);
+}
+
+#[test]
+fn an_extractor_names_the_resource() {
+    fn by(extractor: impl KeyExtractor) -> SentinelLayer {
+        templates().resource(extractor)
+    }
+    let request = |target: &str| {
+        let request = Request::post(target).header("host", "shop.example:81");
+        let request = request.header("x-tenant", "blue");
+        request.body(Body::empty()).unwrap()
+    };
+    let local = "/users/7?q=1";
+    let absolute = "http://api.example:8080/users/7?q=1";
+    let query = from_fn(|head| head.uri().query().map(Key::Str));
+    let cases = [
+        (by(Path), local, "/users/7"),
+        (by(Route), local, "/users/{id}"),
+        (by(MethodRoute), local, "POST /users/{id}"),
+        (by(MethodRoute), "/none", "POST /none"),
+        (by(Authority), absolute, "api.example"),
+        (by(Authority), local, "shop.example"),
+        (by(Header::from_static("x-tenant")), local, "blue"),
+        (by(Header::from_static("x-other")), local, "-"),
+        (by(query), local, "q=1"),
+        (by(query), "/users/7", "-"),
+    ];
+    for (layer, target, name) in cases {
+        assert_eq!(resource(&layer, request(target)), name, "{target}");
+    }
+}
+
+#[test]
+fn methods_of_one_route_can_have_limits_of_their_own() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("GET /users/{id}", 2))
+        .with(FlowRule::per_second("DELETE /users/{id}", 1));
+    let layer = SentinelLayer::with(engine(rules).1).resource(MethodRoute);
+    let passed = |method: &str| {
+        let request = |id: i32| {
+            let request = Request::builder().method(method);
+            let request = request.uri(format!("/users/{id}"));
+            request.body(Body::empty()).unwrap()
+        };
+        (0..5)
+            .filter(|id| status(&layer, request(*id)) == StatusCode::OK)
+            .count()
+    };
+    assert_eq!((passed("GET"), passed("DELETE"), passed("PUT")), (2, 1, 5));
+}
+
+// === callers ===
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_peer_is_found_wherever_a_server_leaves_it() {
+    /// The peer, and how it is left with a request.
+    type Source = (&'static str, fn(&mut Extensions));
+
+    let sources: [Source; 4] = [
+        ("4.4.4.4", |extensions| {
+            extensions.insert(addr("4.4.4.4:4"));
+        }),
+        ("3.3.3.3", |extensions| {
+            extensions.insert(TcpConnectInfo {
+                local_addr: None,
+                remote_addr: Some(addr("3.3.3.3:3")),
+            });
+        }),
+        ("2.2.2.2", |extensions| {
+            extensions.insert(ConnectInfo(addr("2.2.2.2:2")));
+        }),
+        ("1.1.1.1", |extensions| {
+            extensions.insert(ClientAddr(addr("1.1.1.1:1")));
+        }),
+    ];
+    for (index, (name, source)) in sources.iter().enumerate() {
+        let alone = || {
+            let mut request = get("/x");
+            source(request.extensions_mut());
+            request
+        };
+        assert_caller(&per_caller(PeerIp::new()), alone, Some(name), name);
+        // Each comes before those above it.
+        let all = || {
+            let mut request = get("/x");
+            for (_, source) in &sources[..=index] {
+                source(request.extensions_mut());
+            }
+            request
+        };
+        assert_caller(&per_caller(PeerIp::new()), all, Some(name), name);
+    }
+    let nowhere = || get("/x");
+    assert_caller(&per_caller(PeerIp::new()), nowhere, None, "nowhere");
+}
+
+#[tokio::test]
+async fn a_forwarded_address_counts_only_behind_a_trusted_peer() {
+    let app = |extractor: ForwardedIp| {
+        Router::new()
+            .route("/x", on_get(|| async {}))
+            .layer(per_caller(extractor))
+    };
+    let spoofed = |n: u8| {
+        let request = Request::get("/x").header("x-forwarded-for", format!("6.6.6.{n}"));
+        request.body(Body::empty()).unwrap()
+    };
+    let ours = "127.0.0.0/8".parse().unwrap();
+    let others = "10.0.0.0/8".parse().unwrap();
+    for (trusted, expected) in [(ours, [200, 200, 200]), (others, [200, 429, 429])] {
+        let server = Server::axum(app(ForwardedIp::behind([trusted]))).await;
+        let mut connection = server.connect().await;
+        for (n, status) in (0..).zip(expected) {
+            let response = fetch(&mut connection, spoofed(n)).await;
+            assert_eq!(response.status().as_u16(), status, "{trusted}");
+        }
+    }
+}
+
+#[test]
+fn calls_without_a_key_share_a_quota_or_are_let_go_or_refused() {
+    let layer = |missing| {
+        let rule = FlowRule::per_second("/x", 1).by_origin().missing(missing);
+        SentinelLayer::with(engine(rule).1).origin(Header::from_static("x-key"))
+    };
+    let with_key = |key: &str| {
+        let request = Request::get("/x").header("x-key", key);
+        request.body(Body::empty()).unwrap()
+    };
+    let cases = [
+        (MissingKey::Share, [200, 429, 429]),
+        (MissingKey::Skip, [200, 200, 200]),
+        (MissingKey::Refuse, [403, 403, 403]),
+    ];
+    for (missing, expected) in cases {
+        let layer = layer(missing);
+        let statuses = [(); 3].map(|()| status(&layer, get("/x")).as_u16());
+        assert_eq!(statuses, expected, "{missing:?}");
+        // Whoever has a key is not concerned.
+        for key in ["one", "two"] {
+            assert_eq!(status(&layer, with_key(key)), StatusCode::OK, "{missing:?}");
+        }
+    }
+    let refused = answer(&layer(MissingKey::Refuse), get("/x"));
+    let blocked = refused.extensions().get::<Blocked>().unwrap();
+    assert_eq!(blocked.kind(), BlockKind::MissingKey);
+}

@@ -1,0 +1,273 @@
+//! What the client of a refused call gets over HTTP, and what the service
+//! behind the layer does not get.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response, StatusCode};
+use axum::routing::any;
+use bytes::Bytes;
+use http_body::Frame;
+use sfv::{Item, List, ListEntry, Parser};
+use tower::ServiceExt;
+use tower_sentinel::key::{Head, from_fn};
+use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm};
+use tower_sentinel::{
+    BlockKind, Blocked, BoxError, FlowRule, IsolationRule, Key, ManualClock, MissingKey, Rules,
+    SentinelLayer,
+};
+
+use support::{collect, engine, get, ms};
+
+/// A router that answers everything, behind a layer with `rules` that
+/// `configure` completes.
+fn app(
+    rules: impl Into<Rules>,
+    configure: impl FnOnce(SentinelLayer) -> SentinelLayer,
+) -> (ManualClock, Router) {
+    let (clock, sentinel) = engine(rules);
+    let layer = configure(SentinelLayer::with(sentinel));
+    let app = Router::new()
+        .route("/x", any(|| async { "hello" }))
+        .layer(layer);
+    (clock, app)
+}
+
+async fn ask(app: &Router, request: Request<Body>) -> Response<Bytes> {
+    collect(app.clone().oneshot(request).await.unwrap()).await
+}
+
+fn field<'a>(response: &'a Response<Bytes>, name: &str) -> Option<&'a str> {
+    let value = response.headers().get(name)?;
+    Some(value.to_str().unwrap())
+}
+
+// === the answer ===
+
+#[tokio::test]
+async fn retry_after_is_the_time_at_which_a_call_passes_again() {
+    let (clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| layer);
+    clock.advance(ms(2_500)); // 12.5 s
+    for _ in 0..2 {
+        assert_eq!(ask(&app, get("/x")).await.status(), StatusCode::OK);
+    }
+    // The bucket from 12 to 14 s leaves the window at 16 s.
+    for (elapsed, seconds) in [(0, "4"), (499, "4"), (1, "3"), (2_999, "1")] {
+        clock.advance(ms(elapsed));
+        let refused = ask(&app, get("/x")).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(field(&refused, "retry-after"), Some(seconds));
+    }
+    clock.advance(ms(1));
+    assert_eq!(ask(&app, get("/x")).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_client_is_told_to_retry_only_where_that_can_help() {
+    let heavy = |layer: SentinelLayer| layer.weight(|_| 3);
+    let plain = |layer: SentinelLayer| layer;
+    let refusing = FlowRule::per_second("/x", 5).by_origin();
+    let cases = [
+        (app(FlowRule::per_second("/x", 0), plain), 429, None),
+        (app(FlowRule::per_second("/x", 2), heavy), 429, None),
+        (app(IsolationRule::new("/x", 0), plain), 429, None),
+        (app(refusing.missing(MissingKey::Refuse), plain), 403, None),
+    ];
+    for ((_clock, app), status, retry_after) in cases {
+        let refused = ask(&app, get("/x")).await;
+        assert_eq!(refused.status().as_u16(), status);
+        assert_eq!(field(&refused, "retry-after"), retry_after);
+    }
+
+    let (_clock, app) = app(IsolationRule::new("/x", 1), plain);
+    let _running = app.clone().oneshot(get("/x")).await.unwrap();
+    let refused = ask(&app, get("/x")).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(field(&refused, "retry-after"), Some("1"));
+}
+
+#[tokio::test]
+async fn the_body_is_text_or_a_problem_document_as_the_client_accepts() {
+    let (_clock, app) = app(FlowRule::per_second("/x", 0), |layer| layer);
+    let refused = ask(&app, get("/x")).await;
+    assert_eq!(
+        field(&refused, "content-type"),
+        Some("text/plain; charset=utf-8")
+    );
+    assert_eq!(refused.body(), "Too Many Requests");
+
+    let request = Request::get("/x").header("accept", "text/html, application/problem+json");
+    let refused = ask(&app, request.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        field(&refused, "content-type"),
+        Some("application/problem+json")
+    );
+    let problem: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
+    assert_eq!(problem["status"], 429);
+    assert_eq!(
+        problem["type"],
+        "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_can_be_answered_by_a_function() {
+    let rules = FlowRule::per_second("/x", 0).id("none-at-all");
+    let (_clock, app) = app(rules, |layer| {
+        layer.reject(|head: Head<'_>, blocked: &Blocked| {
+            let text = format!("{} {}: {}", head.method(), head.uri(), blocked.rule());
+            let mut response = Response::new(Bytes::from(text));
+            *response.status_mut() = StatusCode::IM_A_TEAPOT;
+            response
+        })
+    });
+    let refused = ask(&app, get("/x?y")).await;
+    assert_eq!(refused.status(), StatusCode::IM_A_TEAPOT);
+    assert_eq!(refused.body(), "GET /x?y: none-at-all");
+    assert_eq!(field(&refused, "content-length"), Some("21"));
+}
+
+#[tokio::test]
+async fn the_cause_of_a_refusal_is_in_the_extensions_of_the_response() {
+    let (_clock, app) = app(FlowRule::per_second("/x", 1).id("one"), |layer| layer);
+    let passed = ask(&app, get("/x")).await;
+    assert!(passed.extensions().get::<Blocked>().is_none());
+    let refused = ask(&app, get("/x")).await;
+    let blocked = refused.extensions().get::<Blocked>().unwrap();
+    assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Flow, "one"));
+    assert_eq!((blocked.resource(), blocked.limit()), ("/x", Some(1)));
+    assert_eq!(blocked.retry_after(), Some(ms(1_000)));
+}
+
+// === the quota ===
+
+/// The one member of a list field: its name and its parameters.
+fn member(headers: &HeaderMap, name: &str) -> (String, Vec<(String, i64)>) {
+    let list: List = Parser::new(headers[name].as_bytes()).parse().unwrap();
+    let [ListEntry::Item(Item { bare_item, params })] = &list[..] else {
+        panic!("{list:?}");
+    };
+    let params = params.iter().map(|(key, value)| {
+        let number = value.as_integer().expect("an integer");
+        (key.as_str().to_owned(), i64::from(number))
+    });
+    let name = bare_item.as_string().expect("a string").as_str().to_owned();
+    (name, params.collect())
+}
+
+#[tokio::test]
+async fn the_ietf_fields_tell_every_client_what_is_left() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/x", 3).id("a \"quoted\" name"))
+        .with(FlowRule::per("/x", 1_000, ms(60_000)));
+    let fields = RateLimitFields::Ietf;
+    let (clock, app) = app(rules, |layer| {
+        let http = Http::new().fields(fields);
+        layer.fields(fields).reject(Auto::new().http(http))
+    });
+    clock.advance(ms(700)); // 10.7 s
+    for (remaining, reset) in [(2, 1), (1, 1), (0, 1), (0, 1)] {
+        let response = ask(&app, get("/x")).await;
+        let (policy, quota) = member(response.headers(), "ratelimit-policy");
+        assert_eq!(policy, "a \"quoted\" name");
+        assert_eq!(quota, [("q".to_owned(), 3), ("w".to_owned(), 1)]);
+        let (limit, left) = member(response.headers(), "ratelimit");
+        assert_eq!(limit, "a \"quoted\" name");
+        assert_eq!(left, [("r".to_owned(), remaining), ("t".to_owned(), reset)]);
+    }
+    let refused = ask(&app, get("/x")).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn the_older_fields_tell_every_client_what_is_left() {
+    let fields = RateLimitFields::Legacy(ResetForm::Delta);
+    let (_clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| {
+        let http = Http::new().fields(fields);
+        layer.fields(fields).reject(Auto::new().http(http))
+    });
+    // At 10 s, the start of a bucket of two seconds.
+    for (status, remaining, reset) in [(200, "1", "2"), (200, "0", "2"), (429, "0", "4")] {
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(field(&response, "x-ratelimit-limit"), Some("2"));
+        assert_eq!(field(&response, "x-ratelimit-remaining"), Some(remaining));
+        assert_eq!(
+            field(&response, "x-ratelimit-reset"),
+            Some(reset),
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_a_quota_by_default() {
+    let (_clock, app) = app(FlowRule::per_second("/x", 1), |layer| layer);
+    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(response.status(), status);
+        let mut names = response.headers().keys();
+        assert!(names.all(|name| !name.as_str().contains("ratelimit")));
+    }
+}
+
+// === the service behind ===
+
+/// A request body that must not be read.
+struct Untouchable;
+
+impl http_body::Body for Untouchable {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        panic!("the body of a refused request was read")
+    }
+}
+
+async fn serve(_: Bytes) -> StatusCode {
+    panic!("a refused request was served")
+}
+
+#[tokio::test]
+async fn a_refused_request_reaches_no_service_and_its_body_is_not_read() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 0));
+    let app = Router::new()
+        .route("/x", any(serve))
+        .layer(SentinelLayer::with(sentinel));
+    let request = Request::post("/x").body(Body::new(Untouchable)).unwrap();
+    let refused = ask(&app, request).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn an_outer_layer_does_not_count_a_refusal_as_a_failure() {
+    // Refused for want of a key with 503, which from a service were a failure.
+    let inner = FlowRule::per_second("/x", 5).by_origin();
+    let (_clock, inner) = engine(inner.missing(MissingKey::Refuse));
+    let status = Http::new().status(BlockKind::MissingKey, StatusCode::SERVICE_UNAVAILABLE);
+    let inner = SentinelLayer::with(inner)
+        .origin(from_fn(|head| head.uri().query().map(Key::Str)))
+        .reject(Auto::new().http(status));
+    let (_clock, outer) = engine(Rules::new());
+    let app = Router::new()
+        .route("/x", any(|| async { StatusCode::SERVICE_UNAVAILABLE }))
+        .layer(inner)
+        .layer(SentinelLayer::with(outer.clone()));
+
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    assert_eq!(ask(&app, get("/x")).await.status(), unavailable);
+    let totals = support::assert_at_rest(&outer, "/x");
+    assert_eq!((totals.complete(), totals.error()), (1, 0));
+    // The same answer from the service itself is one.
+    assert_eq!(ask(&app, get("/x?me")).await.status(), unavailable);
+    assert_eq!(support::assert_at_rest(&outer, "/x").error(), 1);
+}

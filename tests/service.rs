@@ -1,0 +1,293 @@
+//! The layers as tower services: readiness, errors, hooks, and the properties
+//! of their types.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::{Future, Ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body_util::Full;
+use tower::util::ServiceFn;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::TokioClock;
+use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, Hooks, PassEvent};
+use tower_sentinel::key::{Authority, ForwardedIp, Header, MethodRoute, Path, PeerIp, Route};
+use tower_sentinel::middleware::{
+    ByStatus, CallLayer, CallService, Completion, Fail, Respond, ResponseBody, ResponseFuture,
+};
+use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
+use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Totals};
+use tower_sentinel::{
+    BlockKind, Blocked, BoxError, Call, Entry, FlowRule, InboundView, InvalidRules, IsolationRule,
+    Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule, Rules, Sentinel,
+    SentinelLayer, SentinelService, SlidingWindow, Snapshot, Tick, Verdict, Waiting,
+};
+use tower_test::mock;
+
+use support::{assert_at_rest, engine, get, ready};
+
+// === readiness and errors ===
+
+fn poll_ready<S: Service<Request<Body>>>(service: &mut S) -> Poll<Result<(), S::Error>> {
+    service.poll_ready(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn readiness_is_that_of_the_inner_service_and_counts_nothing() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 1));
+    let (mock, mut upstream) = mock::pair::<_, Response<Body>>();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let call = CallLayer::with(sentinel.clone(), |_: &Request<Body>| Call::new("/x"));
+    let mut respond = layer.layer(mock.clone());
+    let mut fail = layer.fail().layer(mock.clone());
+    let mut call = call.layer(mock);
+    let mut poll_all = || {
+        [
+            poll_ready(&mut respond),
+            poll_ready(&mut fail),
+            poll_ready(&mut call),
+        ]
+    };
+
+    upstream.allow(0);
+    assert!(poll_all().iter().all(Poll::is_pending));
+    upstream.allow(1);
+    for _ in 0..10 {
+        let is_ready = |poll: &Poll<_>| matches!(poll, Poll::Ready(Ok(())));
+        assert!(poll_all().iter().all(is_ready));
+    }
+    for service in 0..3 {
+        upstream.send_error("broken");
+        // The error comes out of whichever is asked first.
+        let polls = match service {
+            0 => poll_ready(&mut respond),
+            1 => poll_ready(&mut fail),
+            _ => poll_ready(&mut call),
+        };
+        assert!(matches!(polls, Poll::Ready(Err(error)) if error.to_string() == "broken"));
+    }
+    assert!(sentinel.node("/x").is_none());
+}
+
+#[test]
+fn in_fail_mode_a_refusal_is_an_error_that_can_be_told_from_the_services() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 2));
+    let layer = SentinelLayer::with(sentinel.clone()).fail();
+    let service = layer.layer(service_fn(|request: Request<Body>| async move {
+        match request.uri().query() {
+            None => Ok(Response::new(Body::empty())),
+            Some(_) => Err(std::fmt::Error),
+        }
+    }));
+    let answer = |path| ready(service.clone().oneshot(get(path)));
+    assert_eq!(answer("/x").unwrap().status(), StatusCode::OK);
+    assert!(answer("/x?broken").unwrap_err().is::<std::fmt::Error>());
+    let refused = answer("/x").unwrap_err();
+    let blocked = refused.downcast_ref::<Blocked>().unwrap();
+    assert_eq!(
+        (blocked.kind(), blocked.resource()),
+        (BlockKind::Flow, "/x")
+    );
+
+    let totals = assert_at_rest(&sentinel, "/x");
+    assert_eq!((totals.complete(), totals.error()), (2, 1));
+    assert_eq!(totals.block(), 1);
+}
+
+// === hooks ===
+
+type Answer = Ready<Result<Response<Body>, Infallible>>;
+
+/// Answers at once, or panics at `/x?panic`.
+fn answer(request: Request<Body>) -> Answer {
+    let (head, _) = request.into_parts();
+    assert_ne!(head.uri.query(), Some("panic"));
+    std::future::ready(Ok(Response::new(Body::empty())))
+}
+
+/// The status that a request for `path` gets.
+fn status(sentinel: &Sentinel, path: &str) -> StatusCode {
+    let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(answer));
+    ready(service.oneshot(get(path))).unwrap().status()
+}
+
+/// Does the same whatever it is told.
+struct Always<F>(F);
+
+impl<F> Debug for Always<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Always")
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Hook for Always<F> {
+    fn on_pass(&self, _: &PassEvent<'_>) {
+        self.0();
+    }
+
+    fn on_block(&self, _: &BlockEvent<'_>) {
+        self.0();
+    }
+
+    fn on_exit(&self, _: &ExitEvent<'_>) {
+        self.0();
+    }
+}
+
+#[test]
+fn a_hook_that_panics_harms_neither_calls_nor_other_hooks() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 2));
+    let told = Arc::new(AtomicU32::new(0));
+    let count = {
+        let told = told.clone();
+        move || {
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let hooks = sentinel.hooks();
+    hooks.register("nervous", Arc::new(Always(|| panic!("nervous"))));
+    hooks.register("calm", Arc::new(Always(count)));
+
+    assert_eq!(status(&sentinel, "/x"), StatusCode::OK);
+    // Told of an exit while the thread unwinds, it panics once more.
+    let panicking = AssertUnwindSafe(|| status(&sentinel, "/x?panic"));
+    assert!(catch_unwind(panicking).is_err());
+    assert_eq!(status(&sentinel, "/x"), StatusCode::TOO_MANY_REQUESTS);
+
+    assert_eq!(told.load(Ordering::Relaxed), 5);
+    assert_eq!(sentinel.hooks().panics(), 5);
+    let totals = assert_at_rest(&sentinel, "/x");
+    assert_eq!((totals.complete(), totals.panicked()), (2, 1));
+    assert_eq!(totals.block(), 1);
+}
+
+#[test]
+fn a_hook_may_read_everything_and_reload_the_rules() {
+    let rule = |limit: u32| FlowRule::per_second("/x", limit);
+    let (_clock, sentinel) = engine(rule(1));
+    let limit = Arc::new(AtomicU32::new(1));
+    let raise = {
+        let (sentinel, limit) = (sentinel.clone(), limit.clone());
+        move || {
+            assert_eq!(sentinel.node("/x").unwrap().resource(), "/x");
+            assert_eq!(sentinel.snapshot().nodes().len(), 1);
+            assert!(sentinel.inbound().totals().pass() > 0);
+            let raised = limit.fetch_add(1, Ordering::Relaxed) + 1;
+            assert!(sentinel.reload(rule(raised)));
+        }
+    };
+    sentinel.hooks().register("raise", Arc::new(Always(raise)));
+    // Each call is judged by the limit that the one before it has left: passing
+    // and ending raises it by two, a refusal by one.
+    assert_eq!(status(&sentinel, "/x"), StatusCode::OK);
+    assert_eq!(limit.load(Ordering::Relaxed), 3);
+    let verdict = sentinel.try_enter(Call::new("/x").batch(9));
+    assert!(matches!(verdict, Verdict::Block(blocked) if blocked.limit() == Some(3)));
+    assert_eq!(limit.load(Ordering::Relaxed), 4);
+    let verdict = sentinel.try_enter(Call::new("/x").batch(3));
+    assert!(matches!(verdict, Verdict::Pass(_)));
+    drop(verdict);
+    assert_eq!(limit.load(Ordering::Relaxed), 6);
+    assert_eq!(sentinel.hooks().panics(), 0);
+    assert_eq!(assert_at_rest(&sentinel, "/x").complete(), 4);
+}
+
+// === types ===
+
+/// An inner service whose future is `F`.
+type Inner<F> = ServiceFn<fn(Request<Body>) -> F>;
+
+#[test]
+fn public_types_can_be_sent_shared_and_shown() {
+    fn shown<T: Send + Sync + Debug>() {}
+    fn cloned<T: Clone + Send + Sync + Debug>() {}
+
+    cloned::<Sentinel>();
+    cloned::<SentinelLayer<Respond>>();
+    cloned::<SentinelLayer<Fail>>();
+    cloned::<SentinelService<Inner<Answer>, Respond>>();
+    cloned::<SentinelService<Inner<Answer>, Fail>>();
+    cloned::<CallLayer<fn(&()) -> Call<'_>>>();
+    cloned::<Completion>();
+    cloned::<ByStatus>();
+    cloned::<(Call<'_>, Key<'_>, Blocked, BlockKind)>();
+    cloned::<(Rules, Rule, FlowRule, IsolationRule, InvalidRules)>();
+    cloned::<(NodeView, InboundView<'_>, Snapshot, NodeSnapshot)>();
+    cloned::<(Totals, NodeBucket, Node)>();
+    cloned::<(Tick, ManualClock, MonotonicClock, TokioClock)>();
+    cloned::<(
+        Authority,
+        ForwardedIp,
+        Header,
+        MethodRoute,
+        Path,
+        PeerIp,
+        Route,
+    )>();
+    cloned::<(Auto, Grpc, Http, RateLimitFields)>();
+
+    shown::<tower_sentinel::Builder>();
+    shown::<(Entry, Waiting, Verdict, NotAdmitted)>();
+    shown::<(LeapArray, SlidingWindow, Hooks)>();
+    shown::<ResponseBody<Full<Bytes>>>();
+}
+
+#[test]
+fn futures_are_as_sendable_as_those_inside() {
+    fn sent<T: Send + Debug>(_: &T) {}
+    let layer = SentinelLayer::new(Rules::new());
+    let inner = service_fn(answer);
+    sent(&layer.layer(inner).call(get("/x")));
+    sent(&layer.fail().layer(inner).call(get("/x")));
+    let layer = CallLayer::new(Rules::new(), |_: &Request<Body>| Call::new("/x"));
+    let mut service: CallService<_, _> = layer.layer(inner);
+    sent(&service.call(get("/x")));
+}
+
+/// A future as large as some are.
+struct Large([u8; 1_024]);
+
+impl Future for Large {
+    type Output = Result<Response<Body>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let byte = self.0[0];
+        Poll::Ready(Err(byte.to_string().into()))
+    }
+}
+
+#[test]
+fn a_response_future_is_little_larger_than_the_one_inside() {
+    type Of<S, M> = ResponseFuture<S, Request<Body>, M>;
+    type Inside<S> = <S as Service<Request<Body>>>::Future;
+    type Boxed = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn added<S: Service<Request<Body>>>() -> usize {
+        let outside = size_of::<Of<S, Respond>>().max(size_of::<Of<S, Fail>>());
+        outside - size_of::<Inside<S>>()
+    }
+    assert!(added::<Inner<Large>>() <= 64, "the entry");
+    assert!(added::<Inner<Answer>>() <= 256);
+    assert!(added::<Router>() <= 256);
+    // Where the future inside is small, a refused request is the largest.
+    let request = size_of::<Request<Body>>();
+    assert!(size_of::<Of<Inner<Boxed>, Respond>>() <= request + 96);
+
+    // The large one works like any other.
+    let (_clock, sentinel) = engine(Rules::new());
+    let large = service_fn(|_: Request<Body>| Large([7; 1_024]));
+    let answer = ready(SentinelLayer::with(sentinel).layer(large).call(get("/x")));
+    assert_eq!(answer.unwrap_err().to_string(), "7");
+}

@@ -1,0 +1,214 @@
+//! What the tests of the middleware share: balanced books, polls by hand, real
+//! servers and connections, and a generator of choices.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod caller;
+pub(crate) mod stage;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tower_sentinel::stat::Totals;
+use tower_sentinel::{ManualClock, NodeView, Rules, Sentinel, Tick};
+
+/// How long a test waits for something that must happen: far longer than it
+/// takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+// === books ===
+
+/// Asserts that every call which passed is accounted for, once. For calls of
+/// weight 1, so that calls in flight are tokens in flight.
+#[track_caller]
+pub(crate) fn assert_balanced(node: &NodeView) {
+    let totals = node.totals();
+    let settled = totals.complete() + totals.cancelled();
+    assert_eq!(
+        totals.pass(),
+        settled + u64::from(node.concurrency()),
+        "{} in flight, {totals:?}",
+        node.concurrency(),
+    );
+}
+
+/// Asserts that no inbound call of `resource` runs or waits any more, and that
+/// the books balance. Returns them.
+#[track_caller]
+pub(crate) fn assert_at_rest(sentinel: &Sentinel, resource: &str) -> Totals {
+    let node = sentinel.node(resource).expect("it has been called");
+    assert_eq!(node.concurrency(), 0, "in flight");
+    assert_eq!(node.slots_in_use(), 0, "slots in use");
+    assert_eq!(node.waiting(), 0, "waiting");
+    assert_eq!(node.held(), 0, "tokens held");
+    assert_balanced(&node);
+    node.totals()
+}
+
+// === time ===
+
+/// An engine with `rules`, and its clock, which stands still at 10 s.
+pub(crate) fn engine(rules: impl Into<Rules>) -> (ManualClock, Sentinel) {
+    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .build();
+    (clock, sentinel)
+}
+
+/// Polls `future` once; nobody is woken by it.
+pub(crate) fn poll_now<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The output of `future`, which is there at its first poll.
+#[track_caller]
+pub(crate) fn ready<F: Future>(future: F) -> F::Output {
+    match poll_now(std::pin::pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future is pending"),
+    }
+}
+
+/// Lets other tasks run until `condition` holds.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let poll = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, poll).await.is_err() {
+        panic!("it never came true that {what}");
+    }
+}
+
+// === real connections ===
+
+/// A server that stops with the test.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves with `serve`, which gets a listener of its own.
+    pub(crate) async fn start<F>(serve: impl FnOnce(TcpListener) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        Self {
+            addr,
+            task: tokio::spawn(serve(listener)),
+        }
+    }
+
+    /// Serves `app`, which learns the addresses of its peers.
+    pub(crate) async fn axum(app: Router) -> Self {
+        let service = app.into_make_service_with_connect_info::<SocketAddr>();
+        Self::start(|listener| async { axum::serve(listener, service).await.unwrap() }).await
+    }
+
+    /// A new connection over HTTP/1.1.
+    pub(crate) async fn connect(&self) -> SendRequest<Body> {
+        let stream = TcpStream::connect(self.addr).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        // It ends with the sender, or with an error that the sender sees too.
+        tokio::spawn(connection);
+        sender
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).unwrap()
+}
+
+/// Sends `request`, over a connection on which nothing runs.
+pub(crate) async fn send(
+    connection: &mut SendRequest<Body>,
+    request: Request<Body>,
+) -> Response<Incoming> {
+    connection.ready().await.unwrap();
+    connection.send_request(request).await.unwrap()
+}
+
+/// Sends `request` and reads the whole response.
+pub(crate) async fn fetch(
+    connection: &mut SendRequest<Body>,
+    request: Request<Body>,
+) -> Response<Bytes> {
+    collect(send(connection, request).await).await
+}
+
+/// `response` with its whole body.
+pub(crate) async fn collect<B>(response: Response<B>) -> Response<Bytes>
+where
+    B: http_body::Body,
+    B::Error: std::fmt::Debug,
+{
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Response::from_parts(parts, body)
+}
+
+// === choices ===
+
+/// A small generator: the runs must differ, not be random.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    /// The generator of this run, whose seed is printed: `SENTINEL_SEED`, or
+    /// always the same one.
+    pub(crate) fn seeded() -> Self {
+        let seed = std::env::var("SENTINEL_SEED")
+            .map_or(20_261_121, |text| text.parse().expect("a seed is a number"));
+        println!("SENTINEL_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// Whether something happens that does in one of `n` cases.
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
