@@ -262,7 +262,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`InvalidWindow`] unless `buckets` divides `interval` into whole parts or
-    /// multiples of one second, of at least 1 ms.
+    /// multiples of one second, of at least 10 ms.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         self.window = Shape::new(bucket_ns, buckets, true);
@@ -289,7 +289,7 @@ impl Builder {
 
     /// How many origins and contexts are counted apart, over all resources, at
     /// least 1. Default: 65 536. The calls of further origins share one quota
-    /// on each resource.
+    /// on each resource. An origin that a rule names always has a place.
     pub fn max_origins(mut self, max: usize) -> Self {
         self.max_origins = max.max(1);
         self

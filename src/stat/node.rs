@@ -75,7 +75,7 @@ impl Node {
     /// # Errors
     ///
     /// [`InvalidWindow`] as for [`LeapArray::new`]; also unless a bucket is a
-    /// whole part or a multiple of one second.
+    /// whole part or a multiple of one second, of at least 10 ms.
     pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         let grid = Grid {

@@ -7,6 +7,10 @@ use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
 use super::quota::{MAX_TOKENS, Quota, Share};
 use crate::clock::Tick;
 
+/// Shortest bucket that figures per second are read from: after an idle time a
+/// node goes through a whole minute of them.
+const MIN_FIGURES_NS: u64 = 10_000_000;
+
 /// A window that cannot be built, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidWindow(String);
@@ -52,6 +56,11 @@ impl InvalidWindow {
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
         let bucket_ns = Self::check(interval, buckets)?;
+        if bucket_ns < MIN_FIGURES_NS {
+            return Err(Self(format!(
+                "buckets: {buckets} cuts {interval:?} into buckets of less than 10 ms"
+            )));
+        }
         if SECOND_NS % bucket_ns != 0 && bucket_ns % SECOND_NS != 0 {
             let bucket = Duration::from_nanos(bucket_ns);
             return Err(Self(format!(

@@ -1,0 +1,229 @@
+//! What a call to a known resource allocates (nothing), and how large what is
+//! kept of it is.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response};
+use tower::{Layer, Service, service_fn};
+use tower_sentinel::key::Header;
+use tower_sentinel::stat::{LeapArray, Node};
+use tower_sentinel::{
+    Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const OPEN: u32 = 1_000_000;
+
+/// An engine that keeps everything that can be kept.
+fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .contexts(true)
+        .minute(true)
+        .minute_of_origins(true)
+        .build();
+    (sentinel, clock)
+}
+
+/// Runs `call` until everything is made that is made once, over two seconds, and
+/// then asserts that it allocates nothing, in one moment and from second to
+/// second.
+fn assert_allocates_nothing(what: &str, clock: &ManualClock, mut call: impl FnMut()) {
+    for _ in 0..4 {
+        call();
+        clock.advance(Duration::from_millis(700));
+    }
+    let still = measure(|| (0..100).for_each(|_| call()));
+    assert_eq!(still.count_total, 0, "{what}");
+    let turning = measure(|| {
+        for _ in 0..300 {
+            clock.advance(Duration::from_millis(300));
+            call();
+        }
+    });
+    assert_eq!(turning.count_total, 0, "{what}, while time goes on");
+}
+
+fn assert_passes(sentinel: &Sentinel, call: Call<'_>) {
+    assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+}
+
+#[test]
+fn the_counter_counts() {
+    let info = measure(|| drop(std::hint::black_box(Box::new(1_u32))));
+    assert_eq!((info.count_total, info.count_current), (1, 0));
+}
+
+#[test]
+fn a_call_that_passes_allocates_nothing() {
+    let second = || FlowRule::per_second("r", OPEN);
+    let sets: [(&str, Rules); 6] = [
+        ("no rule", Rules::new()),
+        ("one rule", second().into()),
+        (
+            "three rules on one ring",
+            Rules::new()
+                .with(second())
+                .with(FlowRule::per("r", OPEN, MINUTE))
+                .with(second().buckets(4).strict()),
+        ),
+        (
+            "a rule with a ring of its own",
+            Rules::new()
+                .with(second())
+                .with(FlowRule::per("r", OPEN, MINUTE * 60 * 24)),
+        ),
+        (
+            "isolation",
+            Rules::new().with(IsolationRule::new("r", 8)).with(second()),
+        ),
+        (
+            "rules by origin",
+            Rules::new()
+                .with(second().by_origin())
+                .with(second().buckets(100).by_origin())
+                .with(second().for_origin("app")),
+        ),
+    ];
+    let calls = [
+        ("plain", Call::new("r")),
+        ("prioritized", Call::new("r").prioritized(true)),
+        ("weighted", Call::new("r").batch(3)),
+        ("by a text", Call::new("r").origin("app")),
+        (
+            "by an address",
+            Call::new("r").origin(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ),
+        (
+            "through a context",
+            Call::new("r").origin(7_u64).context("web"),
+        ),
+        ("outbound", Call::new("r").outbound()),
+    ];
+    for (rules, set) in sets {
+        let (sentinel, clock) = engine(set);
+        for (kind, call) in calls {
+            let what = format!("{rules}, {kind}");
+            assert_allocates_nothing(&what, &clock, || assert_passes(&sentinel, call));
+            let enter = || drop(sentinel.enter(call).now_or_never().unwrap().unwrap());
+            assert_allocates_nothing(&what, &clock, enter);
+        }
+        let node = sentinel.node("r").unwrap();
+        assert!(node.seconds().is_some_and(|seconds| seconds.len() == 60));
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_allocates_nothing() {
+    let day = FlowRule::per("r", 0, MINUTE * 60 * 24);
+    let sets: [(&str, Rules); 4] = [
+        ("a rule", FlowRule::per_second("r", 0).into()),
+        (
+            "the second of two rings",
+            Rules::new().with(FlowRule::per_second("r", OPEN)).with(day),
+        ),
+        ("isolation", IsolationRule::new("r", 0).into()),
+        (
+            "a rule by origin",
+            FlowRule::per_second("r", 0).by_origin().into(),
+        ),
+    ];
+    for (rules, set) in sets {
+        let (sentinel, clock) = engine(set);
+        for call in [Call::new("r"), Call::new("r").origin("app")] {
+            assert_allocates_nothing(rules, &clock, || {
+                assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+            });
+        }
+    }
+    // With a time to come back.
+    let (sentinel, clock) = engine(FlowRule::per("r", 1, MINUTE * 60));
+    assert_passes(&sentinel, Call::new("r"));
+    assert_allocates_nothing("a full window", &clock, || {
+        let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the window is full for an hour");
+        };
+        assert!(blocked.retry_after().is_some());
+    });
+}
+
+#[test]
+fn the_layer_adds_no_allocation_to_a_call_that_passes() {
+    type Answer = Response<Full<Bytes>>;
+
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/users/{id}", OPEN).by_origin())
+        .with(FlowRule::per_second("/users/{id}", OPEN))
+        .with(IsolationRule::new("/users/{id}", 8));
+    let (sentinel, clock) = engine(rules);
+    let layer = SentinelLayer::with(sentinel.clone())
+        .origin(Header::from_static("x-client"))
+        .prioritize(|head| head.headers().contains_key("x-vip"));
+    let answer =
+        |_: Request<()>| async { Ok::<Answer, Infallible>(Response::new(Full::from("hello"))) };
+    let mut service = layer.layer(service_fn(answer));
+
+    // The requests are the client's; they are made before.
+    let request = |number| {
+        let request = Request::get(format!("/users/{number}"));
+        request
+            .header("x-client", "app")
+            .header("x-vip", "1")
+            .body(())
+            .unwrap()
+    };
+    let mut requests: Vec<_> = (0..500).map(request).collect();
+    let mut calls = 0;
+    let mut call = || {
+        calls += 1;
+        let request = requests.pop().unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(service.poll_ready(&mut context).is_ready());
+        let response = service.call(request).now_or_never().unwrap().unwrap();
+        let mut body = response.into_body();
+        assert_eq!(
+            body.frame()
+                .now_or_never()
+                .unwrap()
+                .unwrap()
+                .unwrap()
+                .into_data()
+                .unwrap(),
+            "hello"
+        );
+    };
+    assert_allocates_nothing("the layer", &clock, &mut call);
+    let node = sentinel.node("/users/{id}").unwrap();
+    assert_eq!((node.totals().complete(), node.concurrency()), (calls, 0));
+}
+
+#[test]
+fn a_resource_at_rest_is_small() {
+    let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
+    // Its words fill one cache line; the rest is its shape.
+    assert!(array.footprint() <= 64 + 40, "{}", array.footprint());
+    let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
+    assert!(node.footprint() <= 512, "{}", node.footprint());
+
+    let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
+    for _ in 0..20 {
+        drop(sentinel.try_enter(Call::new("r")));
+    }
+    // With its rule, its name's place and what the table keeps.
+    let view = sentinel.node("r").unwrap();
+    assert!(view.footprint() <= 768, "{}", view.footprint());
+    // The seconds of a minute are made in the second second.
+    clock.advance(Duration::from_secs(1));
+    drop(sentinel.try_enter(Call::new("r")));
+    assert!(view.footprint() <= 768 + 3_584, "{}", view.footprint());
+}

@@ -1,0 +1,449 @@
+//! Bad input: every rule and window that cannot work is an error that says
+//! which, why, and what would.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_sentinel::stat::LeapArray;
+use tower_sentinel::{
+    Call, FlowRule, IsolationRule, ManualClock, Rule, Rules, Sentinel, SentinelLayer, Tick,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+const THRESHOLD: &str = "between 0 and 2147483647";
+const INTERVAL: &str = "between 1 ms and 366 days";
+const BUCKETS: &str = "between 1 and 1024";
+const BLANK: &str = "a name that is not blank";
+const LONG: &str = "at most 256 bytes";
+const CONTROL: &str = "free of control characters";
+const RATIO: &str = "above 0 and at most 1";
+
+/// A rule, and the field, the value and the allowed range of its only problem.
+type Case = (Rule, &'static str, &'static str, &'static str);
+
+fn case(
+    rule: impl Into<Rule>,
+    field: &'static str,
+    value: &'static str,
+    allowed: &'static str,
+) -> Case {
+    (rule.into(), field, value, allowed)
+}
+
+fn flow(threshold: f64) -> FlowRule {
+    FlowRule::per_second("/r", threshold)
+}
+
+fn over(interval: Duration) -> FlowRule {
+    FlowRule::per("/r", 1, interval)
+}
+
+fn cases() -> Vec<Case> {
+    let day = SECOND * 86_400;
+    let long = "x".repeat(257);
+    vec![
+        case(flow(-1.0), "threshold", "-1", THRESHOLD),
+        case(flow(f64::NAN), "threshold", "NaN", THRESHOLD),
+        case(flow(f64::INFINITY), "threshold", "inf", THRESHOLD),
+        case(flow(f64::NEG_INFINITY), "threshold", "-inf", THRESHOLD),
+        case(flow(2_147_483_648.0), "threshold", "2147483648", THRESHOLD),
+        case(flow(u32::MAX.into()), "threshold", "4294967295", THRESHOLD),
+        case(over(Duration::ZERO), "interval", "0ns", INTERVAL),
+        case(
+            over(MS - Duration::from_nanos(1)),
+            "interval",
+            "999.999µs",
+            INTERVAL,
+        ),
+        case(over(day * 366 + MS), "interval", "31622400.001s", INTERVAL),
+        case(
+            over(Duration::MAX),
+            "interval",
+            "18446744073709551615.999999999s",
+            INTERVAL,
+        ),
+        case(flow(1.0).buckets(0), "buckets", "0", BUCKETS),
+        case(flow(1.0).buckets(1_025), "buckets", "1025", BUCKETS),
+        case(
+            flow(1.0).buckets(u32::MAX),
+            "buckets",
+            "4294967295",
+            BUCKETS,
+        ),
+        case(
+            flow(1.0).buckets(3),
+            "buckets",
+            "3",
+            "a number that divides the interval of 1s",
+        ),
+        case(
+            over(MS),
+            "buckets",
+            "2",
+            "at most 1, so that a bucket lasts 1 ms",
+        ),
+        case(
+            over(MS * 10).buckets(20),
+            "buckets",
+            "20",
+            "at most 10, so that a bucket lasts 1 ms",
+        ),
+        case(
+            flow(1.0).max_occupy_ratio(0.0),
+            "max_occupy_ratio",
+            "0",
+            RATIO,
+        ),
+        case(
+            flow(1.0).max_occupy_ratio(-0.1),
+            "max_occupy_ratio",
+            "-0.1",
+            RATIO,
+        ),
+        case(
+            flow(1.0).max_occupy_ratio(1.01),
+            "max_occupy_ratio",
+            "1.01",
+            RATIO,
+        ),
+        case(
+            flow(1.0).max_occupy_ratio(f64::NAN),
+            "max_occupy_ratio",
+            "NaN",
+            RATIO,
+        ),
+        case(FlowRule::per_second("", 1), "resource", "\"\"", BLANK),
+        case(
+            FlowRule::per_second(" \t", 1),
+            "resource",
+            "\" \\t\"",
+            BLANK,
+        ),
+        case(
+            FlowRule::per_second(&*long, 1),
+            "resource",
+            "257 bytes long",
+            LONG,
+        ),
+        case(
+            FlowRule::per_second("a\r\nb", 1),
+            "resource",
+            "\"a\\r\\nb\"",
+            CONTROL,
+        ),
+        case(flow(1.0).for_origin(""), "origin", "\"\"", BLANK),
+        case(
+            flow(1.0).for_origin(&*long),
+            "origin",
+            "257 bytes long",
+            LONG,
+        ),
+        case(flow(1.0).for_origin("a\0"), "origin", "\"a\\0\"", CONTROL),
+        case(flow(1.0).id(""), "id", "\"\"", BLANK),
+        case(flow(1.0).id("a\nb"), "id", "\"a\\nb\"", CONTROL),
+        case(IsolationRule::new("", 1), "resource", "\"\"", BLANK),
+        case(
+            IsolationRule::new("/r", 1 << 31),
+            "max",
+            "2147483648",
+            THRESHOLD,
+        ),
+        case(
+            IsolationRule::new("/r", u32::MAX),
+            "max",
+            "4294967295",
+            THRESHOLD,
+        ),
+        case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
+    ]
+}
+
+#[test]
+fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
+    for (rule, field, value, allowed) in cases() {
+        // Not the first of the set, so that its index is told apart from zero.
+        let rules: [Rule; 2] = [flow(1.0).id("good").into(), rule.clone()];
+        let error = Rules::build(rules).unwrap_err();
+        let [problem] = error.problems() else {
+            panic!("{rule:?} has more than one problem: {error}");
+        };
+        assert_eq!(
+            (
+                problem.index(),
+                problem.field(),
+                problem.value(),
+                problem.allowed()
+            ),
+            (1, field, value, allowed),
+            "{rule:?}"
+        );
+        let text = problem.to_string();
+        assert!(text.starts_with("rule 1 ("), "{text}");
+        assert!(
+            text.ends_with(&format!("{field} is {value}, must be {allowed}")),
+            "{text}"
+        );
+        assert_eq!(text, error.to_string());
+        // One by one it is said in the same way.
+        let alone = Rules::new().try_with(rule).unwrap_err();
+        assert_eq!(
+            (alone.problems()[0].index(), alone.problems()[0].field()),
+            (0, field)
+        );
+    }
+}
+
+#[test]
+fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
+    let day = SECOND * 86_400;
+    let long = "x".repeat(256);
+    let rules: Vec<Rule> = vec![
+        flow(0.0).into(),
+        flow(-0.0).into(),
+        flow(2_147_483_647.0).into(),
+        over(MS).buckets(1).into(),
+        over(day * 366).buckets(1_024).into(),
+        over(MS * 1_024).buckets(1_024).into(),
+        flow(1.0)
+            .max_occupy_ratio(f64::MIN_POSITIVE)
+            .max_waiting(u32::MAX)
+            .into(),
+        flow(1.0).for_origin(&*long).id(&*long).into(),
+        FlowRule::per_second(&*long, 1).into(),
+        IsolationRule::new("/r", 0).into(),
+        IsolationRule::new("/r", (1 << 31) - 1).into(),
+    ];
+    let rules = Rules::build(rules).unwrap();
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        .build();
+    let call = Call::new("/r").origin(&long).prioritized(true);
+    assert!(matches!(
+        sentinel.try_enter(call),
+        tower_sentinel::Verdict::Block(_)
+    ));
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let rules: Vec<Rule> = vec![
+        FlowRule::per_second("", -5)
+            .buckets(7)
+            .max_occupy_ratio(2.0)
+            .into(),
+        flow(1.0).id("twice").into(),
+        IsolationRule::new("b\n", u32::MAX).id("twice").into(),
+        FlowRule::per_second("/users/{id}", 1).into(),
+        FlowRule::per_second("/users/{name}", 1).into(),
+        FlowRule::per_second("/users/{", 1).into(),
+    ];
+    let error = Rules::build(rules).unwrap_err();
+    let found: Vec<_> = error
+        .problems()
+        .iter()
+        .map(|p| (p.index(), p.field()))
+        .collect();
+    let expected = [
+        (0, "resource"),
+        (0, "threshold"),
+        (0, "buckets"),
+        (0, "max_occupy_ratio"),
+        (2, "resource"),
+        (2, "max"),
+        (2, "id"),
+        (4, "resource"),
+        (5, "resource"),
+    ];
+    assert_eq!(found, expected);
+    let conflict = &error.problems()[7];
+    assert_eq!(conflict.value(), "\"/users/{name}\"");
+    assert_eq!(
+        conflict.allowed(),
+        "a template that does not conflict with \"/users/{id}\" of rule 3"
+    );
+    let duplicate = &error.problems()[6];
+    assert_eq!(
+        duplicate.allowed(),
+        "different from that of every other rule"
+    );
+    // One line tells all of it.
+    assert_eq!(
+        error.to_string().matches("; rule ").count(),
+        expected.len() - 1
+    );
+}
+
+#[test]
+fn rules_that_stand_in_the_program_panic_where_they_stand() {
+    let message = "rule 0 (flow \"/r\"): threshold is -1, must be between 0 and 2147483647";
+    assert_eq!(
+        Rules::new().try_with(flow(-1.0)).unwrap_err().to_string(),
+        message
+    );
+
+    let places: [fn(); 5] = [
+        || drop(Rules::new().with(flow(-1.0))),
+        || drop(Rules::from(flow(-1.0))),
+        || drop(Sentinel::new(flow(-1.0))),
+        || drop(Sentinel::builder().rules(flow(-1.0))),
+        || drop(SentinelLayer::new(flow(-1.0))),
+    ];
+    let first_line = line!() - 6;
+    let line = std::sync::Arc::new(AtomicU32::new(0));
+    let before = std::panic::take_hook();
+    let seen = line.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        if let Some(place) = panic.location().filter(|place| place.file() == file!()) {
+            seen.store(place.line(), Ordering::Relaxed);
+        }
+    }));
+    let panics = places.map(|place| {
+        let panic = catch_unwind(AssertUnwindSafe(place)).unwrap_err();
+        (
+            panic.downcast::<String>().unwrap(),
+            line.swap(0, Ordering::Relaxed),
+        )
+    });
+    std::panic::set_hook(before);
+    for (place, (text, line)) in panics.into_iter().enumerate() {
+        assert_eq!((&**text, line), (message, first_line + place as u32));
+    }
+}
+
+#[test]
+fn a_bad_window_of_the_engine_names_the_field() {
+    let cases = [
+        (SECOND, 0, "buckets: 0 is not between 1 and 65536"),
+        (SECOND, 65_537, "buckets: 65537 is not between 1 and 65536"),
+        (Duration::ZERO, 2, "interval: 0 is not above zero"),
+        (
+            SECOND,
+            3,
+            "buckets: 3 does not divide the interval of 1s evenly",
+        ),
+        (MS, 2, "buckets: 2 cuts 1ms into buckets of less than 1 ms"),
+        (
+            SECOND,
+            200,
+            "buckets: 200 cuts 1s into buckets of less than 10 ms",
+        ),
+        (
+            MS * 900,
+            3,
+            "buckets: 3 cuts 900ms into buckets of 300ms, which is neither a part nor a multiple of one second",
+        ),
+        (
+            MS * 1_500,
+            1,
+            "buckets: 1 cuts 1.5s into buckets of 1.5s, which is neither a part nor a multiple of one second",
+        ),
+    ];
+    for (interval, buckets, expected) in cases {
+        let error = Sentinel::builder().window(interval, buckets).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    let error = Sentinel::builder().window(Duration::MAX, 1).unwrap_err();
+    assert!(error.to_string().starts_with("interval: "), "{error}");
+    for (interval, buckets) in [(MS * 500, 1), (SECOND, 100), (SECOND * 10, 5)] {
+        assert!(Sentinel::builder().window(interval, buckets).is_ok());
+    }
+}
+
+#[test]
+fn a_bad_quota_of_an_array_names_the_field() {
+    let array = LeapArray::new(SECOND, 2).unwrap();
+    let cases = [
+        (array.quota(MS * 700, 1), "interval: 700ms"),
+        (array.quota(Duration::ZERO, 1), "interval: 0ns"),
+        (array.quota(SECOND * 2, 1), "interval: 2s"),
+        (array.quota(Duration::MAX, 1), "interval: "),
+        (array.quota(SECOND, 1 << 31), "limit: 2147483648"),
+        (array.quota_in(SECOND, 0, 1), "buckets: 0"),
+        (array.quota_in(SECOND, 3, 1), "buckets: 3"),
+    ];
+    for (quota, start) in cases {
+        let error = quota.unwrap_err().to_string();
+        assert!(error.starts_with(start), "{error}");
+    }
+    assert!(
+        array
+            .try_acquire(Tick::ZERO, u32::MAX, &[array.quota(SECOND, 5).unwrap()])
+            .is_err()
+    );
+}
+
+/// Any number, the odd ones often.
+fn number() -> impl Strategy<Value = f64> {
+    let odd = [
+        0.0,
+        -0.0,
+        0.2,
+        1.0,
+        2_147_483_647.0,
+        f64::MAX,
+        f64::NAN,
+        f64::INFINITY,
+        -1.0,
+    ];
+    prop_oneof![proptest::sample::select(odd.to_vec()), any::<f64>()]
+}
+
+fn count() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0_u32..5,
+        any::<u32>(),
+        Just(u32::MAX),
+        Just(1 << 31),
+        Just(1_000)
+    ]
+}
+
+fn length() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (0_u64..5_000).prop_map(Duration::from_millis),
+        any::<u64>().prop_map(Duration::from_nanos),
+        any::<(u64, u32)>().prop_map(|(secs, nanos)| Duration::new(secs / 2, nanos)),
+        Just(SECOND),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_rule_is_made_of_it_is_an_error_or_it_works(
+        resource in prop_oneof![Just("/a/{b}".to_owned()), "\\PC{0,12}", "[/{}*a\\x00]{0,8}"],
+        origin in prop_oneof![Just("other".to_owned()), ".{0,5}"],
+        (threshold, ratio) in (number(), prop_oneof![3 => 0.001..1.0, 1 => number()]),
+        (buckets, waiting, max, weight) in (count(), count(), count(), count()),
+        (interval, step) in (length(), length()),
+        is_strict in any::<bool>(),
+    ) {
+        let rule = FlowRule::per(&*resource, threshold, interval)
+            .buckets(buckets).max_occupy_ratio(ratio).max_waiting(waiting).lend(true);
+        let rule = if is_strict { rule.strict() } else { rule };
+        let rules: [Rule; 3] = [
+            rule.clone().into(),
+            rule.for_origin(&*origin).into(),
+            IsolationRule::new(&*resource, max).into(),
+        ];
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder().clock(clock.clone()).build();
+        if sentinel.try_reload(rules).is_ok() {
+            for _ in 0..3 {
+                let call = Call::new(&resource).origin(&origin).batch(weight).prioritized(true);
+                drop(sentinel.try_enter(call));
+                clock.advance(step.min(SECOND * 86_400 * 366));
+            }
+            prop_assert_eq!(sentinel.inbound().concurrency(), 0);
+        } else {
+            prop_assert!(sentinel.rules().is_empty());
+        }
+    }
+}

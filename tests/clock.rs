@@ -1,0 +1,289 @@
+//! Clocks that jump, step back, stop or lie: the limits hold and time goes on.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_sentinel::clock::Clock;
+use tower_sentinel::stat::Event;
+use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+
+const LIMIT: u32 = 5;
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+fn engine(clock: impl Clock, rules: impl Into<Rules>) -> Sentinel {
+    Sentinel::builder().rules(rules).clock(clock).build()
+}
+
+/// How many of ten calls to "r" pass; they end at once.
+fn passed(sentinel: &Sentinel) -> u32 {
+    let passes = |_: &u32| matches!(sentinel.try_enter(Call::new("r")), Verdict::Pass(_));
+    (0..10).filter(passes).count() as u32
+}
+
+/// Rules with long and short, many and few buckets.
+fn shapes() -> [Rules; 4] {
+    let second = || FlowRule::per_second("r", LIMIT);
+    [
+        second().into(),
+        second().buckets(20).into(),
+        second().buckets(10).strict().into(),
+        Rules::new()
+            .with(second())
+            .with(FlowRule::per("r", 1_000_000, HOUR * 24)),
+    ]
+}
+
+#[test]
+fn a_jump_ahead_of_any_length_opens_one_window_and_no_more() {
+    let jumps = [
+        SECOND * 2,
+        HOUR,
+        HOUR * 24 * 50,
+        YEAR,
+        YEAR * 10,
+        YEAR * 100,
+    ];
+    for rules in shapes() {
+        let clock = ManualClock::starting_at(at(700));
+        let sentinel = engine(clock.clone(), rules);
+        for jump in jumps {
+            assert_eq!(passed(&sentinel), LIMIT, "before {jump:?}");
+            assert_eq!(passed(&sentinel), 0);
+            clock.advance(jump);
+            assert_eq!(sentinel.node("r").unwrap().sum(Event::Pass), 0);
+            assert_eq!(passed(&sentinel), LIMIT, "after {jump:?}");
+            clock.advance(SECOND * 2);
+        }
+    }
+}
+
+#[test]
+fn at_the_end_of_all_time_nothing_panics_and_the_limit_holds() {
+    let end = u64::MAX;
+    for rules in shapes() {
+        let clock = ManualClock::starting_at(at(700));
+        let sentinel = engine(clock.clone(), rules);
+        let mut last = 0;
+        for back in [3_000_000_000, 1_700_000_000, 600_000_000, 1_000, 1, 0, 0] {
+            clock.set(Tick::from_nanos(end - back));
+            let vip = Call::new("r").prioritized(true);
+            drop(sentinel.try_enter(vip));
+            last += passed(&sentinel);
+            assert!(sentinel.node("r").unwrap().sum(Event::Pass) <= LIMIT.into());
+            if let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) {
+                assert!(blocked.retry_after().is_some_and(|wait| wait <= SECOND * 2));
+            }
+        }
+        assert!((LIMIT..=3 * LIMIT).contains(&last), "{last}");
+        assert_eq!(sentinel.inbound().concurrency(), 0);
+        let _ = sentinel.snapshot().to_json();
+    }
+}
+
+#[test]
+fn after_a_step_back_the_limit_holds_and_time_goes_on_within_two_windows() {
+    for step in [
+        MS,
+        MS * 499,
+        MS * 500,
+        SECOND,
+        MS * 1_001,
+        SECOND * 30,
+        HOUR * 9,
+        HOUR * 10,
+    ] {
+        for rules in shapes() {
+            let start = Tick::ZERO + HOUR * 10;
+            let clock = ManualClock::starting_at(start);
+            let sentinel = engine(clock.clone(), rules);
+            assert_eq!(passed(&sentinel), LIMIT);
+            clock.set(Tick::from_nanos(
+                (start - (Tick::ZERO + step)).as_nanos() as u64
+            ));
+            // What passes in each tenth of a second from here on.
+            let mut log = Vec::new();
+            for _ in 0..80 {
+                log.push(passed(&sentinel));
+                clock.advance(MS * 100);
+            }
+            let again = log.iter().position(|&n| n > 0).unwrap();
+            assert!(again <= 30, "{step:?}: nothing passed for {again} tenths");
+            for second in log.windows(10) {
+                assert!(second.iter().sum::<u32>() <= 2 * LIMIT, "{step:?}: {log:?}");
+            }
+            // And then at the ordinary rate: five in each 1, or 1.1, seconds.
+            let passed: u32 = log[30..].iter().sum();
+            assert!(
+                (4 * LIMIT..=6 * LIMIT).contains(&passed),
+                "{step:?}: {log:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_refusal_after_a_step_back_does_not_send_the_caller_away_for_hours() {
+    let clock = ManualClock::starting_at(Tick::ZERO + HOUR * 10);
+    let sentinel = engine(clock.clone(), FlowRule::per_second("r", LIMIT));
+    assert_eq!(passed(&sentinel), LIMIT);
+    for now in [HOUR * 9, MS * 3, SECOND] {
+        clock.set(Tick::ZERO + now);
+        let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the window is full");
+        };
+        let wait = blocked.retry_after().unwrap();
+        assert!(wait <= SECOND * 2, "come back in {wait:?}");
+    }
+}
+
+/// A clock that lies once when told to.
+#[derive(Clone, Debug, Default)]
+struct Liar {
+    clock: ManualClock,
+    /// How far ahead the next reading will be, in ns.
+    ahead: Arc<AtomicU64>,
+}
+
+impl Liar {
+    fn lie_once(&self, by: Duration) {
+        self.ahead.store(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Liar {
+    fn now(&self) -> Tick {
+        self.clock.now() + Duration::from_nanos(self.ahead.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn one_wrong_reading_at_the_start_of_a_call_changes_nothing() {
+    for by in [SECOND * 2, HOUR, YEAR] {
+        let liar = Liar::default();
+        liar.clock.set(at(10_200));
+        let sentinel = engine(liar.clone(), FlowRule::per_second("r", LIMIT));
+        assert_eq!(passed(&sentinel), LIMIT);
+        liar.lie_once(by);
+        assert_eq!(passed(&sentinel), 0);
+        // The window moves on by the clock's true time.
+        liar.clock.advance(SECOND);
+        assert_eq!(passed(&sentinel), LIMIT);
+    }
+}
+
+#[test]
+fn one_wrong_reading_at_the_end_of_a_call_costs_no_more_than_three_windows() {
+    for by in [SECOND * 2, HOUR, YEAR] {
+        let liar = Liar::default();
+        liar.clock.set(at(10_200));
+        let sentinel = engine(liar.clone(), FlowRule::per_second("r", LIMIT));
+        let Verdict::Pass(entry) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the first call passes");
+        };
+        liar.lie_once(by);
+        drop(entry);
+        let mut total = 1;
+        for tenth in 0..32 {
+            total += passed(&sentinel);
+            assert!(
+                total <= LIMIT * (2 + tenth / 10),
+                "{total} after {tenth} tenths"
+            );
+            liar.clock.advance(MS * 100);
+        }
+        assert!(total >= 2 * LIMIT, "only {total} passed");
+        assert_eq!(sentinel.node("r").unwrap().concurrency(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_never_sleeps_longer_than_it_was_told() {
+    let clock = ManualClock::starting_at(at(700));
+    let sentinel = engine(clock.clone(), FlowRule::per_second("r", LIMIT));
+    assert_eq!(passed(&sentinel), LIMIT);
+    clock.set(at(1_200));
+    let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+        panic!("the window is full, and lends");
+    };
+    clock.set(at(3));
+    let before = tokio::time::Instant::now();
+    drop(waiting.ready().await.unwrap());
+    assert_eq!(before.elapsed(), MS * 300);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Forward(Duration),
+    Back(Duration),
+    Set(Tick),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = prop_oneof![
+        (0_u64..2_000).prop_map(Duration::from_millis),
+        (0_u64..100).prop_map(|hours| HOUR * hours as u32),
+        (0_u64..3).prop_map(|years| YEAR * years as u32),
+    ];
+    prop_oneof![
+        6 => length.clone().prop_map(Step::Forward),
+        3 => length.prop_map(Step::Back),
+        1 => (0_u32..10).prop_map(|years| Step::Set(Tick::ZERO + YEAR * years)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn wherever_the_clock_goes_the_limit_holds_and_calls_pass_again(
+        shape in 0_usize..4,
+        steps in proptest::collection::vec((step(), any::<bool>()), 1..40),
+    ) {
+        let clock = ManualClock::starting_at(at(5_000));
+        let sentinel = engine(clock.clone(), shapes()[shape].clone());
+        let mut running = Vec::new();
+        for (step, is_prioritized) in steps {
+            let now = clock.now();
+            match step {
+                Step::Forward(by) => clock.advance(by),
+                Step::Back(by) => clock.set(Tick::from_nanos((now - (Tick::ZERO + by)).as_nanos() as u64)),
+                Step::Set(now) => clock.set(now),
+            }
+            let _ = passed(&sentinel);
+            let call = Call::new("r").prioritized(is_prioritized);
+            match sentinel.try_enter(call) {
+                Verdict::Pass(entry) => running.push(entry),
+                Verdict::Wait(waiting) => {
+                    prop_assert!(waiting.delay() < MS * 500);
+                    running.extend(waiting.admit());
+                }
+                _ => {}
+            }
+            if running.len() > 2 {
+                running.clear();
+            }
+            prop_assert!(sentinel.node("r").unwrap().sum(Event::Pass) <= LIMIT.into());
+        }
+        drop(running);
+        let node = sentinel.node("r").unwrap();
+        prop_assert_eq!((node.concurrency(), node.waiting(), node.held()), (0, 0, 0));
+        // Once the clock behaves, calls pass: at the latest when it has been
+        // believed for a window, and what was counted has left.
+        let mut total = 0;
+        for _ in 0..40 {
+            clock.advance(MS * 100);
+            total += passed(&sentinel);
+        }
+        prop_assert!(total >= LIMIT, "{total} in four seconds");
+    }
+}

@@ -1,0 +1,293 @@
+//! Hooks: who is told what, in which order, and what a bad hook can do.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
+use tower_sentinel::stat::Outcome;
+use tower_sentinel::{
+    Builder, Call, Entry, FlowRule, Hook, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn engine(
+    rules: impl Into<Rules>,
+    configure: impl FnOnce(Builder) -> Builder,
+) -> (Sentinel, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+    (configure(builder).build(), clock)
+}
+
+fn run(sentinel: &Sentinel, call: Call<'_>) -> Entry {
+    match sentinel.try_enter(call) {
+        Verdict::Pass(entry) => entry,
+        other => panic!("the call runs: {other:?}"),
+    }
+}
+
+/// Tells what it is told to whoever listens.
+#[derive(Debug)]
+struct Teller(&'static str, mpsc::Sender<String>);
+
+impl Hook for Teller {
+    fn on_pass(&self, event: &PassEvent<'_>) {
+        let Self(name, sender) = self;
+        let (resource, weight) = (event.resource(), event.weight());
+        let origin = event.origin().map(|origin| origin.to_string());
+        let text = format!(
+            "{name}: pass {resource} {weight} {origin:?} {:?}",
+            event.waited()
+        );
+        sender.send(text).unwrap();
+    }
+
+    fn on_block(&self, event: &BlockEvent<'_>) {
+        let text = format!(
+            "{}: block {} {}",
+            self.0,
+            event.resource(),
+            event.blocked().kind()
+        );
+        self.1.send(text).unwrap();
+    }
+
+    fn on_exit(&self, event: &ExitEvent<'_>) {
+        let text = format!("{}: exit {:?} {:?}", self.0, event.outcome(), event.rt());
+        self.1.send(text).unwrap();
+    }
+}
+
+#[test]
+fn however_a_call_ends_it_is_booked_and_told_once() {
+    type End = fn(Entry);
+    let panics: End = |entry| {
+        let unwound = catch_unwind(AssertUnwindSafe(move || {
+            let _entry = entry;
+            panic!("the call panics");
+        }));
+        assert!(unwound.is_err());
+    };
+    // Complete, error, cancelled and panicked; and the outcome that is told.
+    let cases: [(End, [u64; 4], Option<Outcome>); 7] = [
+        (drop, [1, 0, 0, 0], Some(Outcome::Success)),
+        (
+            |mut entry| entry.fail(),
+            [1, 1, 0, 0],
+            Some(Outcome::Failure),
+        ),
+        (
+            |mut entry| entry.ignore(),
+            [1, 0, 0, 0],
+            Some(Outcome::Ignore),
+        ),
+        (Entry::cancel, [0, 0, 1, 0], None),
+        (panics, [1, 1, 0, 1], Some(Outcome::Failure)),
+        // The last word counts.
+        (
+            |mut entry| {
+                entry.fail();
+                entry.ignore();
+            },
+            [1, 0, 0, 0],
+            Some(Outcome::Ignore),
+        ),
+        (
+            |mut entry| {
+                entry.fail();
+                entry.cancel();
+            },
+            [0, 0, 1, 0],
+            None,
+        ),
+    ];
+    for (index, (end, expected, outcome)) in cases.into_iter().enumerate() {
+        let (sender, told) = mpsc::channel();
+        let (sentinel, clock) = engine(IsolationRule::new("r", 1), |builder| {
+            builder
+                .origins(true)
+                .hook("teller", Arc::new(Teller("t", sender)))
+        });
+        let entry = run(&sentinel, Call::new("r").origin("app"));
+        clock.advance(MS * 30);
+        end(entry);
+        for node in sentinel.snapshot().nodes() {
+            let totals = node.totals();
+            let booked = [
+                totals.complete(),
+                totals.error(),
+                totals.cancelled(),
+                totals.panicked(),
+            ];
+            assert_eq!((booked, totals.pass()), (expected, 1), "case {index}");
+            assert_eq!(node.concurrency(), 0, "case {index}");
+        }
+        assert_eq!(
+            sentinel.node("r").unwrap().slots_in_use(),
+            0,
+            "case {index}"
+        );
+        let expected = [
+            "t: pass r 1 Some(\"app\") 0ns".to_owned(),
+            format!("t: exit {outcome:?} 30ms"),
+        ];
+        assert_eq!(
+            told.try_iter().collect::<Vec<_>>(),
+            expected,
+            "case {index}"
+        );
+    }
+}
+
+#[test]
+fn hooks_are_told_in_their_order_and_a_new_one_takes_the_place_of_its_name() {
+    let (sender, told) = mpsc::channel();
+    let teller = |name| Arc::new(Teller(name, sender.clone()));
+    let (sentinel, _clock) = engine(FlowRule::per_second("r", 0), |builder| {
+        builder
+            .hook("first", teller("a"))
+            .hook("second", teller("b"))
+    });
+    let hooks = sentinel.hooks();
+    let told = || {
+        let _ = sentinel.try_enter(Call::new("r"));
+        told.try_iter()
+            .map(|text| text[..1].to_owned())
+            .collect::<String>()
+    };
+    assert_eq!(told(), "ab");
+    hooks.register("third", teller("c"));
+    hooks.register("first", teller("d"));
+    assert_eq!(told(), "dbc");
+    assert_eq!(
+        hooks.names().iter().map(|name| &**name).collect::<Vec<_>>(),
+        ["first", "second", "third"]
+    );
+    assert!(hooks.remove("second"));
+    assert!(!hooks.remove("second"));
+    assert_eq!(told(), "dc");
+    assert!(hooks.remove("first") && hooks.remove("third"));
+    assert_eq!(told(), "");
+}
+
+#[derive(Debug)]
+struct Panics;
+
+impl Hook for Panics {
+    fn on_pass(&self, _: &PassEvent<'_>) {
+        panic!("on_pass");
+    }
+
+    fn on_block(&self, _: &BlockEvent<'_>) {
+        panic!("on_block");
+    }
+
+    fn on_exit(&self, _: &ExitEvent<'_>) {
+        panic!("on_exit");
+    }
+}
+
+#[test]
+fn a_hook_that_panics_harms_neither_the_call_nor_the_other_hooks() {
+    let (sender, told) = mpsc::channel();
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(IsolationRule::new("r", 1));
+    let (sentinel, _clock) = engine(rules, |builder| {
+        builder
+            .hook("panics", Arc::new(Panics))
+            .hook("teller", Arc::new(Teller("t", sender)))
+    });
+    drop(run(&sentinel, Call::new("r")));
+    // Also if the call itself panics, and the hook panics on top of that.
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _entry = run(&sentinel, Call::new("r"));
+        panic!("the call panics");
+    }));
+    assert_eq!(
+        *unwound.unwrap_err().downcast::<&str>().unwrap(),
+        "the call panics"
+    );
+    assert!(matches!(
+        sentinel.try_enter(Call::new("r")),
+        Verdict::Block(_)
+    ));
+    assert_eq!(sentinel.hooks().panics(), 5);
+    assert_eq!(told.try_iter().count(), 5);
+    let node = sentinel.node("r").unwrap();
+    assert_eq!((node.concurrency(), node.slots_in_use()), (0, 0));
+    assert_eq!((node.totals().complete(), node.totals().block()), (2, 1));
+}
+
+/// Does with its engine whatever a program can do, from within.
+#[derive(Debug, Default)]
+struct Meddler {
+    sentinel: OnceLock<Sentinel>,
+    turn: AtomicU64,
+}
+
+impl Meddler {
+    fn meddle(&self, resource: &str) {
+        if resource != "r" {
+            return;
+        }
+        let sentinel = self.sentinel.get().unwrap();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        drop(sentinel.try_enter(Call::new("inner").origin(turn)));
+        let rule = FlowRule::per_second("r", 2);
+        sentinel.reload(
+            Rules::new()
+                .with(rule)
+                .with(FlowRule::per_second("inner", turn as u32)),
+        );
+        let _ = sentinel.snapshot().to_json();
+        let _ = sentinel.node("r").map(|node| node.totals());
+        sentinel
+            .hooks()
+            .register(format!("h{turn}"), Arc::new(Nothing));
+        sentinel.hooks().remove(&format!("h{turn}"));
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Hook for Nothing {}
+
+impl Hook for Meddler {
+    fn on_pass(&self, event: &PassEvent<'_>) {
+        self.meddle(event.resource());
+    }
+
+    fn on_block(&self, event: &BlockEvent<'_>) {
+        self.meddle(event.resource());
+    }
+
+    fn on_exit(&self, event: &ExitEvent<'_>) {
+        self.meddle(event.resource());
+    }
+}
+
+#[test]
+fn a_hook_may_do_with_the_engine_whatever_a_program_may() {
+    let meddler = Arc::new(Meddler::default());
+    let (sentinel, _clock) = engine(FlowRule::per_second("r", 2), |builder| {
+        builder.origins(true).hook("meddler", meddler.clone())
+    });
+    meddler.sentinel.set(sentinel.clone()).unwrap();
+    let passes = |_: &u32| matches!(sentinel.try_enter(Call::new("r")), Verdict::Pass(_));
+    assert_eq!((0..5).filter(passes).count(), 2);
+    // Two that passed and ended, and three that were refused.
+    assert_eq!(meddler.turn.load(Ordering::Relaxed), 7);
+    assert_eq!(sentinel.hooks().panics(), 0);
+    assert_eq!(&*sentinel.hooks().names()[0], "meddler");
+    let inner = sentinel.node("inner").unwrap().totals();
+    assert_eq!(
+        (inner.pass() + inner.block(), inner.complete()),
+        (7, inner.pass())
+    );
+}

@@ -1,0 +1,203 @@
+//! Isolation: how many calls run at once, however they begin and end.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use tower_sentinel::stat::Event;
+use tower_sentinel::{
+    BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
+};
+
+fn engine(rules: impl Into<Rules>) -> Sentinel {
+    Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        .build()
+}
+
+fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
+    match sentinel.try_enter(call) {
+        Verdict::Pass(entry) => Ok(entry),
+        Verdict::Block(blocked) => Err(blocked),
+        other => panic!("an ordinary call never waits: {other:?}"),
+    }
+}
+
+fn run(sentinel: &Sentinel) -> Result<Entry, Blocked> {
+    enter(sentinel, Call::new("r"))
+}
+
+fn slots(sentinel: &Sentinel) -> u32 {
+    sentinel.node("r").unwrap().slots_in_use()
+}
+
+#[test]
+fn the_fourth_of_three_is_refused_until_one_ends() {
+    let sentinel = engine(IsolationRule::new("r", 3).id("three"));
+    let mut running: Vec<_> = (0..3).map(|_| run(&sentinel).unwrap()).collect();
+    let blocked = run(&sentinel).unwrap_err();
+    assert_eq!(
+        (blocked.kind(), blocked.rule(), blocked.limit()),
+        (BlockKind::Isolation, "three", Some(3))
+    );
+    // Nobody can tell when a call ends.
+    assert_eq!((blocked.retry_after(), blocked.interval()), (None, None));
+    assert_eq!(slots(&sentinel), 3);
+
+    drop(running.pop());
+    running.push(run(&sentinel).unwrap());
+    assert!(run(&sentinel).is_err());
+    drop(running);
+    assert_eq!(slots(&sentinel), 0);
+    let node = sentinel.node("r").unwrap();
+    assert_eq!(
+        [Event::Pass, Event::Block].map(|event| node.sum(event)),
+        [4, 2]
+    );
+}
+
+#[test]
+fn a_call_takes_one_slot_whatever_its_weight() {
+    let sentinel = engine(IsolationRule::new("r", 2));
+    let heavy = Call::new("r").batch(1_000);
+    let running = [0, 1].map(|_| enter(&sentinel, heavy).unwrap());
+    assert!(enter(&sentinel, Call::new("r").batch(0)).is_err());
+    assert_eq!(slots(&sentinel), 2);
+    drop(running);
+    assert_eq!(slots(&sentinel), 0);
+}
+
+#[test]
+fn a_slot_is_free_again_however_the_call_ends() {
+    let sentinel = engine(IsolationRule::new("r", 1));
+    let endings: [fn(Entry); 5] = [
+        drop,
+        |mut entry| entry.fail(),
+        |mut entry| entry.ignore(),
+        Entry::cancel,
+        |entry| {
+            let unwound = catch_unwind(AssertUnwindSafe(move || {
+                let _entry = entry;
+                panic!("the call panics");
+            }));
+            assert!(unwound.is_err());
+        },
+    ];
+    for end in endings {
+        let entry = run(&sentinel).unwrap();
+        assert!(run(&sentinel).is_err());
+        end(entry);
+        assert_eq!(slots(&sentinel), 0);
+    }
+    let totals = sentinel.node("r").unwrap().totals();
+    assert_eq!(
+        (
+            totals.pass(),
+            totals.complete(),
+            totals.error(),
+            totals.cancelled(),
+            totals.panicked()
+        ),
+        (5, 4, 2, 1, 1)
+    );
+}
+
+#[test]
+fn a_limit_of_zero_refuses_every_call() {
+    let sentinel = engine(IsolationRule::new("r", 0));
+    assert!((0..10).all(|_| run(&sentinel).is_err()));
+    assert_eq!(slots(&sentinel), 0);
+}
+
+#[test]
+fn of_several_rules_the_tightest_holds_and_is_named() {
+    let rules = Rules::new()
+        .with(IsolationRule::new("r", 5).id("five"))
+        .with(IsolationRule::new("r", 2).id("two"))
+        .with(IsolationRule::new("r", 7).id("seven"))
+        .with(IsolationRule::new("other", 1));
+    let sentinel = engine(rules);
+    let _running = [0, 1].map(|_| run(&sentinel).unwrap());
+    assert_eq!(run(&sentinel).unwrap_err().rule(), "two");
+    assert!(enter(&sentinel, Call::new("other")).is_ok());
+}
+
+#[test]
+fn a_call_refused_by_a_flow_rule_keeps_no_slot_and_the_other_way_takes_no_token() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(FlowRule::per_second("r", 1).for_origin("small"))
+        .with(IsolationRule::new("r", 2));
+    let sentinel = engine(rules);
+    let small = Call::new("r").origin("small");
+    let first = enter(&sentinel, small).unwrap();
+    for _ in 0..5 {
+        assert_eq!(enter(&sentinel, small).unwrap_err().kind(), BlockKind::Flow);
+        assert_eq!(slots(&sentinel), 1);
+    }
+    let second = run(&sentinel).unwrap();
+    for _ in 0..5 {
+        // Isolation is asked first.
+        assert_eq!(run(&sentinel).unwrap_err().kind(), BlockKind::Isolation);
+    }
+    drop((first, second));
+    assert_eq!(run(&sentinel).unwrap_err().kind(), BlockKind::Flow);
+    let node = sentinel.node("r").unwrap();
+    assert_eq!((node.slots_in_use(), node.sum(Event::Pass)), (0, 2));
+}
+
+#[test]
+fn inbound_and_outbound_calls_have_slots_of_their_own() {
+    let sentinel = engine(IsolationRule::new("r", 1));
+    let _inbound = run(&sentinel).unwrap();
+    let _outbound = enter(&sentinel, Call::new("r").outbound()).unwrap();
+    assert!(run(&sentinel).is_err());
+    assert!(enter(&sentinel, Call::new("r").outbound()).is_err());
+}
+
+#[test]
+fn eight_threads_never_run_more_than_the_limit_and_reach_it() {
+    const THREADS: usize = 8;
+    const CALLS: u32 = 2_000;
+    for limit in [1, 2, 7] {
+        let sentinel = engine(IsolationRule::new("r", limit));
+        let (running, peak, passed) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let barrier = Barrier::new(THREADS);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // All enter before any of them leaves, once.
+                    barrier.wait();
+                    let first = run(&sentinel);
+                    barrier.wait();
+                    let used = sentinel.node("r").unwrap().slots_in_use();
+                    barrier.wait();
+                    assert_eq!(used, limit);
+                    drop(first);
+                    for _ in 0..CALLS {
+                        let Ok(entry) = run(&sentinel) else { continue };
+                        let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                        peak.fetch_max(now, Ordering::SeqCst);
+                        passed.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        drop(entry);
+                    }
+                });
+            }
+        });
+        let peak = peak.into_inner();
+        assert!(peak <= limit, "{peak} of {limit} at once");
+        let node = sentinel.node("r").unwrap();
+        let totals = node.totals();
+        assert_eq!((node.slots_in_use(), node.concurrency()), (0, 0));
+        assert_eq!(totals.pass(), u64::from(passed.into_inner() + limit));
+        assert_eq!(
+            totals.pass() + totals.block(),
+            THREADS as u64 * u64::from(CALLS + 1)
+        );
+    }
+}

@@ -1,0 +1,389 @@
+//! Prioritized calls: who may wait for a coming bucket, for how long, and what
+//! becomes of the place.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rules;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tower_sentinel::clock::{Clock, TokioClock};
+use tower_sentinel::stat::Event;
+use tower_sentinel::{
+    BlockKind, Blocked, Call, Entry, FlowRule, ManualClock, NodeView, NotAdmitted, Rules, Sentinel,
+    Tick, Verdict, Waiting,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// An engine that makes calls to "r" at times of choice.
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        Self::with(rules, |builder| builder)
+    }
+
+    fn with(
+        rules: impl Into<Rules>,
+        configure: impl FnOnce(tower_sentinel::Builder) -> tower_sentinel::Builder,
+    ) -> Self {
+        let clock = ManualClock::new();
+        let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+        Self {
+            sentinel: configure(builder).build(),
+            clock,
+        }
+    }
+
+    /// `n` ordinary calls at `now`, all of which pass and end.
+    fn fill(&self, now: u64, n: u32) {
+        for _ in 0..n {
+            assert!(self.passes(now), "the window is full at {now}");
+        }
+    }
+
+    /// Whether an ordinary call passes at `now`; it ends at once.
+    fn passes(&self, now: u64) -> bool {
+        self.clock.set(at(now));
+        match self.sentinel.try_enter(Call::new("r")) {
+            Verdict::Pass(_) => true,
+            Verdict::Block(_) => false,
+            other => panic!("an ordinary call never waits: {other:?}"),
+        }
+    }
+
+    /// A prioritized call at `now` that must wait or be refused.
+    fn borrow(&self, now: u64) -> Result<Waiting, Blocked> {
+        self.borrow_for(now, Call::new("r"))
+    }
+
+    fn borrow_for(&self, now: u64, call: Call<'_>) -> Result<Waiting, Blocked> {
+        self.clock.set(at(now));
+        match self.sentinel.try_enter(call.prioritized(true)) {
+            Verdict::Wait(waiting) => Ok(waiting),
+            Verdict::Block(blocked) => Err(blocked),
+            other => panic!("there is no room at {now}: {other:?}"),
+        }
+    }
+
+    fn admit(&self, now: u64, waiting: Waiting) -> Result<Entry, NotAdmitted> {
+        self.clock.set(at(now));
+        waiting.admit()
+    }
+
+    fn node(&self) -> NodeView {
+        self.sentinel.node("r").unwrap()
+    }
+
+    /// Nobody waits and nothing is held.
+    fn assert_settled(&self) {
+        let node = self.node();
+        assert_eq!(
+            (
+                node.waiting(),
+                node.held(),
+                node.concurrency(),
+                node.slots_in_use()
+            ),
+            (0, 0, 0, 0)
+        );
+    }
+}
+
+// === the worked example: ten a second, in two buckets of 500 ms ===
+
+#[test]
+fn ten_borrowers_wait_for_the_ten_that_leave_and_the_eleventh_is_refused() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    bench.fill(700, 10);
+    let waiting: Vec<_> = (0..10).map(|_| bench.borrow(1_200).unwrap()).collect();
+    for one in &waiting {
+        assert_eq!((one.delay(), one.start()), (ms(300), at(1_500)));
+    }
+    let blocked = bench.borrow(1_200).unwrap_err();
+    assert_eq!(blocked.kind(), BlockKind::Flow);
+    assert_eq!((bench.node().waiting(), bench.node().held()), (10, 10));
+    // Held, and not yet passed.
+    assert_eq!(bench.node().sum(Event::Pass), 10);
+
+    // At 1500 the ten of 700 have left and the ten that were lent are there.
+    bench.clock.set(at(1_500));
+    assert_eq!(bench.node().sum(Event::Pass), 10);
+    for one in waiting {
+        drop(bench.admit(1_500, one).unwrap());
+    }
+    assert!(!bench.passes(1_600));
+    assert!(!bench.passes(2_499));
+    assert!(bench.passes(2_500));
+    bench.assert_settled();
+    let totals = bench.node().totals();
+    assert_eq!(
+        (
+            totals.pass(),
+            totals.complete(),
+            totals.occupied(),
+            totals.waits()
+        ),
+        (21, 21, 10, 10)
+    );
+    assert_eq!(totals.waited(), ms(10 * 300));
+}
+
+#[test]
+fn a_wait_as_long_as_the_timeout_is_refused() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    bench.fill(700, 10);
+    // It would be 500 ms, the occupy timeout.
+    let blocked = bench.borrow(1_000).unwrap_err();
+    assert_eq!(blocked.retry_after(), Some(ms(500)));
+    assert_eq!(bench.borrow(1_001).unwrap().delay(), ms(499));
+
+    let bench = Bench::with(FlowRule::per_second("r", 10), |builder| {
+        builder.occupy_timeout(ms(501))
+    });
+    bench.fill(700, 10);
+    assert_eq!(bench.borrow(1_000).unwrap().delay(), ms(500));
+}
+
+#[test]
+fn a_boundary_that_frees_nothing_is_not_lent() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    bench.fill(1_200, 10);
+    // At 1500 the ten are still in the window; at 2000 they are not.
+    assert!(bench.borrow(1_300).is_err());
+    assert!(bench.borrow(1_500).is_err());
+    assert_eq!(bench.borrow(1_600).unwrap().start(), at(2_000));
+}
+
+#[test]
+fn a_place_that_was_given_up_can_be_used_by_anyone() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    bench.fill(700, 10);
+    let mut waiting: Vec<_> = (0..10).map(|_| bench.borrow(1_200).unwrap()).collect();
+    bench.clock.set(at(1_300));
+    waiting.truncate(8);
+    assert_eq!((bench.node().waiting(), bench.node().held()), (8, 8));
+    waiting.push(bench.borrow(1_300).unwrap());
+    assert!(
+        bench
+            .borrow(1_300)
+            .is_ok_and(|tenth| tenth.delay() == ms(200))
+    );
+
+    // Nine run; an ordinary call gets the tenth place, and an eleventh does not.
+    let _running: Vec<_> = waiting
+        .into_iter()
+        .map(|one| bench.admit(1_500, one).unwrap())
+        .collect();
+    assert!(bench.passes(1_600));
+    assert!(!bench.passes(1_600));
+    let totals = bench.node().totals();
+    assert_eq!((totals.pass(), totals.waiting_dropped()), (20, 3));
+}
+
+#[test]
+fn an_opened_place_is_given_back_until_its_bucket_closes() {
+    for (dropped_at, passing) in [(1_500, 10), (1_999, 10), (2_000, 9)] {
+        let bench = Bench::new(FlowRule::per_second("r", 10));
+        bench.fill(700, 10);
+        let waiting = bench.borrow(1_200).unwrap();
+        bench.clock.set(at(dropped_at));
+        drop(waiting);
+        let passed = (0..20).filter(|_| bench.passes(dropped_at)).count();
+        assert_eq!(passed, passing, "dropped at {dropped_at}");
+        bench.assert_settled();
+    }
+}
+
+#[test]
+fn whatever_threads_do_at_the_boundary_every_token_is_a_call_that_ran_or_is_booked_as_spent() {
+    for round in 0..50 {
+        let bench = Bench::new(FlowRule::per_second("r", 10));
+        bench.fill(700, 10);
+        bench.clock.set(at(1_499));
+        let ran = AtomicU32::new(10);
+        thread::scope(|scope| {
+            for worker in 0..4 {
+                let (bench, ran) = (&bench, &ran);
+                scope.spawn(move || {
+                    for call in 0..20 {
+                        if worker == 0 && call == round % 20 {
+                            bench.clock.set(at(1_500));
+                        }
+                        let call = Call::new("r").prioritized(call % 2 == 0);
+                        match bench.sentinel.try_enter(call) {
+                            Verdict::Pass(_) => drop(ran.fetch_add(1, Ordering::Relaxed)),
+                            Verdict::Wait(waiting) => {
+                                bench.clock.set(at(1_500));
+                                drop(waiting.admit().unwrap());
+                                ran.fetch_add(1, Ordering::Relaxed);
+                            }
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        bench.clock.set(at(1_999));
+        let (totals, ran) = (bench.node().totals(), u64::from(ran.into_inner()));
+        // A loan that is being made while its bucket opens may be lost: its
+        // token is booked as spent, and the caller is refused.
+        assert_eq!(
+            (totals.complete(), totals.pass()),
+            (ran, ran + totals.cancelled())
+        );
+        // The window [1000, 2000) holds all but the first ten, and is full.
+        assert_eq!((bench.node().sum(Event::Pass), totals.pass()), (10, 20));
+        bench.assert_settled();
+    }
+}
+
+// === bounds ===
+
+#[test]
+fn only_a_part_of_what_leaves_is_lent_if_the_rule_says_so() {
+    for (ratio, lent) in [(0.5, 5), (0.19, 1), (0.01, 0), (1.0, 10)] {
+        let rule = FlowRule::per_second("r", 10).max_occupy_ratio(ratio);
+        let bench = Bench::new(rule);
+        bench.fill(700, 10);
+        let waiting: Vec<_> = (0..20).filter_map(|_| bench.borrow(1_200).ok()).collect();
+        assert_eq!(waiting.len(), lent, "{ratio}");
+        // Ordinary calls get what the borrowers leave.
+        let passed = (0..20).filter(|_| bench.passes(1_500)).count();
+        assert_eq!(passed, 10 - lent, "{ratio}");
+    }
+}
+
+#[test]
+fn only_so_many_calls_wait_at_once() {
+    let bench = Bench::new(FlowRule::per_second("r", 10).max_waiting(3));
+    bench.fill(700, 10);
+    let mut waiting: Vec<_> = (0..3).map(|_| bench.borrow(1_200).unwrap()).collect();
+    assert!(bench.borrow(1_200).is_err());
+    waiting.pop();
+    waiting.push(bench.borrow(1_200).unwrap());
+    assert!(bench.borrow(1_200).is_err());
+    let running = waiting.into_iter().map(|one| bench.admit(1_500, one));
+    assert!(running.into_iter().all(|entry| entry.is_ok()));
+    bench.assert_settled();
+}
+
+#[test]
+fn a_rule_that_does_not_lend_refuses() {
+    for rule in [
+        FlowRule::per_second("r", 10).lend(false),
+        FlowRule::per_second("r", 10).max_waiting(0),
+        FlowRule::per_second("r", 10).strict(),
+    ] {
+        let bench = Bench::with(rule.clone(), |builder| builder.occupy_timeout(MINUTE));
+        bench.fill(700, 10);
+        assert!(bench.borrow(1_200).is_err(), "{rule:?}");
+        bench.assert_settled();
+    }
+    let bench = Bench::with(FlowRule::per_second("r", 10), |builder| {
+        builder.occupy_timeout(Duration::ZERO)
+    });
+    bench.fill(700, 10);
+    assert!(bench.borrow(1_499).is_err());
+}
+
+#[test]
+fn a_strict_rule_that_lends_lends_only_what_its_longer_window_frees() {
+    let rule = FlowRule::per_second("r", 10).strict().lend(true);
+    let bench = Bench::new(rule.clone());
+    bench.fill(700, 10);
+    // Three buckets count, so the ten of [500, 1000) leave at 2000.
+    assert!(bench.borrow(1_200).is_err());
+    assert_eq!(bench.borrow(1_600).unwrap().start(), at(2_000));
+
+    let patient = Bench::with(rule, |builder| builder.occupy_timeout(ms(1_000)));
+    patient.fill(700, 10);
+    let waiting: Vec<_> = (0..12).filter_map(|_| patient.borrow(1_200).ok()).collect();
+    assert_eq!(waiting.len(), 10);
+    assert!(waiting.iter().all(|one| one.start() == at(2_000)));
+}
+
+#[test]
+fn a_call_waits_less_than_its_patience() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    bench.fill(700, 10);
+    let with = |patience| bench.borrow_for(1_200, Call::new("r").patience(ms(patience)));
+    assert!(with(0).is_err());
+    assert!(with(300).is_err());
+    assert_eq!(with(301).unwrap().delay(), ms(300));
+    // Patience beyond the occupy timeout is cut to it.
+    let call = Call::new("r").patience(MINUTE);
+    assert!(bench.borrow_for(1_000, call).is_err());
+    bench.assert_settled();
+}
+
+#[test]
+fn a_call_heavier_than_the_limit_never_waits() {
+    let bench = Bench::new(FlowRule::per_second("r", 10));
+    assert!(bench.borrow_for(1_200, Call::new("r").batch(11)).is_err());
+    assert!(
+        bench
+            .borrow_for(1_200, Call::new("r").batch(u32::MAX))
+            .is_err()
+    );
+    bench.assert_settled();
+}
+
+// === the turn ===
+
+#[test]
+fn a_call_that_comes_too_early_keeps_its_place() {
+    let bench = Bench::new(FlowRule::per_second("r", 1));
+    bench.fill(700, 1);
+    let mut waiting = bench.borrow(1_200).unwrap();
+    for early in [1_200, 1_499] {
+        waiting = match bench.admit(early, waiting) {
+            Err(NotAdmitted::TooEarly(waiting)) => waiting,
+            other => panic!("its bucket has not begun at {early}: {other:?}"),
+        };
+        assert_eq!((bench.node().waiting(), bench.node().held()), (1, 1));
+    }
+    assert!(bench.admit(1_500, waiting).is_ok());
+    // Its time began when its wait was over.
+    assert_eq!(bench.node().average_rt(), Some(Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn entering_sleeps_until_the_bucket_begins() {
+    let clock = TokioClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("r", 1))
+        .clock(clock)
+        .build();
+    tokio::time::advance(ms(700)).await;
+    drop(sentinel.enter(Call::new("r")).await.unwrap());
+    tokio::time::advance(ms(500)).await;
+    let vip = Call::new("r").prioritized(true);
+    let entry = sentinel.enter(vip).await.unwrap();
+    assert_eq!(clock.now(), at(1_500));
+    assert_eq!(sentinel.node("r").unwrap().totals().waited(), ms(300));
+    drop(entry);
+
+    // Given up on the way, the place is free again.
+    tokio::time::advance(ms(700)).await;
+    let given_up = tokio::time::timeout(ms(100), sentinel.enter(vip)).await;
+    assert!(given_up.is_err());
+    let node = sentinel.node("r").unwrap();
+    assert_eq!((node.waiting(), node.held()), (0, 0));
+    assert_eq!(node.totals().waiting_dropped(), 1);
+    tokio::time::advance(ms(200)).await;
+    assert!(sentinel.enter(Call::new("r")).await.is_ok());
+}

@@ -1,0 +1,154 @@
+//! Loans that more than one rule has a say in.
+
+use tower_sentinel::stat::Event;
+use tower_sentinel::{
+    BlockKind, Call, FlowRule, IsolationRule, NotAdmitted, Rules, Scope, Verdict,
+};
+
+use super::{Bench, MINUTE, at, ms};
+
+#[test]
+fn a_rule_that_has_room_does_not_stand_in_the_way_of_a_loan() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 10))
+        .with(FlowRule::per("r", 1_000, MINUTE));
+    let bench = Bench::new(rules);
+    bench.fill(700, 10);
+    let waiting = bench.borrow(1_200).unwrap();
+    assert_eq!(waiting.delay(), ms(300));
+    drop(bench.admit(1_500, waiting).unwrap());
+    bench.assert_settled();
+}
+
+#[test]
+fn a_minute_that_is_full_refuses_although_the_second_would_lend() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 10))
+        .with(FlowRule::per("r", 12, MINUTE).id("minute"));
+    let bench = Bench::new(rules);
+    bench.fill(700, 10);
+    let waiting = [0, 1].map(|_| bench.borrow(1_200).unwrap());
+    let blocked = bench.borrow(1_200).unwrap_err();
+    // Both are full: the call may come back when the minute's first half leaves.
+    assert_eq!(blocked.retry_after(), Some(ms(60_000 - 1_200)));
+    drop(waiting);
+    bench.assert_settled();
+}
+
+#[test]
+fn a_refusal_by_another_rule_gives_back_what_was_borrowed() {
+    // The origin's rule lends; the resource's rule is full and does not.
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1).for_origin("app"))
+        .with(FlowRule::per_second("r", 2).lend(false).id("all"));
+    let bench = Bench::with(rules, |builder| builder.origins(true));
+    let app = Call::new("r").origin("app");
+    bench.clock.set(at(700));
+    assert!(matches!(bench.sentinel.try_enter(app), Verdict::Pass(_)));
+    bench.fill(700, 1);
+    for _ in 0..5 {
+        assert!(bench.borrow_for(1_200, app).is_err());
+    }
+    bench.assert_settled();
+    let snapshot = bench.sentinel.snapshot();
+    assert!(
+        snapshot
+            .nodes()
+            .iter()
+            .all(|node| (node.held(), node.waiting()) == (0, 0))
+    );
+    // At 1500 the origin's place is free, and so is the resource's.
+    bench.clock.set(at(1_500));
+    assert!(matches!(bench.sentinel.try_enter(app), Verdict::Pass(_)));
+}
+
+#[test]
+fn a_call_waits_once_until_the_latest_of_its_places() {
+    // Of the origin 500 ms buckets lend, of the resource 100 ms buckets.
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1).for_origin("app"))
+        .with(FlowRule::per_second("r", 2).buckets(10));
+    let bench = Bench::new(rules);
+    let app = Call::new("r").origin("app");
+    bench.clock.set(at(250));
+    assert!(matches!(bench.sentinel.try_enter(app), Verdict::Pass(_)));
+    bench.fill(250, 1);
+    // The origin's bucket [0, 500) leaves at 1000, the resource's [200, 300) at
+    // 1200: there the call waits, and it counts there in both.
+    let waiting = bench.borrow_for(900, app).unwrap();
+    assert_eq!(waiting.start(), at(1_200));
+    drop(bench.admit(1_200, waiting).unwrap());
+    bench.assert_settled();
+    assert_eq!(bench.node().sum(Event::Pass), 1);
+    // The origin's place was taken in [1000, 1500), which leaves at 2000.
+    bench.clock.set(at(1_999));
+    assert!(matches!(bench.sentinel.try_enter(app), Verdict::Block(_)));
+    bench.clock.set(at(2_000));
+    assert!(matches!(bench.sentinel.try_enter(app), Verdict::Pass(_)));
+}
+
+#[test]
+fn a_call_that_waited_is_booked_on_every_node_in_the_bucket_in_which_it_runs() {
+    let bench = Bench::with(FlowRule::per_second("r", 2), |builder| {
+        builder.origins(true).contexts(true)
+    });
+    let call = Call::new("r").origin("app").context("web").batch(2);
+    bench.clock.set(at(700));
+    assert!(matches!(bench.sentinel.try_enter(call), Verdict::Pass(_)));
+    let waiting = bench.borrow_for(1_200, call).unwrap();
+    let passed = |now: u64| {
+        bench.clock.set(at(now));
+        let snapshot = bench.sentinel.snapshot();
+        let of = |scope: Scope| {
+            let node = snapshot.nodes().iter().find(|node| *node.scope() == scope);
+            node.unwrap().window().pass()
+        };
+        [
+            of(Scope::Resource),
+            of(Scope::Origin("app".into())),
+            of(Scope::Context("web".into())),
+            bench.sentinel.inbound().sum(Event::Pass),
+            bench.sentinel.entrance("web").sum(Event::Pass),
+        ]
+    };
+    assert_eq!(passed(1_499), [2; 5]);
+    // The two of 700 leave, and the two that were lent come, everywhere.
+    assert_eq!(passed(1_500), [2; 5]);
+    drop(bench.admit(1_600, waiting).unwrap());
+    assert_eq!(passed(2_499), [2; 5]);
+    assert_eq!(passed(2_500), [0; 5]);
+    let snapshot = bench.sentinel.snapshot();
+    assert_eq!(snapshot.nodes().len(), 3);
+    for node in snapshot.nodes() {
+        let totals = node.totals();
+        assert_eq!(
+            (totals.pass(), totals.complete(), totals.occupied()),
+            (4, 4, 2)
+        );
+        assert_eq!((totals.waits(), totals.waited()), (1, ms(400)));
+    }
+}
+
+#[test]
+fn a_waiting_call_holds_no_slot_and_may_find_none_when_its_turn_comes() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(IsolationRule::new("r", 1));
+    let bench = Bench::new(rules);
+    bench.fill(700, 2);
+    let waiting = [0, 1].map(|_| bench.borrow(1_200).unwrap());
+    assert_eq!(bench.node().slots_in_use(), 0);
+    let [first, second] = waiting;
+    let running = bench.admit(1_500, first).unwrap();
+    assert_eq!(bench.node().slots_in_use(), 1);
+    match bench.admit(1_500, second) {
+        Err(NotAdmitted::Blocked(blocked)) => assert_eq!(blocked.kind(), BlockKind::Isolation),
+        other => panic!("there is only one slot: {other:?}"),
+    }
+    drop(running);
+    // Its token was given back.
+    assert!(bench.passes(1_600));
+    assert!(!bench.passes(1_600));
+    bench.assert_settled();
+    assert_eq!(bench.node().totals().block(), 2);
+}

@@ -1,0 +1,264 @@
+//! The bounded registry: who has a place of its own, who shares one, and that
+//! nothing counted is ever lost.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use tower_sentinel::stat::Totals;
+use tower_sentinel::{
+    Blocked, Builder, Call, Entry, FlowRule, IsolationRule, ManualClock, NodeSnapshot, Rules,
+    Scope, Sentinel, Snapshot, Verdict,
+};
+
+const OVERFLOW: &str = "__overflow__";
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn engine(
+    rules: impl Into<Rules>,
+    configure: impl FnOnce(Builder) -> Builder,
+) -> (Sentinel, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+    (configure(builder).build(), clock)
+}
+
+fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
+    match sentinel.try_enter(call) {
+        Verdict::Pass(entry) => Ok(entry),
+        Verdict::Block(blocked) => Err(blocked),
+        other => panic!("an ordinary call never waits: {other:?}"),
+    }
+}
+
+/// Whether a call passes; it ends at once.
+fn passes(sentinel: &Sentinel, call: Call<'_>) -> bool {
+    enter(sentinel, call).is_ok()
+}
+
+/// Calls `names`, one after the other.
+fn call_all(sentinel: &Sentinel, names: impl IntoIterator<Item = String>) {
+    for name in names {
+        drop(sentinel.try_enter(Call::new(&name)));
+    }
+}
+
+/// The resources of a snapshot, in order.
+fn resources(snapshot: &Snapshot) -> Vec<&str> {
+    let nodes = snapshot.nodes().iter();
+    let nodes = nodes.filter(|node| *node.scope() == Scope::Resource);
+    nodes.map(NodeSnapshot::resource).collect()
+}
+
+// === resources ===
+
+#[test]
+fn resources_beyond_the_bound_share_one_whose_rules_apply_to_them() {
+    let rule = FlowRule::per_second(OVERFLOW, 2).id("rest");
+    let (sentinel, clock) = engine(rule, |builder| builder.max_resources(3));
+    for name in ["a", "b", "c"] {
+        assert!((0..5).all(|_| passes(&sentinel, Call::new(name))));
+    }
+    assert!(passes(&sentinel, Call::new("d")) && passes(&sentinel, Call::new("e")));
+    let blocked = enter(&sentinel, Call::new("f")).unwrap_err();
+    assert_eq!((blocked.resource(), blocked.rule()), (OVERFLOW, "rest"));
+    // Those that have a place are not touched by it.
+    assert!(passes(&sentinel, Call::new("a")));
+    clock.advance(SECOND);
+    assert!(passes(&sentinel, Call::new("g")));
+
+    let snapshot = sentinel.snapshot();
+    assert_eq!(resources(&snapshot), [OVERFLOW, "a", "b", "c"]);
+    assert_eq!((snapshot.overflowed(), snapshot.evicted()), (4, 0));
+    assert!(sentinel.node("d").is_none());
+    let totals = sentinel.node(OVERFLOW).unwrap().totals();
+    assert_eq!((totals.pass(), totals.block()), (3, 1));
+}
+
+#[test]
+fn a_resource_with_a_rule_has_a_place_whatever_the_bound() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("vip", 3))
+        .with(IsolationRule::new("report", 1));
+    let (sentinel, _clock) = engine(rules, |builder| builder.max_resources(1));
+    call_all(&sentinel, (0..100).map(|number| format!("/{number}")));
+    assert_eq!(
+        (0..9)
+            .filter(|_| passes(&sentinel, Call::new("vip")))
+            .count(),
+        3
+    );
+    let report = enter(&sentinel, Call::new("report")).unwrap();
+    assert!(!passes(&sentinel, Call::new("report")));
+    assert_eq!(report.resource(), "report");
+    // A rule that comes later brings a place with it.
+    sentinel.reload(FlowRule::per_second("/77", 2));
+    assert_eq!(
+        (0..9)
+            .filter(|_| passes(&sentinel, Call::new("/77")))
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn idle_resources_make_place_and_those_in_use_or_with_a_rule_do_not() {
+    let rule = FlowRule::per_second("ruled", 10);
+    let (sentinel, clock) = engine(rule, |builder| builder.max_resources(4));
+    let running = enter(&sentinel, Call::new("busy")).unwrap();
+    call_all(&sentinel, ["ruled", "idle", "fresh"].map(String::from));
+    clock.advance(MINUTE - SECOND);
+    call_all(&sentinel, ["fresh".to_owned()]);
+    clock.advance(SECOND);
+    // An hour of new names: each takes the place of the one before.
+    for minute in 0..60 {
+        call_all(&sentinel, [format!("/{minute}")]);
+        for _ in 0..2 {
+            clock.advance(MINUTE / 2);
+            call_all(&sentinel, ["fresh".to_owned()]);
+        }
+    }
+    let snapshot = sentinel.snapshot();
+    for name in ["busy", "ruled", "fresh"] {
+        assert!(resources(&snapshot).contains(&name), "{name} was forgotten");
+    }
+    assert_eq!((snapshot.resources(), snapshot.evicted()), (4, 60));
+    assert_eq!(snapshot.overflowed(), 0);
+    assert!(sentinel.node("idle").is_none());
+    let busy = sentinel.node("busy").unwrap();
+    assert_eq!(busy.concurrency(), 1);
+    drop(running);
+    assert_eq!((busy.concurrency(), busy.totals().complete()), (0, 1));
+}
+
+#[test]
+fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
+    let (sentinel, clock) = engine(FlowRule::per_second("/3", 1), |builder| {
+        builder.max_resources(8).idle_after(SECOND)
+    });
+    let mut last = Totals::default();
+    let mut running = Vec::new();
+    let (mut calls, mut passed) = (0, 0);
+    for step in 0_u64..5_000 {
+        let name = format!("/{}", step * step % 23);
+        let outbound = step % 5 == 0;
+        let call = Call::new(&name).batch(1 + step as u32 % 3);
+        let call = if outbound { call.outbound() } else { call };
+        let weight = u64::from(!outbound) * (1 + step % 3);
+        calls += weight;
+        if let Ok(entry) = enter(&sentinel, call) {
+            passed += weight;
+            running.push(entry);
+        }
+        if running.len() > 5 {
+            drop(running.swap_remove(step as usize % 5));
+        }
+        clock.advance(Duration::from_millis(step % 7 * 150));
+        let totals = sentinel.inbound().totals();
+        assert!(totals.pass() >= last.pass() && totals.complete() >= last.complete());
+        assert!(totals.block() >= last.block() && totals.calls() >= last.calls());
+        assert_eq!((totals.pass(), totals.block()), (passed, calls - passed));
+        last = totals;
+    }
+    drop(running);
+    assert_eq!(sentinel.inbound().totals().complete(), passed);
+    let snapshot = sentinel.snapshot();
+    assert!(snapshot.evicted() > 100, "{} evicted", snapshot.evicted());
+    assert!(
+        snapshot.totals().pass() > passed,
+        "outbound calls are in it too"
+    );
+}
+
+#[test]
+fn a_long_name_is_known_by_a_short_one() {
+    let (sentinel, _clock) = engine(FlowRule::per_second("a", 1), |builder| builder);
+    let (first, second) = ("x".repeat(64 * 1_024), "y".repeat(64 * 1_024));
+    for (name, calls) in [(&first, 3), (&second, 2)] {
+        call_all(&sentinel, std::iter::repeat_n(name.clone(), calls));
+    }
+    let node = |name: &String| sentinel.node(name).unwrap();
+    assert_eq!(
+        [&first, &second].map(|name| node(name).totals().pass()),
+        [3, 2]
+    );
+    assert!(node(&first).resource().len() <= 256);
+}
+
+// === origins ===
+
+#[test]
+fn origins_beyond_the_bound_share_one_quota_on_each_resource() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 3).by_origin())
+        .with(FlowRule::per_second("s", 2).by_origin());
+    let (sentinel, clock) = engine(rules, |builder| builder.max_origins(2));
+    let passed = |resource: &str, origin: &str| {
+        let call = Call::new(resource).origin(origin);
+        (0..5).filter(|_| passes(&sentinel, call)).count()
+    };
+    assert_eq!(["a", "b"].map(|origin| passed("r", origin)), [3, 3]);
+    // "c" and all after it have three together, and on "s" two together.
+    assert_eq!(["c", "d", "e"].map(|origin| passed("r", origin)), [3, 0, 0]);
+    assert_eq!(["a", "c"].map(|origin| passed("s", origin)), [2, 0]);
+    clock.advance(SECOND);
+    assert_eq!(["a", "d", "c"].map(|origin| passed("r", origin)), [3, 3, 0]);
+
+    let snapshot = sentinel.snapshot();
+    let shared = snapshot.nodes().iter();
+    let shared = shared.filter(|node| *node.scope() == Scope::OverflowOrigins);
+    let shared: Vec<_> = shared
+        .map(|node| (node.resource(), node.totals().pass()))
+        .collect();
+    assert_eq!(shared, [("r", 6), ("s", 2)]);
+}
+
+#[test]
+fn a_named_origin_keeps_its_rule_beyond_the_bound() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 3).for_origin("app"))
+        .with(FlowRule::per_second("r", 1).for_origin("other"))
+        .with(FlowRule::per_second("s", 2).for_origin("app"));
+    let (sentinel, _clock) = engine(rules, |builder| builder.max_origins(2));
+    for origin in ["a", "b", "c"] {
+        drop(enter(&sentinel, Call::new("r").origin(origin)));
+    }
+    // "a" and "b" have the places; "c" shares what "other" leaves the rest.
+    let app = Call::new("r").origin("app");
+    assert_eq!((0..9).filter(|_| passes(&sentinel, app)).count(), 3);
+    assert!(!passes(&sentinel, Call::new("r").origin("d")));
+    let elsewhere = Call::new("s").origin("app");
+    assert_eq!((0..9).filter(|_| passes(&sentinel, elsewhere)).count(), 2);
+}
+
+#[test]
+fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
+    let rule = FlowRule::per("r", 3, MINUTE).by_origin();
+    let (sentinel, clock) = engine(rule, |builder| {
+        builder.max_origins(4).idle_after(Duration::ZERO)
+    });
+    let flood = |from: u64| {
+        for origin in from..from + 1_000 {
+            drop(sentinel.try_enter(Call::new("r").origin(origin)));
+        }
+    };
+    let greedy = || {
+        let call = Call::new("r").origin("greedy");
+        (0..9).filter(|_| passes(&sentinel, call)).count()
+    };
+    assert_eq!(greedy(), 3);
+    for second in 0..59 {
+        clock.advance(SECOND);
+        flood(second * 1_000);
+        assert_eq!(sentinel.snapshot().evicted(), 0, "after {second} s");
+    }
+    assert_eq!(greedy(), 0);
+    // Two minutes later nothing of what it did matters: it makes place.
+    clock.advance(MINUTE * 2);
+    flood(1_000_000);
+    assert!(sentinel.snapshot().evicted() > 0);
+    assert!(
+        sentinel.snapshot().origins() <= 5,
+        "four, and the shared one"
+    );
+}

@@ -1,0 +1,373 @@
+//! Reloading rules: what is kept, what changes, and that no call ever meets a
+//! half of it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_sentinel::stat::Event;
+use tower_sentinel::{
+    Call, Entry, FlowRule, IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, Tick,
+    Verdict,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .build();
+    (sentinel, clock)
+}
+
+fn run(sentinel: &Sentinel) -> Option<Entry> {
+    match sentinel.try_enter(Call::new("r")) {
+        Verdict::Pass(entry) => Some(entry),
+        _ => None,
+    }
+}
+
+/// How many of `n` calls to "r" pass; they end at once.
+fn passed(sentinel: &Sentinel, n: u32) -> usize {
+    (0..n).filter(|_| run(sentinel).is_some()).count()
+}
+
+// === what is kept ===
+
+#[test]
+fn equal_rules_change_nothing() {
+    let rules = || {
+        Rules::new()
+            .with(FlowRule::per_second("r", 5))
+            .with(IsolationRule::new("r", 3))
+    };
+    let (sentinel, _clock) = engine(rules());
+    assert_eq!(passed(&sentinel, 9), 5);
+    assert!(!sentinel.reload(rules()));
+    assert_eq!(passed(&sentinel, 9), 0);
+    assert!(sentinel.reload(rules().with(FlowRule::per_second("another", 5))));
+    assert_eq!(passed(&sentinel, 9), 0);
+    assert_eq!(sentinel.rules().len(), 3);
+}
+
+#[test]
+fn a_changed_threshold_keeps_the_counts() {
+    let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
+    clock.set(at(700));
+    assert_eq!(passed(&sentinel, 20), 10);
+    assert!(sentinel.reload(FlowRule::per_second("r", 13)));
+    assert_eq!(passed(&sentinel, 20), 3);
+    assert!(sentinel.reload(FlowRule::per_second("r", 4)));
+    clock.set(at(1_499));
+    assert_eq!(passed(&sentinel, 20), 0);
+    clock.set(at(1_500));
+    assert_eq!(passed(&sentinel, 20), 4);
+    assert_eq!(sentinel.node("r").unwrap().totals().pass(), 17);
+}
+
+#[test]
+fn a_new_rule_counts_what_has_passed_before_it_and_a_removed_one_is_gone() {
+    let (sentinel, clock) = engine(Rules::new());
+    clock.set(at(700));
+    assert_eq!(passed(&sentinel, 8), 8);
+    assert!(sentinel.reload(FlowRule::per_second("r", 10)));
+    assert_eq!(passed(&sentinel, 8), 2);
+    assert!(sentinel.reload(Rules::new()));
+    assert_eq!(passed(&sentinel, 8), 8);
+    assert!(sentinel.reload(FlowRule::per_second("r", 10)));
+    assert_eq!(passed(&sentinel, 8), 0);
+    assert_eq!(sentinel.node("r").unwrap().sum(Event::Pass), 18);
+}
+
+#[test]
+fn a_rule_with_a_ring_of_its_own_keeps_it() {
+    let day = |limit: u32| FlowRule::per("r", limit, MINUTE * 60 * 24);
+    let rules = |limit| {
+        Rules::new()
+            .with(FlowRule::per_second("r", 5))
+            .with(day(limit))
+    };
+    let (sentinel, clock) = engine(rules(12));
+    assert_eq!(passed(&sentinel, 9), 5);
+    clock.advance(MINUTE);
+    assert!(sentinel.reload(rules(8)));
+    assert_eq!(passed(&sentinel, 9), 3);
+    clock.advance(MINUTE);
+    assert_eq!(passed(&sentinel, 9), 0);
+}
+
+#[test]
+fn the_quotas_of_origins_are_kept() {
+    let rule = |limit: u32| FlowRule::per_second("r", limit).by_origin();
+    let (sentinel, _clock) = engine(rule(3));
+    let passed = |origin| {
+        let call = Call::new("r").origin(origin);
+        (0..9)
+            .filter(|_| matches!(sentinel.try_enter(call), Verdict::Pass(_)))
+            .count()
+    };
+    assert_eq!(["a", "b"].map(passed), [3, 3]);
+    assert!(sentinel.reload(rule(5)));
+    assert_eq!(["a", "b", "c"].map(passed), [2, 2, 5]);
+    assert!(sentinel.reload(rule(4)));
+    assert_eq!(["a", "b", "c", "d"].map(passed), [0, 0, 0, 4]);
+}
+
+#[test]
+fn calls_in_flight_settle_under_whatever_rules_are_in_force_when_they_end() {
+    let (sentinel, clock) = engine(IsolationRule::new("r", 2));
+    let node = || sentinel.node("r").unwrap();
+    let two = [0, 1].map(|_| run(&sentinel).unwrap());
+    // A lower limit disturbs nobody, and holds for new calls.
+    assert!(sentinel.reload(IsolationRule::new("r", 1)));
+    assert!(run(&sentinel).is_none());
+    assert_eq!(node().slots_in_use(), 2);
+    // Without the rule everybody passes; the two give back what they took.
+    assert!(sentinel.reload(Rules::new()));
+    let third = run(&sentinel).unwrap();
+    assert_eq!((node().slots_in_use(), node().concurrency()), (2, 3));
+    clock.advance(MINUTE);
+    drop(two);
+    assert_eq!((node().slots_in_use(), node().concurrency()), (0, 1));
+    // A rule that is new counts the calls that start from then on.
+    assert!(sentinel.reload(IsolationRule::new("r", 1)));
+    let fourth = run(&sentinel).unwrap();
+    assert!(run(&sentinel).is_none());
+    drop((third, fourth));
+    assert_eq!((node().slots_in_use(), node().concurrency()), (0, 0));
+    assert_eq!(node().totals().complete(), 4);
+}
+
+#[test]
+fn a_waiting_call_keeps_its_place() {
+    // The threshold, the buckets and the interval change, or the rule goes.
+    let changes: [Rules; 4] = [
+        FlowRule::per_second("r", 12).into(),
+        FlowRule::per_second("r", 10).buckets(10).into(),
+        FlowRule::per("r", 10, MINUTE).into(),
+        Rules::new(),
+    ];
+    for rules in changes {
+        let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
+        let node = || sentinel.node("r").unwrap();
+        clock.set(at(700));
+        assert_eq!(passed(&sentinel, 10), 10);
+        clock.set(at(1_200));
+        let prioritized = Call::new("r").prioritized(true);
+        let [runs, goes] = [0, 1].map(|_| match sentinel.try_enter(prioritized) {
+            Verdict::Wait(waiting) => waiting,
+            other => panic!("the window is full: {other:?}"),
+        });
+        assert!(sentinel.reload(rules.clone()));
+        drop(run(&sentinel));
+        assert_eq!((node().waiting(), node().held()), (2, 2), "{rules:?}");
+        let runs = match runs.admit() {
+            Err(NotAdmitted::TooEarly(waiting)) => waiting,
+            other => panic!("the bucket has not begun: {other:?}"),
+        };
+        drop(goes);
+        clock.set(at(1_500));
+        drop(runs.admit().unwrap());
+        assert_eq!(
+            (node().waiting(), node().held(), node().concurrency()),
+            (0, 0, 0)
+        );
+        assert_eq!(node().totals().occupied(), 1);
+    }
+}
+
+#[test]
+fn a_set_with_a_bad_rule_leaves_the_old_one_in_force() {
+    let (sentinel, _clock) = engine(FlowRule::per_second("r", 3));
+    let rules: [Rule; 2] = [
+        FlowRule::per_second("r", 1_000).into(),
+        FlowRule::per_second("r", f64::NAN).into(),
+    ];
+    let error = sentinel.try_reload(rules).unwrap_err();
+    assert_eq!(
+        (error.problems().len(), error.problems()[0].index()),
+        (1, 1)
+    );
+    assert_eq!(sentinel.rules(), FlowRule::per_second("r", 3).into());
+    assert_eq!(passed(&sentinel, 9), 3);
+    // A good one tells whether it changed anything.
+    assert_eq!(
+        sentinel.try_reload([FlowRule::per_second("r", 3)]),
+        Ok(false)
+    );
+    assert_eq!(
+        sentinel.try_reload([FlowRule::per_second("r", 5)]),
+        Ok(true)
+    );
+    assert_eq!(passed(&sentinel, 9), 2);
+}
+
+// === windows of another shape ===
+
+/// A rule's shape: interval in ms, buckets, limit.
+type Shape = (u64, u32, u32);
+
+fn rule((interval, buckets, limit): Shape) -> FlowRule {
+    FlowRule::per("r", limit, Duration::from_millis(interval)).buckets(buckets)
+}
+
+/// How many of the calls in `log`, none of them before `from`, count in the
+/// window of `shape` at `now`.
+fn counted(log: &[u64], (interval, buckets, _): Shape, now: u64, from: u64) -> usize {
+    let bucket = interval / u64::from(buckets);
+    let start = (now / bucket + 1).saturating_sub(buckets.into()) * bucket;
+    log.iter().filter(|&&then| then >= start.max(from)).count()
+}
+
+const SHAPES: [Shape; 6] = [
+    (1_000, 2, 8),
+    (1_000, 10, 12),
+    (1_000, 1, 8),
+    (3_000, 2, 15),
+    (600, 6, 5),
+    (60_000, 2, 40),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_window_of_another_shape_never_forgets_what_the_old_one_knew(
+        shapes in proptest::collection::vec(proptest::sample::select(&SHAPES), 2..6),
+        gaps in proptest::collection::vec(prop_oneof![Just(0_u64), 1_u64..80, 80_u64..900], 200),
+    ) {
+        let (sentinel, clock) = engine(rule(shapes[0]));
+        let mut log = Vec::new();
+        // Since when everything that passed is known to the present rule.
+        let (mut now, mut known, mut reloaded) = (0, 0, 0);
+        for (turn, gap) in gaps.into_iter().enumerate() {
+            now += gap;
+            clock.set(at(now));
+            let shape = shapes[turn / 40 % shapes.len()];
+            if turn % 40 == 0 && turn > 0 {
+                let before = shapes[(turn / 40 - 1) % shapes.len()];
+                known = known.max(now.saturating_sub(before.0 - before.0 / u64::from(before.1)));
+                reloaded = now;
+                sentinel.reload(rule(shape));
+            }
+            let limit = shape.2 as usize;
+            let passes = run(&sentinel).is_some();
+            // What is known refuses; and what the new window has seen itself,
+            // alone decides once the old counts have left it.
+            let is_full = counted(&log, shape, now, known) >= limit;
+            prop_assert!(!(passes && is_full), "passed at {now} under {shape:?}");
+            if now >= reloaded + shape.0 + 1_500 {
+                let is_full = counted(&log, shape, now, 0) >= limit;
+                prop_assert_eq!(passes, !is_full, "at {} under {:?}", now, shape);
+            }
+            if passes {
+                log.push(now);
+            }
+        }
+    }
+}
+
+// === at any moment ===
+
+/// Calls of two threads while `sets` are put in force in turns, `reloads` times
+/// and each time after another call. Returns how many calls passed.
+fn storm(sentinel: &Sentinel, sets: &[Rules], reloads: usize) -> u32 {
+    let (calls, passed) = (AtomicU32::new(0), AtomicU32::new(0));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let callers = ["a", "b"].map(|origin| {
+            let (calls, passed, is_over) = (&calls, &passed, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let call = Call::new("r").origin(origin);
+                    if let Verdict::Pass(_) = sentinel.try_enter(call) {
+                        passed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        for rules in sets.iter().cycle().skip(1).take(reloads) {
+            let before = calls.load(Ordering::Relaxed);
+            while calls.load(Ordering::Relaxed) == before
+                && !callers.iter().any(thread::ScopedJoinHandle::is_finished)
+            {
+                thread::yield_now();
+            }
+            sentinel.reload(rules.clone());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    passed.into_inner()
+}
+
+#[test]
+fn no_call_is_judged_by_a_half_of_two_sets() {
+    const OPEN: u32 = 1_000_000;
+    // Two rules that are always changed together, one of them closed: a call
+    // that passes has met the open halves of both.
+    let all = |limit: u32| FlowRule::per_second("r", limit);
+    let fine = |limit: u32| FlowRule::per_second("r", limit).buckets(10);
+    let long = |limit: u32| FlowRule::per("r", limit, Duration::from_secs(3));
+    let each = |limit: u32| FlowRule::per_second("r", limit).by_origin();
+    let day = |limit: u32| FlowRule::per("r", limit, MINUTE * 60 * 24);
+    let slots = |limit| IsolationRule::new("r", limit);
+    let pairs: [[Rules; 2]; 4] = [
+        [(OPEN, 0), (0, OPEN)].map(|(a, b)| Rules::new().with(all(a)).with(each(b))),
+        [(OPEN, 0), (0, OPEN)].map(|(a, b)| Rules::new().with(all(a)).with(slots(b))),
+        [(OPEN, 0), (0, OPEN)].map(|(a, b)| Rules::new().with(fine(a)).with(day(b))),
+        // Here each reload replaces the ring.
+        [
+            Rules::new().with(long(OPEN)).with(each(0)),
+            Rules::new().with(fine(0)).with(each(OPEN)),
+        ],
+    ];
+    for sets in pairs {
+        let (sentinel, _clock) = engine(sets[0].clone());
+        let passed = storm(&sentinel, &sets, 200);
+        assert_eq!(passed, 0, "{sets:?}");
+        let node = sentinel.node("r").unwrap();
+        assert_eq!(
+            (
+                node.totals().pass() - node.totals().cancelled(),
+                node.slots_in_use()
+            ),
+            (0, 0)
+        );
+    }
+}
+
+#[test]
+fn under_a_storm_of_reloads_no_window_exceeds_the_larger_limit() {
+    // One is finer and the other longer, so each reload replaces the ring.
+    let shapes = [(3_000, 2, 40), (1_000, 10, 60)];
+    let sets = shapes.map(|shape| Rules::from(rule(shape)));
+    let (sentinel, clock) = engine(sets[0].clone());
+    let mut log: Vec<(u64, u32)> = Vec::new();
+    // The clock stands still during each storm, so it is known when calls pass.
+    for step in 0..60 {
+        let now = step * 130;
+        clock.set(at(now));
+        log.push((now, storm(&sentinel, &sets, 11)));
+    }
+    // What both rules remember is a second, in buckets of 100 ms.
+    let second = |&(end, _): &(u64, u32)| -> u32 {
+        let start = (end / 100 + 1).saturating_sub(10) * 100;
+        let within = log.iter().filter(|(then, _)| (start..=end).contains(then));
+        within.map(|(_, passed)| passed).sum()
+    };
+    let fullest = log.iter().map(second).max().unwrap();
+    assert!((30..=60).contains(&fullest), "{fullest}: {log:?}");
+    let node = sentinel.node("r").unwrap();
+    let ran: u32 = log.iter().map(|(_, passed)| passed).sum();
+    let totals = node.totals();
+    assert_eq!((totals.complete(), node.concurrency()), (ran.into(), 0));
+}
