@@ -213,11 +213,9 @@ impl Counters {
         } else {
             MAX_RT.as_secs() * 1_000_000
         };
-        // First what is only looked at: after an atomic addition it would have to
-        // wait for that.
-        self.extremes.note_rt(self.bucket(), rt_us as u32);
         self.done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Relaxed);
+        self.extremes.note_rt(self.bucket(), rt_us as u32);
         if n != 1 {
             self.extra
                 .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);

@@ -530,7 +530,7 @@ impl LeapArray {
     // --- deciding ---
 
     /// Takes `n` tokens in bucket `now` or, if that is past, in the newest one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         let head = self.load_head();
         if self.is_present(head, now) {
@@ -682,10 +682,9 @@ impl LeapArray {
 
     #[inline]
     pub(super) fn cut_cell(&self, bucket: u64) -> &AtomicU64 {
-        let place = bucket as u32 & self.cut_mask;
         match &self.more {
-            None => &self.words.cuts[place as usize % SMALL_CUTS],
-            Some(more) => &more[place as usize],
+            None => &self.words.cuts[bucket as usize % SMALL_CUTS],
+            Some(more) => &more[(bucket as u32 & self.cut_mask) as usize],
         }
     }
 
@@ -718,7 +717,10 @@ impl LeapArray {
 /// Whether `n` more tokens fit under `limit` when `granted − cut` are used.
 #[inline]
 pub(super) fn fits(granted: u32, cut: u32, n: u32, limit: u32) -> bool {
-    u64::from(granted.wrapping_sub(cut)) + u64::from(n) <= u64::from(limit)
+    match limit.checked_sub(n) {
+        Some(most) => granted.wrapping_sub(cut) <= most,
+        None => false,
+    }
 }
 
 #[inline]
