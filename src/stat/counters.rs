@@ -71,9 +71,9 @@ pub(crate) struct Shape {
 pub(super) struct Counters {
     /// The newest step.
     pub(super) head: StepHead,
-    /// The newest step in which an event was counted: readers move the head as
-    /// well.
-    pub(super) used: AtomicU64,
+    /// When the newest step ends in which an event was counted, in ns. (Readers
+    /// move the head as well.)
+    used_until: AtomicU64,
     pub(super) done: AtomicU64,
     /// Calls in the ring's count that are not in flight and not in `done`.
     pub(super) settled: AtomicU64,
@@ -130,6 +130,11 @@ impl Shape {
         }
     }
 
+    /// When `step` ends, in ns.
+    const fn end_of(&self, step: u64) -> u64 {
+        step.saturating_add(1).saturating_mul(self.step_ns)
+    }
+
     /// The time that the window covers.
     pub(crate) fn interval(&self) -> Duration {
         Duration::from_nanos(self.step_ns) * self.stride * self.buckets
@@ -148,7 +153,7 @@ impl Counters {
         let bucket = head / u64::from(shape.stride);
         Self {
             head: StepHead::new(head),
-            used: AtomicU64::new(head),
+            used_until: AtomicU64::new(shape.end_of(head)),
             done: zero(),
             settled: zero(),
             block: zero(),
@@ -192,16 +197,24 @@ impl Counters {
         self.head.step()
     }
 
-    /// The newest step in which an event was counted. If it is the present one,
-    /// the head is there too. Acquire: pairs with the release in `note_use`.
-    #[inline]
+    /// The newest step in which an event was counted.
     pub(super) fn used(&self) -> u64 {
-        self.used.load(Ordering::Acquire)
+        let until = self.used_until.load(Ordering::Relaxed);
+        (until / self.shape.step_ns).saturating_sub(1)
+    }
+
+    /// Whether an event at `now` is the first one of its step. If it is not, the
+    /// head is in that step or beyond. Acquire: pairs with the release in
+    /// `note_use`.
+    #[inline]
+    pub(super) fn is_first(&self, now: Tick) -> bool {
+        now.as_nanos() >= self.used_until.load(Ordering::Acquire)
     }
 
     /// An event comes in `step`; the head is there.
     pub(super) fn note_use(&self, step: u64) {
-        self.used.fetch_max(step, Ordering::Release);
+        self.used_until
+            .fetch_max(self.shape.end_of(step), Ordering::Release);
     }
 
     // --- counting; the head is at the event's step or beyond ---

@@ -156,7 +156,8 @@ impl Node {
     /// Takes `n` tokens if every quota has room for them.
     #[inline]
     pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
-        let bucket = self.come(now);
+        self.come(now);
+        let bucket = self.ring.bucket_number(now);
         if quotas.is_empty() {
             Ok(self.ring.add_at(bucket, n)?)
         } else {
@@ -199,7 +200,8 @@ impl Node {
 
     /// A call that borrowed will not start.
     pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
-        let bucket = self.come(now);
+        self.come(now);
+        let bucket = self.ring.bucket_number(now);
         if !self.ring.cancel_loan(bucket, loan) {
             self.counters.spend(loan.tokens());
         }
@@ -231,20 +233,24 @@ impl Node {
         self.counters.panicked();
     }
 
-    /// Brings the node to `now`, where an event will be counted, and returns the
-    /// ring's bucket of `now`.
+    /// Brings the node to `now`, where an event will be counted.
     #[inline]
-    fn come(&self, now: Tick) -> u64 {
-        let bucket = self.ring.bucket_number(now);
-        let step = self.step(bucket);
-        if self.counters.used() < step {
-            self.roll(bucket, step);
-            self.counters.note_use(step);
+    fn come(&self, now: Tick) {
+        if self.counters.is_first(now) {
+            self.begin_step(now);
         }
-        bucket
     }
 
-    /// Brings the node to `now` for a reader, likewise.
+    #[cold]
+    fn begin_step(&self, now: Tick) {
+        let bucket = self.ring.bucket_number(now);
+        let step = self.step(bucket);
+        self.roll(bucket, step);
+        self.counters.note_use(step);
+    }
+
+    /// Brings the node to `now` for a reader, and returns the ring's bucket of
+    /// `now`.
     fn look(&self, now: Tick) -> u64 {
         let bucket = self.ring.bucket_number(now);
         let step = self.step(bucket);
