@@ -165,6 +165,23 @@ impl Engine {
         self.overflow(query.direction, now)
     }
 
+    /// The resource `name`, by the present rules, if it has ever been called.
+    pub(crate) fn known(
+        &self,
+        direction: Direction,
+        name: &str,
+        now: Tick,
+    ) -> Option<Arc<Resource>> {
+        let query = ResourceQuery {
+            direction,
+            name: &Key::Str(name),
+        };
+        match self.resources.find(&query, Arc::clone) {
+            Some(stale) if !stale.is_fresh() => Some(self.renew(&query, &stale, now)),
+            found => found,
+        }
+    }
+
     /// The resource of calls without a place.
     fn overflow(&self, direction: Direction, now: Tick) -> Arc<Resource> {
         let query = ResourceQuery {
@@ -217,23 +234,23 @@ impl Engine {
         })
     }
 
-    /// The branch `name` of `resource`, made or renewed if need be; the one for
-    /// all without a place, if there is none for it.
+    /// The branch `name` of `resource`, made or renewed if need be. If there is no
+    /// place for it: the one for all such origins, and none for a context.
     pub(crate) fn branch(
         &self,
         resource: &Resource,
         kind: BranchKind,
         name: &Key<'_>,
         now: Tick,
-    ) -> Result<Arc<Branch>, Moved> {
+    ) -> Result<Option<Arc<Branch>>, Moved> {
         let query = BranchQuery {
             resource: resource.id(),
             kind,
             name,
         };
         match self.branches.find(&query, Arc::clone) {
-            Some(found) if found.agrees_with(resource) => Ok(found),
-            Some(_) => self.install_branch(resource, &query, now),
+            Some(found) if found.agrees_with(resource) => Ok(Some(found)),
+            Some(_) => self.install_branch(resource, &query, now).map(Some),
             None => self.new_branch(resource, &query, now),
         }
     }
@@ -244,7 +261,7 @@ impl Engine {
         resource: &Resource,
         query: &BranchQuery<'_>,
         now: Tick,
-    ) -> Result<Arc<Branch>, Moved> {
+    ) -> Result<Option<Arc<Branch>>, Moved> {
         // Who is named by a rule, or stands for many, has a place whatever the
         // bound: a flood of origins must not lift a rule.
         let has_place = match query.kind {
@@ -252,16 +269,21 @@ impl Engine {
             BranchKind::Origin => resource
                 .origins()
                 .is_some_and(|rules| rules.names(query.name)),
-            BranchKind::Context => false,
+            BranchKind::Context => resource
+                .contexts()
+                .is_some_and(|rules| rules.names(query.name)),
         };
         if has_place {
-            return self.install_branch(resource, query, now);
+            return self.install_branch(resource, query, now).map(Some);
         }
         let make = || Branch::new(resource, query, None, now);
         if let Some(branch) = self.branches.find_or_make(query, now, make) {
-            return Ok(branch);
+            return Ok(Some(branch));
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
+        if query.kind == BranchKind::Context {
+            return Ok(None);
+        }
         self.branch(resource, BranchKind::Overflow, &Key::Str(OVERFLOW), now)
     }
 

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! isolation   a concurrency slot of the resource      held until the call ends
-//! flow        one lane after the other, narrow to wide:
-//!             rules of the origin, rules of the resource, then who only counts
-//!             (contexts); what was taken is given back when a later one refuses
+//! flow        rules that look at another resource; then one lane after the
+//!             other, narrow to wide: rules of the origin, of the context, of the
+//!             resource; what was taken is given back when a later one refuses
 //! loan        a prioritized call that found a lane full: the same lanes once
 //!             more, each for the bucket in which the call can run
 //! ```
@@ -91,7 +91,8 @@ fn is_plain(resource: &Resource, call: &Call<'_>) -> bool {
     resource.origins().is_none()
         && resource.gate().sides().is_empty()
         && !(shared.origins && call.origin.is_some())
-        && !(shared.contexts && call.context.is_some())
+        && resource.related().is_empty()
+        && !((shared.contexts || resource.contexts().is_some()) && call.context.is_some())
 }
 
 /// Takes the call's tokens in every place, and starts it.
@@ -112,6 +113,9 @@ fn pass(
             return Ok(refuse(&places, call, now, blocked));
         }
     };
+    if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
+        return Ok(refuse_flow(&places, call, now, rule, at));
+    }
     let taken = take(&mut places.lanes(), now, call.weight);
     match taken {
         Ok(()) => Ok(enter(places, call, now, has_slot)),
@@ -146,18 +150,28 @@ fn full(places: &Places, call: &Call<'_>, now: Tick, rule: u32) -> Result<Verdic
             Err(Moved) => return Err(Moved),
         }
     }
-    let resource = &places.resource();
+    let at = places.room_at(now, call.weight);
+    Ok(refuse_flow(places, call, now, rule, at))
+}
+
+/// A refusal by the flow rule `rule`, which will have room `at` some time or
+/// never.
+fn refuse_flow(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+    at: Option<Tick>,
+) -> Verdict {
+    let resource = places.resource();
     let rules = resource.rules();
+    let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
     let mut blocked = Blocked::new(BlockKind::Flow, resource.text().clone(), rules.id(rule))
-        .with_retry_after(
-            places
-                .room_at(now, call.weight)
-                .map(|at| Timekeeper::until(at, now, resource.node().seen())),
-        );
+        .with_retry_after(retry_after);
     if let Some(rule) = rules.flow(rule) {
         blocked = blocked.with_limit(rule.limit(), rule.interval());
     }
-    Ok(refuse(places, call, now, blocked))
+    refuse(places, call, now, blocked)
 }
 
 fn enter(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Verdict {

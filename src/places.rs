@@ -11,8 +11,8 @@ use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{Branch, BranchKind, Resource};
-use crate::rule::{FlowRule, Gate, Side};
-use crate::stat::{Denied, LeapArray, Loan, Node, Quota, Taken, Wish};
+use crate::rule::{Basis, FlowRule, Gate, Side};
+use crate::stat::{Denied, LeapArray, Loan, MAX_TOKENS, Node, Quota, Taken, Wish};
 use crate::sync::Arc;
 
 /// The rings were replaced while the call was judged: it must come again.
@@ -45,6 +45,7 @@ pub(crate) enum Place {
     Origin,
     ResourceSide(usize),
     Resource,
+    ContextSide(usize),
     Context,
 }
 
@@ -203,16 +204,17 @@ impl Places {
             }
             (None, None) => None,
         };
-        let context = call.context.as_ref().filter(|_| shared.contexts);
         let mut room = None;
-        let context = context.map(|context| {
+        let context = call.context.as_ref().and_then(|context| {
             let context = context.shortened(&shared.hash, &mut room);
-            engine.branch(resource, BranchKind::Context, context, now)
+            let rules = resource.contexts();
+            let is_wanted = shared.contexts || rules.is_some_and(|rules| rules.names(context));
+            is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))
         });
         Ok(Self {
             resource: resource.clone(),
-            origin: origin.transpose()?,
-            context: context.transpose()?,
+            origin: origin.transpose()?.flatten(),
+            context: context.transpose()?.flatten(),
         })
     }
 
@@ -242,6 +244,7 @@ impl Places {
                 lane.quotas
                     .iter()
                     .zip(lane.indices)
+                    .filter(|(quota, _)| quota.limit() < MAX_TOKENS)
                     .map(move |(quota, &index)| {
                         let left = ring.room(now, quota);
                         (ring, quota, index, left)
@@ -258,6 +261,29 @@ impl Places {
                 remaining,
                 reset: ring.next_change(now, quota) - now,
             })
+    }
+
+    /// The rule that looks at another resource and finds no room there for `n`
+    /// tokens, and when there will be some.
+    pub(crate) fn full_related(
+        &self,
+        engine: &Engine,
+        now: Tick,
+        n: u32,
+    ) -> Option<(u32, Option<Tick>)> {
+        let direction = self.resource.direction();
+        self.resource.related().iter().find_map(|&index| {
+            let rule = self.resource.rules().flow(index)?;
+            let Basis::Related(related) = rule.basis() else {
+                return None;
+            };
+            let related = Self::only(engine.known(direction, related, now)?);
+            let lane = related.lanes().find(|lane| lane.indices.contains(&index))?;
+            let place = lane.indices.iter().position(|known| *known == index)?;
+            let quota = lane.quotas[place].limited_to(rule.limit());
+            let is_full = lane.ring.room(now, &quota) < n;
+            is_full.then(|| (index, lane.ring.room_at(now, n, &quota)))
+        })
     }
 
     /// When every rule has room for `n` tokens if nobody else takes any; `None`
@@ -311,11 +337,14 @@ impl Places {
         let resource = &*self.resource;
         let sides = sides(resource.gate(), Place::ResourceSide);
         let main = own(Place::Resource, resource.node(), resource.gate());
-        let context = self
-            .context
-            .iter()
-            .map(|branch| own(Place::Context, branch.node(), branch.gate()));
-        origin.chain(sides).chain([main]).chain(context)
+        let context = self.context.iter().flat_map(|branch| {
+            crate::places::sides(branch.gate(), Place::ContextSide).chain([own(
+                Place::Context,
+                branch.node(),
+                branch.gate(),
+            )])
+        });
+        origin.chain(context).chain(sides).chain([main])
     }
 }
 

@@ -14,7 +14,7 @@ use papaya::Equivalent;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::hook::{Hooks, Subject};
-use crate::rule::{Gate, OriginRules, Plan, RuleSet};
+use crate::rule::{ContextRules, Gate, OriginRules, Plan, RuleSet};
 use crate::stat::{Node, Resident, Shape, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::timekeeper::Timekeeper;
@@ -72,6 +72,9 @@ pub(crate) struct Resource {
     gate: Gate,
     isolation: Option<Isolation>,
     origins: Option<StdArc<OriginRules>>,
+    contexts: Option<StdArc<ContextRules>>,
+    /// The rules that look at other resources.
+    related: Box<[u32]>,
     rules: StdArc<RuleSet>,
     shared: StdArc<Shared>,
     version: AtomicU64,
@@ -181,7 +184,8 @@ impl Resource {
             None => query.keep(),
         };
         let own = rules.of(&text);
-        let plan = shared.plan(rules.flows(own.map_or(&[], |own| &own.anyone)), false);
+        let anyone = own.map_or(&[][..], |own| &own.anyone);
+        let plan = shared.plan(rules.flows(&text, anyone), false);
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
         let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
         Self {
@@ -190,6 +194,8 @@ impl Resource {
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
             origins: own.and_then(|own| own.origins.clone()),
+            contexts: own.and_then(|own| own.contexts.clone()),
+            related: own.map_or_else(Box::default, |own| own.related.as_slice().into()),
             is_pinned: own.is_some() || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
@@ -211,7 +217,11 @@ impl Resource {
     /// Takes over `rules`, if they say about the resource what the old ones
     /// did: nothing.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
-        let is_bare = self.isolation.is_none() && self.origins.is_none() && self.gate.is_empty();
+        let is_bare = self.isolation.is_none()
+            && self.origins.is_none()
+            && self.contexts.is_none()
+            && self.related.is_empty()
+            && self.gate.is_empty();
         let agrees = is_bare && rules.of(&self.text).is_none();
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
@@ -245,6 +255,14 @@ impl Resource {
 
     pub(crate) const fn origins(&self) -> Option<&StdArc<OriginRules>> {
         self.origins.as_ref()
+    }
+
+    pub(crate) const fn contexts(&self) -> Option<&StdArc<ContextRules>> {
+        self.contexts.as_ref()
+    }
+
+    pub(crate) const fn related(&self) -> &[u32] {
+        &self.related
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
@@ -333,13 +351,15 @@ impl Branch {
         now: Tick,
     ) -> Self {
         let (rules, shared) = (resource.rules(), resource.shared());
-        let indices = match (query.kind, resource.origins()) {
-            (BranchKind::Origin, Some(origins)) => origins.of(query.name),
-            (BranchKind::Overflow, Some(origins)) => origins.of_unnamed(),
-            (BranchKind::Missing, Some(origins)) => origins.of_missing().to_vec(),
-            _ => Vec::new(),
+        let origins = resource.origins();
+        let indices = match query.kind {
+            BranchKind::Origin => origins.map(|origins| origins.of(query.name)),
+            BranchKind::Overflow => origins.map(|origins| origins.of_unnamed()),
+            BranchKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
+            BranchKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
         };
-        let plan = shared.plan(rules.flows(&indices), true);
+        let indices = indices.unwrap_or_default();
+        let plan = shared.plan(rules.flows(&resource.text, &indices), true);
         let node = shared.node(&plan, old.map(|old| &old.node), true, now);
         let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
         // A node was last used up to one step after the time that it tells.

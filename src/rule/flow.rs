@@ -58,6 +58,7 @@ pub struct FlowRule {
     buckets: u32,
     strict: bool,
     who: Who,
+    basis: Basis,
     missing: MissingKey,
     lend: Option<bool>,
     max_occupy_ratio: f64,
@@ -76,6 +77,17 @@ pub(crate) enum Who {
     Only(String),
     /// Those of each origin that no other rule of the resource names, apart.
     Other,
+}
+
+/// Which calls fill the rule's window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Basis {
+    /// Those that it limits.
+    Own,
+    /// Those of another resource.
+    Related(String),
+    /// Those through one context, which alone it limits.
+    Context(String),
 }
 
 /// What a rule [by origin](FlowRule::by_origin) does with a call that has none.
@@ -112,6 +124,7 @@ impl FlowRule {
             buckets: 2,
             strict: false,
             who: Who::Anyone,
+            basis: Basis::Own,
             missing: MissingKey::Share,
             lend: None,
             max_occupy_ratio: 1.0,
@@ -171,6 +184,56 @@ impl FlowRule {
             OTHER_ORIGIN => Who::Other,
             _ => Who::Only(origin),
         };
+        self
+    }
+
+    /// The rule looks at the calls of another resource: calls of its own are
+    /// refused while `related` has no room for them under the threshold, such
+    /// as reads that yield to writes. Calls in the other direction than the
+    /// refused one do not count.
+    ///
+    /// Nothing is taken there, so calls that come at one moment may all pass
+    /// when there is room for one. While `related` has never been called, the
+    /// rule does not apply. Not together with an origin.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("read", 2).when("write"))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let passes = |name| matches!(sentinel.try_enter(Call::new(name)), Verdict::Pass(_));
+    /// assert!((0..100).all(|_| passes("read")));
+    /// assert!(passes("write") && passes("write"));
+    /// assert!(!passes("read")); // two writes in this second
+    /// assert!(passes("write"));
+    /// ```
+    #[must_use]
+    pub fn when(mut self, related: impl Into<String>) -> Self {
+        self.basis = Basis::Related(related.into());
+        self
+    }
+
+    /// The rule counts and limits only calls that come through `context`. Not
+    /// together with an origin.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("db", 1).in_context("batch"))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let passes = |context| {
+    ///     matches!(sentinel.try_enter(Call::new("db").context(context)), Verdict::Pass(_))
+    /// };
+    /// assert!(passes("batch") && !passes("batch"));
+    /// assert!(passes("web"));
+    /// ```
+    #[must_use]
+    pub fn in_context(mut self, context: impl Into<String>) -> Self {
+        self.basis = Basis::Context(context.into());
         self
     }
 
@@ -238,6 +301,24 @@ impl FlowRule {
         &self.who
     }
 
+    pub(crate) const fn basis(&self) -> &Basis {
+        &self.basis
+    }
+
+    /// The rule that counts for this one on the resource that it looks at, and
+    /// refuses nobody there.
+    pub(crate) fn watcher(&self, related: &str) -> Self {
+        Self {
+            resource: related.to_owned(),
+            threshold: f64::from(MAX_TOKENS),
+            basis: Basis::Own,
+            max_waiting: u32::MAX,
+            lend: Some(true),
+            max_occupy_ratio: 1.0,
+            ..self.clone()
+        }
+    }
+
     pub(crate) const fn on_missing(&self) -> MissingKey {
         self.missing
     }
@@ -290,6 +371,18 @@ impl FlowRule {
         self.inspect_window(inspector);
         if let Who::Only(origin) = &self.who {
             inspector.name("origin", origin);
+        }
+        let basis = match &self.basis {
+            Basis::Own => None,
+            Basis::Related(name) => Some(("related", name)),
+            Basis::Context(name) => Some(("context", name)),
+        };
+        if let Some((field, name)) = basis {
+            inspector.name(field, name);
+            if self.who != Who::Anyone {
+                let allowed = "without an origin where the rule counts origins apart";
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
         }
         if !(self.max_occupy_ratio > 0.0 && self.max_occupy_ratio <= 1.0) {
             inspector.refuse(

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`FlowRule`] | `FlowRule` of QPS grade / `flow.Rule` |
 //! | [`FlowRule::for_origin`] | `limitApp` / – |
+//! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
 //! | [`Sentinel::try_enter`](crate::Sentinel::try_enter) gives an [`Entry`](crate::Entry) | `SphU.entry` / `api.Entry` |
 //! | [`Blocked`](crate::Blocked), [`BlockKind`](crate::BlockKind) | the `BlockException` family / `BlockError` |
@@ -29,9 +30,9 @@ pub use flow::{FlowRule, MissingKey};
 pub use isolation::IsolationRule;
 pub use problem::{InvalidRule, InvalidRules};
 
-pub(crate) use flow::Who;
+pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Plan, Side};
-pub(crate) use set::{OriginRules, RuleSet};
+pub(crate) use set::{ContextRules, OriginRules, RuleSet};
 pub(crate) use template::Templates;
 
 /// One rule of any kind.

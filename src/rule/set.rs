@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{FlowRule, MissingKey, Rule, Rules, Who};
+use super::{Basis, FlowRule, MissingKey, Rule, Rules, Who};
 use crate::call::{Key, OwnedKey};
 
 /// A set of rules with a version: every call is judged by one version.
@@ -13,6 +13,8 @@ pub(crate) struct RuleSet {
     rules: Rules,
     ids: Vec<Arc<str>>,
     by_resource: HashMap<String, ResourceRules>,
+    /// What counts on other resources for rules that look at them.
+    watchers: HashMap<u32, FlowRule>,
     version: u64,
 }
 
@@ -25,7 +27,15 @@ pub(crate) struct ResourceRules {
     pub(crate) isolation: Option<(u32, u32)>,
     /// Flow rules that count origins apart, if there are any.
     pub(crate) origins: Option<Arc<OriginRules>>,
+    /// Flow rules for single contexts, if there are any.
+    pub(crate) contexts: Option<Arc<ContextRules>>,
+    /// Flow rules that look at other resources.
+    pub(crate) related: Vec<u32>,
 }
+
+/// The flow rules of one resource for single contexts.
+#[derive(Debug, Default)]
+pub(crate) struct ContextRules(papaya::HashMap<OwnedKey, Vec<u32>>);
 
 /// The flow rules of one resource that count origins apart.
 #[derive(Debug, Default)]
@@ -43,6 +53,8 @@ impl RuleSet {
     pub(crate) fn new(rules: Rules, version: u64) -> Self {
         let mut by_resource = HashMap::<String, ResourceRules>::new();
         let mut by_origin = HashMap::<String, OriginRules>::new();
+        let mut by_context = HashMap::<String, ContextRules>::new();
+        let mut watchers = HashMap::new();
         for (index, rule) in rules.iter().enumerate() {
             let index = index as u32;
             let resource = by_resource.entry(rule.resource().to_owned()).or_default();
@@ -53,17 +65,34 @@ impl RuleSet {
                         resource.isolation = Some((index, rule.max()));
                     }
                 }
-                Rule::Flow(rule) if *rule.who() == Who::Anyone => resource.anyone.push(index),
-                Rule::Flow(rule) => {
-                    by_origin
-                        .entry(rule.resource().to_owned())
-                        .or_default()
-                        .add(index, rule);
-                }
+                Rule::Flow(rule) => match (rule.basis(), rule.who()) {
+                    (Basis::Related(related), _) => {
+                        resource.related.push(index);
+                        watchers.insert(index, rule.watcher(related));
+                        let related = by_resource.entry(related.clone()).or_default();
+                        related.anyone.push(index);
+                    }
+                    (Basis::Context(context), _) => {
+                        by_context
+                            .entry(rule.resource().to_owned())
+                            .or_default()
+                            .add(index, context);
+                    }
+                    (Basis::Own, Who::Anyone) => resource.anyone.push(index),
+                    (Basis::Own, _) => {
+                        by_origin
+                            .entry(rule.resource().to_owned())
+                            .or_default()
+                            .add(index, rule);
+                    }
+                },
             }
         }
         for (name, origins) in by_origin {
             by_resource.entry(name).or_default().origins = Some(Arc::new(origins));
+        }
+        for (name, contexts) in by_context {
+            by_resource.entry(name).or_default().contexts = Some(Arc::new(contexts));
         }
         Self {
             ids: (0..rules.len())
@@ -71,6 +100,7 @@ impl RuleSet {
                 .collect(),
             rules,
             by_resource,
+            watchers,
             version,
         }
     }
@@ -106,14 +136,38 @@ impl RuleSet {
         }
     }
 
-    /// The flow rules at `indices`.
+    /// The flow rules at `indices`, as they count on the resource `name`.
     pub(crate) fn flows<'a>(
         &'a self,
+        name: &'a str,
         indices: &'a [u32],
     ) -> impl Iterator<Item = (u32, &'a FlowRule)> {
-        indices
-            .iter()
-            .filter_map(|&index| Some((index, self.flow(index)?)))
+        indices.iter().filter_map(move |&index| {
+            let watcher = self.watchers.get(&index);
+            let rule = watcher.filter(|watcher| watcher.resource() == name);
+            Some((index, rule.or_else(|| self.flow(index))?))
+        })
+    }
+}
+
+impl ContextRules {
+    fn add(&mut self, index: u32, context: &str) {
+        let contexts = self.0.pin();
+        let key = OwnedKey::from(Key::Str(context));
+        let mut rules = contexts.get(&key).cloned().unwrap_or_default();
+        rules.push(index);
+        contexts.insert(key, rules);
+    }
+
+    /// Whether a rule is for `context`.
+    #[inline]
+    pub(crate) fn names(&self, context: &Key<'_>) -> bool {
+        self.0.pin().contains_key(context)
+    }
+
+    /// The rules for `context`.
+    pub(crate) fn of(&self, context: &Key<'_>) -> Vec<u32> {
+        self.0.pin().get(context).cloned().unwrap_or_default()
     }
 }
 

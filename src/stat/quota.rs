@@ -55,6 +55,11 @@ impl Quota {
         }
     }
 
+    /// The same window with another limit.
+    pub(crate) const fn limited_to(self, limit: u32) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
