@@ -12,6 +12,11 @@ pub enum BlockKind {
     Flow,
     /// An [`IsolationRule`](crate::IsolationRule): too many calls at once.
     Isolation,
+    /// An [`AuthorityRule`](crate::AuthorityRule): this caller may not call.
+    Authority,
+    /// A [`SystemRule`](crate::SystemRule): all inbound calls together, or the
+    /// machine, have reached a limit.
+    System,
     /// The call would have had to wait, and there is no timer to wait on: it
     /// runs outside of tokio, or tokio was built without its timer.
     NoTimer,
@@ -24,6 +29,8 @@ impl fmt::Display for BlockKind {
         f.write_str(match self {
             BlockKind::Flow => "flow",
             BlockKind::Isolation => "isolation",
+            BlockKind::Authority => "authority",
+            BlockKind::System => "system",
             BlockKind::NoTimer => "no timer",
             BlockKind::MissingKey => "missing key",
         })

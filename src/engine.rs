@@ -59,8 +59,12 @@ impl Engine {
         max_resources: usize,
         max_branches: usize,
     ) -> Self {
+        let rules = RuleSet::new(rules, 0);
+        if !rules.limits().is_empty() {
+            shared.count_inbound(shared.time.now());
+        }
         Self {
-            rules: ArcSwap::from_pointee(RuleSet::new(rules, 0)),
+            rules: ArcSwap::from_pointee(rules),
             shared: StdArc::new(shared),
             resources: Table::new(max_resources),
             branches: Table::new(max_branches),
@@ -319,6 +323,9 @@ impl Engine {
                 return false;
             }
             let new = StdArc::new(RuleSet::new(rules, old.version() + 1));
+            if !new.limits().is_empty() {
+                self.shared.count_inbound(self.shared.time.now());
+            }
             // From this store on every resource is stale. The next call to it
             // waits for the lock, finds the rules, and makes it anew.
             self.shared.version.store(new.version(), Ordering::Release);

@@ -9,6 +9,7 @@ use crate::clock::Tick;
 use crate::hook::{BlockEvent, ExitEvent, PassEvent};
 use crate::places::{Held, Place, Places, QuotaLeft};
 use crate::resource::Resource;
+use crate::rule::Standing;
 use crate::stat::{Node, Outcome};
 use crate::timer;
 
@@ -201,6 +202,7 @@ pub struct Waiting {
 struct Inner {
     places: Places,
     held: Vec<(Place, Held)>,
+    turns: Vec<Standing>,
     since: Tick,
     start: Tick,
     n: u32,
@@ -222,6 +224,7 @@ impl Waiting {
     pub(crate) fn new(
         places: Places,
         held: Vec<(Place, Held)>,
+        turns: Vec<Standing>,
         since: Tick,
         start: Tick,
         n: u32,
@@ -230,6 +233,7 @@ impl Waiting {
             inner: Some(Box::new(Inner {
                 places,
                 held,
+                turns,
                 since,
                 start,
                 n,
@@ -323,9 +327,11 @@ impl Waiting {
             }
         }
         let waited = now - inner.since;
+        // A place in a line is the call's own, in a coming bucket or not.
+        let occupied = if inner.turns.is_empty() { inner.n } else { 0 };
         inner.places.each(|node| {
             node.stop_waiting();
-            node.start_borrowed(now, inner.n, waited);
+            node.start_waited(now, inner.n, occupied, waited);
         });
         if !shared.hooks.is_empty() {
             let event = PassEvent {
@@ -361,6 +367,7 @@ impl Inner {
         for (place, held) in &self.held {
             self.places.cancel(*place, now, *held, self.n);
         }
+        self.turns.iter().for_each(Standing::leave);
         self.places.each(Node::stop_waiting);
     }
 }

@@ -35,7 +35,8 @@
 //!
 //! ```text
 //! request → key         which resource is called, and by whom
-//!         → pipeline    isolation, then flow: every rule in one decision
+//!         → pipeline    authority, system, isolation, flow: every rule in one
+//!                       decision
 //!         → Entry       it runs; dropping the entry books how it ended
 //!         | Waiting     it has a place in a coming bucket, and a timer
 //!         | Blocked     429 and when to come back, or an error for clients
@@ -63,6 +64,7 @@
 //! | `axum` | resources by axum's matched path, peers by its `ConnectInfo` |
 //! | `tonic` | peers by tonic's connect info |
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
+//! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `full` | all of them |
 //!
 //! # What is guaranteed
@@ -92,8 +94,10 @@ mod report;
 mod resource;
 pub mod rule;
 mod sentinel;
+mod shape;
 pub mod stat;
 mod sync;
+pub mod system;
 mod timekeeper;
 mod timer;
 
@@ -104,6 +108,9 @@ pub use entry::{Entry, NotAdmitted, Verdict, Waiting};
 pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
-pub use rule::{FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey, Rule, Rules};
+pub use rule::{
+    AuthorityRule, FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey, Rule, Rules,
+    SystemRule,
+};
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;

@@ -1,10 +1,13 @@
 //! How a call is judged, from top to bottom.
 //!
 //! ```text
+//! authority   who may call at all
+//! system      what all inbound calls together may ask of the machine
 //! isolation   a concurrency slot of the resource      held until the call ends
 //! flow        rules that look at another resource; then one lane after the
 //!             other, narrow to wide: rules of the origin, of the context, of the
 //!             resource; what was taken is given back when a later one refuses
+//! line        a turn in each line; tokens are then taken for the time of it
 //! loan        a prioritized call that found a lane full: the same lanes once
 //!             more, each for the bucket in which the call can run
 //! ```
@@ -16,15 +19,17 @@
 use std::time::Duration;
 
 use crate::blocked::{BlockKind, Blocked};
-use crate::call::Call;
+use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Verdict, Waiting, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::places::{Held, Lane, Moved, NoPlaces, Place, Places, Refusal};
 use crate::resource::Resource;
+use crate::rule::Standing;
 use crate::stat::{Node, Wish};
 use crate::sync::Arc;
+use crate::system::{self, Estimate, InboundFigures, Readings};
 use crate::timekeeper::Timekeeper;
 
 // === judging ===
@@ -51,7 +56,7 @@ pub(crate) fn pass_at_once(resource: &Arc<Resource>, call: &Call<'_>, now: Tick)
         return None;
     };
     node.start(n, taken);
-    let places = Places::only(resource.clone());
+    let places = Places::alone(resource.clone());
     tell_passed(&places, call);
     Some(Entry::new(places, now, n, isolation.is_some()))
 }
@@ -65,16 +70,16 @@ pub(crate) fn judge(
 ) -> Result<Verdict, Moved> {
     let shared = resource.shared();
     let now = shared.time.check(now, resource.node().seen());
+    if let Some((kind, rule)) = refused_at_once(resource, call, now) {
+        let rule = resource.rules().id(rule);
+        let blocked = Blocked::new(kind, resource.text().clone(), rule);
+        return refuse_anywhere(engine, resource, call, now, blocked);
+    }
     let isolation = resource.isolation();
     if let Some(isolation) = isolation {
         if !resource.node().use_slots(1, isolation.limit) {
             let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
-            let places = match Places::find(engine, resource, call, now) {
-                Ok(places) => places,
-                Err(NoPlaces::Moved) => return Err(Moved),
-                Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
-            };
-            return Ok(refuse(&places, call, now, blocked));
+            return refuse_anywhere(engine, resource, call, now, blocked);
         }
     }
     let verdict = pass(engine, resource, call, now, isolation.is_some());
@@ -84,15 +89,57 @@ pub(crate) fn judge(
     verdict
 }
 
+/// The rule that refuses the call for what is known already: who calls, and how
+/// the machine and all inbound calls are.
+fn refused_at_once(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(BlockKind, u32)> {
+    let authorities = resource.authorities();
+    let refusing = authorities.and_then(|lists| lists.refusing(call.origin.as_ref()));
+    if let Some(rule) = refusing {
+        return Some((BlockKind::Authority, rule));
+    }
+    let (shared, limits) = (resource.shared(), resource.rules().limits());
+    let inbound = shared.inbound.get().filter(|_| !limits.is_empty())?;
+    if resource.direction() != Direction::Inbound {
+        return None;
+    }
+    let readings = match &shared.sampler {
+        Some(sampler) if limits.asks_machine() => sampler.sample(now),
+        _ => Readings::UNKNOWN,
+    };
+    let estimate = if limits.is_load_reached(readings) {
+        limits.capacity.estimate(inbound, now)
+    } else {
+        Estimate::INITIAL
+    };
+    let figures = InboundFigures::of(inbound, now, estimate);
+    let reason = system::judge(limits, &figures, readings, call.weight).err()?;
+    Some((BlockKind::System, limits.rule(reason)?))
+}
+
+/// A refusal before the call's places are known.
+fn refuse_anywhere(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    blocked: Blocked,
+) -> Result<Verdict, Moved> {
+    let places = match Places::find(engine, resource, call, now) {
+        Ok(places) => places,
+        Err(NoPlaces::Moved) => return Err(Moved),
+        Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
+    };
+    Ok(refuse(&places, call, now, blocked))
+}
+
 /// Whether the resource's own ring is all that judges and counts the call.
 #[inline]
 fn is_plain(resource: &Resource, call: &Call<'_>) -> bool {
     let shared = resource.shared();
-    resource.origins().is_none()
-        && resource.gate().sides().is_empty()
+    resource.is_plain()
         && !(shared.origins && call.origin.is_some())
-        && resource.related().is_empty()
-        && !((shared.contexts || resource.contexts().is_some()) && call.context.is_some())
+        && !(shared.contexts && call.context.is_some())
+        && shared.inbound.get().is_none()
 }
 
 /// Takes the call's tokens in every place, and starts it.
@@ -116,11 +163,43 @@ fn pass(
     if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
         return Ok(refuse_flow(&places, call, now, rule, at));
     }
-    let taken = take(&mut places.lanes(), now, call.weight);
+    if places.is_paced() {
+        return pace(places, call, now, has_slot);
+    }
+    let taken = take(&mut places.lanes(now), now, call.weight);
     match taken {
         Ok(()) => Ok(enter(places, call, now, has_slot)),
         Err(Refusal::Moved) => Err(Moved),
-        Err(Refusal::Full(rule)) => full(&places, call, now, rule),
+        Err(Refusal::Full(rule)) => full(&places, call, now, rule, Vec::new()),
+    }
+}
+
+/// The same where calls stand in a line: the call gets its turn first, and then
+/// its tokens for the time of that turn.
+fn pace(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Result<Verdict, Moved> {
+    let turns = match places.line_up(now, call.weight) {
+        Ok(turns) => turns,
+        Err((rule, at)) => return Ok(refuse_flow(&places, call, now, rule, at)),
+    };
+    if turns.iter().all(|turn| turn.start() <= now) {
+        let taken = take(&mut places.lanes(now), now, call.weight);
+        return match taken {
+            Ok(()) => Ok(enter(places, call, now, has_slot)),
+            Err(Refusal::Full(rule)) => full(&places, call, now, rule, turns),
+            Err(Refusal::Moved) => {
+                turns.iter().for_each(Standing::leave);
+                Err(Moved)
+            }
+        };
+    }
+    let rule = turns.first().map_or(0, Standing::rule);
+    match wait(&places, call, now, turns)? {
+        Some(waiting) => Ok(Verdict::Wait(waiting)),
+        None => {
+            let rule = places.full_rule(now, call.weight).unwrap_or(rule);
+            let at = places.room_at(now, call.weight);
+            Ok(refuse_flow(&places, call, now, rule, at))
+        }
     }
 }
 
@@ -140,15 +219,22 @@ fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<
     Ok(())
 }
 
-/// A lane was full: a prioritized call may wait, any other is refused.
+/// A lane was full: a prioritized call may wait, any other is refused and leaves
+/// the lines in which it has `turns`.
 #[cold]
-fn full(places: &Places, call: &Call<'_>, now: Tick, rule: u32) -> Result<Verdict, Moved> {
+fn full(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+    turns: Vec<Standing>,
+) -> Result<Verdict, Moved> {
     if call.prioritized {
-        match borrow(places, call, now) {
-            Ok(Some(waiting)) => return Ok(Verdict::Wait(waiting)),
-            Ok(None) => {}
-            Err(Moved) => return Err(Moved),
+        if let Some(waiting) = wait(places, call, now, turns)? {
+            return Ok(Verdict::Wait(waiting));
         }
+    } else {
+        turns.iter().for_each(Standing::leave);
     }
     let at = places.room_at(now, call.weight);
     Ok(refuse_flow(places, call, now, rule, at))
@@ -208,44 +294,88 @@ fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verd
     Verdict::Block(blocked)
 }
 
-// === borrowing ===
+// === waiting ===
 
-/// A place in a coming bucket in every lane; `None` if there is none.
-fn borrow(places: &Places, call: &Call<'_>, now: Tick) -> Result<Option<Waiting>, Moved> {
-    if !places.start_waiting() {
-        return Ok(None);
-    }
-    let most = places.resource().shared().patience;
-    let mut wish = Wish {
-        now,
-        from: now,
-        patience: call.patience.map_or(most, |patience| patience.min(most)),
-        n: call.weight,
-    };
-    // A round may find that one lane has room only later than others; then all
-    // are asked again for that later time.
-    let found = loop {
-        match hold(places, wish) {
-            Ok((held, latest)) if agree(places, &held, latest) => break Ok(Some((held, latest))),
-            Ok((held, latest)) => {
-                give_back(places, now, &held, call.weight);
-                wish.from = latest;
+/// A place in every lane for a call that has `turns`, or in a coming bucket for
+/// one that is prioritized; `None` if there is none, and then the turns are left.
+fn wait(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    turns: Vec<Standing>,
+) -> Result<Option<Waiting>, Moved> {
+    let turn = turns.iter().map(Standing::start).max().unwrap_or(now);
+    let found = match patience(places, call, now, turn) {
+        Some(patience) if places.start_waiting() => {
+            let wish = Wish {
+                now,
+                from: turn.max(now),
+                patience,
+                n: call.weight,
+            };
+            let found = hold_alike(places, wish);
+            if !matches!(found, Ok(Some(_))) {
+                places.each(Node::stop_waiting);
             }
-            Err(Refusal::Full(_)) => break Ok(None),
-            Err(Refusal::Moved) => break Err(Moved),
+            found
         }
+        _ => Ok(None),
     };
     match found {
         Ok(Some((held, start))) => Ok(Some(Waiting::new(
             places.clone(),
             held,
+            turns,
             now,
             start,
             call.weight,
         ))),
         other => {
-            places.each(Node::stop_waiting);
+            turns.iter().for_each(Standing::leave);
             other.map(|_| None)
+        }
+    }
+}
+
+/// How long the call may wait, exclusive: for its turn, and for a loan if it is
+/// prioritized. `None` if its own patience ends before its turn.
+fn patience(places: &Places, call: &Call<'_>, now: Tick, turn: Tick) -> Option<Duration> {
+    let until_turn = turn - now;
+    if call.patience.is_some_and(|most| until_turn >= most) && turn > now {
+        return None;
+    }
+    let most = places.resource().shared().patience;
+    let for_loan = match call.patience {
+        _ if !call.prioritized => Duration::ZERO,
+        Some(patience) => patience.min(most),
+        None => most,
+    };
+    let for_turn = if turn > now {
+        until_turn + Duration::from_nanos(1)
+    } else {
+        Duration::ZERO
+    };
+    Some(for_loan.max(for_turn))
+}
+
+/// Tokens in every lane, and the time that they are for.
+type Promise = (Vec<(Place, Held)>, Tick);
+
+/// Tokens in every lane for one and the same time, and that time; `None` if some
+/// lane has none. A round may find that one lane has room only later than
+/// others; then all are asked again for that later time.
+fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved> {
+    loop {
+        match hold(places, wish) {
+            Ok((held, latest)) if agree(places, wish.now, &held, latest) => {
+                return Ok(Some((held, latest)));
+            }
+            Ok((held, latest)) => {
+                give_back(places, wish.now, &held, wish.n);
+                wish.from = latest;
+            }
+            Err(Refusal::Full(_)) => return Ok(None),
+            Err(Refusal::Moved) => return Err(Moved),
         }
     }
 }
@@ -255,7 +385,7 @@ fn borrow(places: &Places, call: &Call<'_>, now: Tick) -> Result<Option<Waiting>
 fn hold(places: &Places, wish: Wish) -> Result<(Vec<(Place, Held)>, Tick), Refusal> {
     let mut all = Vec::new();
     let mut latest = wish.from;
-    for lane in places.lanes() {
+    for lane in places.lanes(wish.now) {
         match lane.hold(wish) {
             Ok(held) => {
                 if let Held::Loan(loan) = held {
@@ -273,8 +403,8 @@ fn hold(places: &Places, wish: Wish) -> Result<(Vec<(Place, Held)>, Tick), Refus
 }
 
 /// Whether each lane holds its tokens in the bucket that `start` lies in.
-fn agree(places: &Places, held: &[(Place, Held)], start: Tick) -> bool {
-    places.lanes().zip(held).all(|(lane, (_, held))| {
+fn agree(places: &Places, now: Tick, held: &[(Place, Held)], start: Tick) -> bool {
+    places.lanes(now).zip(held).all(|(lane, (_, held))| {
         let bucket = match held {
             Held::Loan(loan) => loan.bucket().number(),
             Held::Taken(taken) => taken.bucket,

@@ -7,12 +7,12 @@
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use crate::call::{Call, Key};
+use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{Branch, BranchKind, Resource};
-use crate::rule::{Basis, FlowRule, Gate, Side};
-use crate::stat::{Denied, LeapArray, Loan, MAX_TOKENS, Node, Quota, Taken, Wish};
+use crate::rule::{Basis, FlowRule, Gate, NoTurn, Quotas, Side, Standing};
+use crate::stat::{Denied, LeapArray, Loan, MAX_TOKENS, Node, Taken, Wish};
 use crate::sync::Arc;
 
 /// The rings were replaced while the call was judged: it must come again.
@@ -25,6 +25,8 @@ pub(crate) struct Places {
     resource: Arc<Resource>,
     origin: Option<Arc<Branch>>,
     context: Option<Arc<Branch>>,
+    /// Whether the call counts among all inbound ones.
+    is_inbound: bool,
 }
 
 /// What is left of a flow rule's quota.
@@ -47,6 +49,7 @@ pub(crate) enum Place {
     Resource,
     ContextSide(usize),
     Context,
+    Inbound,
 }
 
 /// Tokens that a waiting call holds in one place.
@@ -64,7 +67,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) ring: &'a LeapArray,
     /// The node whose figures come from the ring.
     pub(crate) node: Option<&'a Node>,
-    quotas: &'a [Quota],
+    quotas: Quotas<'a>,
     /// The rules of the quotas.
     indices: &'a [u32],
 }
@@ -94,10 +97,10 @@ pub(crate) enum Refusal {
 impl Lane<'_> {
     pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
         let taken = match self.node {
-            Some(node) => node.acquire(now, n, self.quotas),
+            Some(node) => node.acquire(now, n, &self.quotas),
             None => self
                 .ring
-                .acquire(self.ring.bucket_number(now), n, self.quotas),
+                .acquire(self.ring.bucket_number(now), n, &self.quotas),
         };
         taken.map_err(|denied| self.refusal(denied))
     }
@@ -125,8 +128,8 @@ impl Lane<'_> {
             }
         }
         let loan = match self.node {
-            Some(node) => node.borrow_for(wish, self.quotas),
-            None => self.ring.borrow_for(wish, self.quotas).loan,
+            Some(node) => node.borrow_for(wish, &self.quotas),
+            None => self.ring.borrow_for(wish, &self.quotas).loan,
         };
         match loan {
             Ok(loan) => Ok(Held::Loan(loan)),
@@ -163,15 +166,27 @@ impl Clone for Places {
             resource: self.resource.clone(),
             origin: self.origin.clone(),
             context: self.context.clone(),
+            is_inbound: self.is_inbound,
         }
     }
 }
 
 impl Places {
-    /// The resource alone.
+    /// The resource alone, for a call that no other node counts.
     #[inline]
+    pub(crate) const fn alone(resource: Arc<Resource>) -> Self {
+        Self {
+            resource,
+            origin: None,
+            context: None,
+            is_inbound: false,
+        }
+    }
+
+    /// The resource, and all inbound calls if they are counted.
     pub(crate) fn only(resource: Arc<Resource>) -> Self {
         Self {
+            is_inbound: counts_inbound(&resource),
             resource,
             origin: None,
             context: None,
@@ -212,6 +227,7 @@ impl Places {
             is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))
         });
         Ok(Self {
+            is_inbound: counts_inbound(resource),
             resource: resource.clone(),
             origin: origin.transpose()?.flatten(),
             context: context.transpose()?.flatten(),
@@ -232,23 +248,31 @@ impl Places {
         if let Some(context) = &self.context {
             f(context.node());
         }
+        if let Some(inbound) = self.inbound() {
+            f(inbound);
+        }
+    }
+
+    /// The node of all inbound calls, if this one counts there.
+    fn inbound(&self) -> Option<&Node> {
+        let inbound = self.resource.shared().inbound.get();
+        inbound.filter(|_| self.is_inbound)
     }
 
     /// What is left of the quota that has the smallest part left.
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let rules = self.resource.rules();
         let part = |left: u32, limit: u32| f64::from(left) / f64::from(limit.max(1));
-        self.lanes()
+        self.lanes(now)
             .flat_map(|lane| {
                 let ring = lane.ring;
-                lane.quotas
-                    .iter()
-                    .zip(lane.indices)
-                    .filter(|(quota, _)| quota.limit() < MAX_TOKENS)
-                    .map(move |(quota, &index)| {
-                        let left = ring.room(now, quota);
-                        (ring, quota, index, left)
-                    })
+                let all = lane.quotas.iter().copied().zip(lane.indices);
+                let limited = all.filter(|(quota, _)| quota.limit() < MAX_TOKENS);
+                let left = limited.map(|(quota, &index)| {
+                    let left = ring.room(now, &quota);
+                    (ring, quota, index, left)
+                });
+                left.collect::<Vec<_>>()
             })
             .min_by(|a, b| part(a.3, a.1.limit()).total_cmp(&part(b.3, b.1.limit())))
             .map(|(ring, quota, index, remaining)| QuotaLeft {
@@ -259,7 +283,7 @@ impl Places {
                     .map(FlowRule::interval)
                     .unwrap_or_default(),
                 remaining,
-                reset: ring.next_change(now, quota) - now,
+                reset: ring.next_change(now, &quota) - now,
             })
     }
 
@@ -278,7 +302,9 @@ impl Places {
                 return None;
             };
             let related = Self::only(engine.known(direction, related, now)?);
-            let lane = related.lanes().find(|lane| lane.indices.contains(&index))?;
+            let lane = related
+                .lanes(now)
+                .find(|lane| lane.indices.contains(&index))?;
             let place = lane.indices.iter().position(|known| *known == index)?;
             let quota = lane.quotas[place].limited_to(rule.limit());
             let is_full = lane.ring.room(now, &quota) < n;
@@ -289,8 +315,49 @@ impl Places {
     /// When every rule has room for `n` tokens if nobody else takes any; `None`
     /// if one never has.
     pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.lanes()
+        self.lanes(now)
             .try_fold(now, |latest, lane| Some(latest.max(lane.room_at(now, n)?)))
+    }
+
+    /// Whether a rule lets calls stand in a line.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.gates().any(|(_, gate)| !gate.lines().is_empty())
+    }
+
+    /// A turn in every line, or in none: for a call of weight `n`.
+    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Vec<Standing>, NoTurn> {
+        let mut turns = Vec::new();
+        let lines = self
+            .gates()
+            .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)));
+        for (node, line) in lines {
+            match line.join(now, n, node.ring()) {
+                Ok(turn) => turns.extend(turn),
+                Err(none) => {
+                    turns.iter().for_each(Standing::leave);
+                    return Err(none);
+                }
+            }
+        }
+        Ok(turns)
+    }
+
+    /// The first rule that has no room for `n` tokens now.
+    pub(crate) fn full_rule(&self, now: Tick, n: u32) -> Option<u32> {
+        self.lanes(now).find_map(|lane| {
+            let full = lane
+                .quotas
+                .iter()
+                .position(|quota| lane.ring.room(now, quota) < n);
+            lane.indices.get(full?).copied()
+        })
+    }
+
+    fn gates(&self) -> impl Iterator<Item = (&Node, &Gate)> {
+        let branches = self.origin.iter().chain(&self.context);
+        branches
+            .map(|branch| (branch.node(), branch.gate()))
+            .chain([(self.resource.node(), self.resource.gate())])
     }
 
     /// One more waiting call everywhere, unless there are too many somewhere.
@@ -299,7 +366,8 @@ impl Places {
         let branches = [&self.origin, &self.context];
         let branches = branches.into_iter().flatten();
         let nodes = std::iter::once(resource)
-            .chain(branches.map(|branch| (branch.node(), branch.gate().max_waiting())));
+            .chain(branches.map(|branch| (branch.node(), branch.gate().max_waiting())))
+            .chain(self.inbound().map(|node| (node, u32::MAX)));
         let mut started = Vec::new();
         for (node, most) in nodes {
             if !node.start_waiting(most) {
@@ -313,7 +381,7 @@ impl Places {
 
     /// Gives back what is held in one place.
     pub(crate) fn cancel(&self, place: Place, now: Tick, held: Held, n: u32) {
-        let Some(lane) = self.lanes().find(|lane| lane.place == place) else {
+        let Some(lane) = self.lanes(now).find(|lane| lane.place == place) else {
             return;
         };
         match (held, lane.node) {
@@ -326,26 +394,44 @@ impl Places {
     }
 
     /// The lanes of the call, narrow to wide.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane<'_>> {
-        let origin = self.origin.iter().flat_map(|branch| {
-            sides(branch.gate(), Place::OriginSide).chain([own(
+    pub(crate) fn lanes(&self, now: Tick) -> impl Iterator<Item = Lane<'_>> {
+        let origin = self.origin.iter().flat_map(move |branch| {
+            sides(branch.gate(), now, Place::OriginSide).chain([own(
                 Place::Origin,
                 branch.node(),
                 branch.gate(),
             )])
         });
         let resource = &*self.resource;
-        let sides = sides(resource.gate(), Place::ResourceSide);
+        let sides = sides(resource.gate(), now, Place::ResourceSide);
         let main = own(Place::Resource, resource.node(), resource.gate());
-        let context = self.context.iter().flat_map(|branch| {
-            crate::places::sides(branch.gate(), Place::ContextSide).chain([own(
+        let context = self.context.iter().flat_map(move |branch| {
+            crate::places::sides(branch.gate(), now, Place::ContextSide).chain([own(
                 Place::Context,
                 branch.node(),
                 branch.gate(),
             )])
         });
-        origin.chain(context).chain(sides).chain([main])
+        let inbound = self.inbound().map(|node| Lane {
+            place: Place::Inbound,
+            ring: node.ring(),
+            node: Some(node),
+            quotas: Quotas::Fixed(&[]),
+            indices: &[],
+        });
+        origin
+            .chain(context)
+            .chain(sides)
+            .chain([main])
+            .chain(inbound)
     }
+}
+
+/// Whether calls of `resource` count among all inbound ones.
+#[inline]
+fn counts_inbound(resource: &Resource) -> bool {
+    let is_inbound = resource.direction() == Direction::Inbound;
+    is_inbound && resource.shared().inbound.get().is_some()
 }
 
 fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
@@ -353,13 +439,14 @@ fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
         place,
         ring: node.ring(),
         node: Some(node),
-        quotas: gate.quotas(),
+        quotas: Quotas::Fixed(gate.quotas()),
         indices: gate.rules(),
     }
 }
 
 fn sides<'a>(
     gate: &'a Gate,
+    now: Tick,
     place: impl Fn(usize) -> Place + 'a,
 ) -> impl Iterator<Item = Lane<'a>> {
     gate.sides()
@@ -369,7 +456,7 @@ fn sides<'a>(
             place: place(index),
             ring: side.ring(),
             node: None,
-            quotas: side.quota(),
+            quotas: side.quotas(now),
             indices: side.rule(),
         })
 }

@@ -6,7 +6,7 @@
 //! version, and settles on what admitted it.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc as StdArc;
+use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
 use papaya::Equivalent;
@@ -14,9 +14,10 @@ use papaya::Equivalent;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::hook::{Hooks, Subject};
-use crate::rule::{ContextRules, Gate, OriginRules, Plan, RuleSet};
+use crate::rule::{Authorities, ContextRules, Gate, OriginRules, Plan, ResourceRules, RuleSet};
 use crate::stat::{Node, Resident, Shape, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
+use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 
 /// The name under which calls are counted that have no place of their own.
@@ -26,6 +27,9 @@ pub(crate) const OVERFLOW: &str = "__overflow__";
 const RESOURCE_BUCKETS: u64 = 256;
 /// Most buckets of a branch's ring: there are many of them.
 const BRANCH_BUCKETS: u64 = 32;
+
+/// A call of any resource may stand in line for so long and count here.
+const MOST_WAIT: Duration = Duration::from_secs(256);
 
 /// What does not change while an engine lives, and what all its parts need.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub(crate) struct Shared {
     /// Whether origins and contexts have nodes although no rule asks.
     pub(crate) origins: bool,
     pub(crate) contexts: bool,
+    /// The figures of all inbound calls, from the first system rule on.
+    pub(crate) inbound: OnceLock<Node>,
+    /// What the machine says.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) hash: [foldhash::quality::RandomState; 2],
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
@@ -71,16 +79,23 @@ pub(crate) struct Resource {
     node: Node,
     gate: Gate,
     isolation: Option<Isolation>,
-    origins: Option<StdArc<OriginRules>>,
-    contexts: Option<StdArc<ContextRules>>,
-    /// The rules that look at other resources.
-    related: Box<[u32]>,
+    extras: Option<Box<Extras>>,
     rules: StdArc<RuleSet>,
     shared: StdArc<Shared>,
     version: AtomicU64,
     place: AtomicU32,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
+}
+
+/// What most resources do not have.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    origins: Option<StdArc<OriginRules>>,
+    contexts: Option<StdArc<ContextRules>>,
+    /// The rules that look at other resources.
+    related: Box<[u32]>,
+    authorities: Option<StdArc<Authorities>>,
 }
 
 /// The tightest isolation rule of a resource.
@@ -136,9 +151,12 @@ pub(crate) struct Branch {
 // === impl Shared ===
 
 impl Shared {
+    /// A plan for `rules` on a node of a resource whose calls may stand in line
+    /// for `longest_wait`.
     fn plan<'a>(
         &self,
         rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
+        longest_wait: Duration,
         is_branch: bool,
     ) -> Plan<'a> {
         let (shape, most) = if is_branch {
@@ -146,7 +164,18 @@ impl Shared {
         } else {
             (&self.shape, RESOURCE_BUCKETS)
         };
-        Plan::new(rules, shape, most, self.patience)
+        // A wait is exclusive for a loan and inclusive for a turn.
+        let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
+        Plan::new(rules, shape, most, patience)
+    }
+
+    /// The figures of all inbound calls. They begin when they are first asked
+    /// for.
+    pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
+        self.inbound.get_or_init(|| {
+            let plan = self.plan([], MOST_WAIT, false);
+            Node::with_grid(plan.grid(), self.shape.clone(), now)
+        })
     }
 
     /// A node for `plan`: the old one, over another ring if the plan needs it.
@@ -185,7 +214,8 @@ impl Resource {
         };
         let own = rules.of(&text);
         let anyone = own.map_or(&[][..], |own| &own.anyone);
-        let plan = shared.plan(rules.flows(&text, anyone), false);
+        let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
+        let plan = shared.plan(rules.flows(&text, anyone), longest_wait, false);
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
         let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
         Self {
@@ -193,9 +223,7 @@ impl Resource {
             isolation: own
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
-            origins: own.and_then(|own| own.origins.clone()),
-            contexts: own.and_then(|own| own.contexts.clone()),
-            related: own.map_or_else(Box::default, |own| own.related.as_slice().into()),
+            extras: own.and_then(Extras::new),
             is_pinned: own.is_some() || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
@@ -217,12 +245,9 @@ impl Resource {
     /// Takes over `rules`, if they say about the resource what the old ones
     /// did: nothing.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
-        let is_bare = self.isolation.is_none()
-            && self.origins.is_none()
-            && self.contexts.is_none()
-            && self.related.is_empty()
-            && self.gate.is_empty();
-        let agrees = is_bare && rules.of(&self.text).is_none();
+        let is_bare = self.isolation.is_none() && self.extras.is_none() && self.gate.is_empty();
+        let agrees =
+            is_bare && rules.of(&self.text).is_none() && rules.limits() == self.rules.limits();
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
         }
@@ -253,16 +278,27 @@ impl Resource {
         self.isolation
     }
 
-    pub(crate) const fn origins(&self) -> Option<&StdArc<OriginRules>> {
-        self.origins.as_ref()
+    pub(crate) fn origins(&self) -> Option<&StdArc<OriginRules>> {
+        self.extras.as_ref()?.origins.as_ref()
     }
 
-    pub(crate) const fn contexts(&self) -> Option<&StdArc<ContextRules>> {
-        self.contexts.as_ref()
+    pub(crate) fn contexts(&self) -> Option<&StdArc<ContextRules>> {
+        self.extras.as_ref()?.contexts.as_ref()
     }
 
-    pub(crate) const fn related(&self) -> &[u32] {
-        &self.related
+    pub(crate) fn related(&self) -> &[u32] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.related)
+    }
+
+    /// Who may call at all, if a rule says so.
+    pub(crate) fn authorities(&self) -> Option<&Authorities> {
+        self.extras.as_ref()?.authorities.as_deref()
+    }
+
+    /// Whether its own node and isolation are all that judges its calls.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.extras.is_none() && self.gate.is_plain()
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
@@ -285,7 +321,25 @@ impl Resource {
     /// name.
     pub(crate) fn footprint(&self) -> usize {
         let counts = 2 * size_of::<usize>();
-        counts + size_of::<Self>() + self.node.footprint() + self.gate.footprint()
+        let extras = self.extras.as_deref().map_or(0, size_of_val);
+        counts + size_of::<Self>() + extras + self.node.footprint() + self.gate.footprint()
+    }
+}
+
+impl Extras {
+    fn new(rules: &ResourceRules) -> Option<Box<Self>> {
+        let has_any = rules.origins.is_some()
+            || rules.contexts.is_some()
+            || !rules.related.is_empty()
+            || rules.authorities.is_some();
+        has_any.then(|| {
+            Box::new(Self {
+                origins: rules.origins.clone(),
+                contexts: rules.contexts.clone(),
+                related: rules.related.as_slice().into(),
+                authorities: rules.authorities.clone(),
+            })
+        })
     }
 }
 
@@ -359,7 +413,9 @@ impl Branch {
             BranchKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
         };
         let indices = indices.unwrap_or_default();
-        let plan = shared.plan(rules.flows(&resource.text, &indices), true);
+        let longest_wait = rules.of(&resource.text).map(|own| own.longest_wait);
+        let flows = rules.flows(&resource.text, &indices);
+        let plan = shared.plan(flows, longest_wait.unwrap_or_default(), true);
         let node = shared.node(&plan, old.map(|old| &old.node), true, now);
         let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
         // A node was last used up to one step after the time that it tells.

@@ -1,6 +1,6 @@
 //! The handle that a program holds.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::blocked::Blocked;
@@ -14,6 +14,7 @@ use crate::resource::{ResourceQuery, Shared};
 use crate::rule::{InvalidRules, Rules};
 use crate::stat::{InvalidWindow, Shape};
 use crate::sync::AtomicU64;
+use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 
 /// An engine: the rules, and the counts of everything that they judge.
@@ -211,6 +212,7 @@ pub struct Builder {
     contexts: bool,
     minute: bool,
     branch_minute: bool,
+    sampler: Option<Sampler>,
 }
 
 impl Default for Builder {
@@ -228,6 +230,7 @@ impl Default for Builder {
             contexts: false,
             minute: true,
             branch_minute: false,
+            sampler: None,
         }
     }
 }
@@ -330,6 +333,30 @@ impl Builder {
         self
     }
 
+    /// What tells load and CPU use to [system rules](crate::SystemRule), such as
+    /// a sampler of `system::SystemProbe` (feature `system`). Default: nothing;
+    /// then those limits refuse nobody.
+    ///
+    /// ```
+    /// use tower_sentinel::system::{ManualProbe, Sampler};
+    /// use tower_sentinel::{BlockKind, Call, Sentinel, SystemRule, Verdict};
+    ///
+    /// let probe = ManualProbe::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(SystemRule::new().cpu(0.9))
+    ///     .sampler(Sampler::new(probe.clone()))
+    ///     .build();
+    /// probe.set_cpu(0.95);
+    /// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("job")) else {
+    ///     panic!("the machine is too busy");
+    /// };
+    /// assert_eq!(blocked.kind(), BlockKind::System);
+    /// ```
+    pub fn sampler(mut self, sampler: Sampler) -> Self {
+        self.sampler = Some(sampler);
+        self
+    }
+
     /// The engine.
     #[must_use]
     pub fn build(self) -> Sentinel {
@@ -348,6 +375,8 @@ impl Builder {
             idle: self.idle,
             origins: self.origins,
             contexts: self.contexts,
+            inbound: OnceLock::new(),
+            sampler: self.sampler,
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             version: AtomicU64::new(0),
         };

@@ -82,6 +82,20 @@ pub(crate) enum Bug {
     ReadBeforeLast,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
+    /// Who finds a throttle's line empty writes its turn without comparing.
+    StoreAtIdle,
+    /// A caller moves a throttle's line first, and back if it is refused.
+    MoveThenCheck,
+    /// A turn is given back without looking whether others stand behind it.
+    BlindLeave,
+    /// A warm-up is refilled also by those who came second.
+    FillUnclaimed,
+    /// A refill of a warm-up overwrites that of another step.
+    FillBlind,
+    /// Who finds a reading due takes it without claiming it first.
+    SampleWithoutClaim,
+    /// The next due time is told before the readings are stored.
+    DueBeforeReadings,
 }
 
 /// Whether the running model has planted `bug`.

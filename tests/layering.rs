@@ -11,6 +11,8 @@ const ORDER: &[&[&str]] = &[
     &["clock"],
     &["call", "blocked", "timer", "timekeeper"],
     &["stat"],
+    &["shape"],
+    &["system"],
     &["hook"],
     &["rule"],
     &["resource"],

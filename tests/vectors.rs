@@ -8,11 +8,16 @@
 
 mod replay;
 
-use replay::classes::{FLOW_REJECT, LEAP_ARRAY, OCCUPY, STATISTIC_NODE};
+use replay::classes::{
+    FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, LEAP_ARRAY, OCCUPY,
+    STATISTIC_NODE, SYSTEM,
+};
 use replay::flow_reject::Chain;
 use replay::leap_array::Arrays;
 use replay::occupy::Lender;
+use replay::shaping::Shaped;
 use replay::statistic_node::Nodes;
+use replay::system::Protected;
 
 #[test]
 fn vectors_leap_array() {
@@ -30,8 +35,28 @@ fn vectors_flow_reject() {
 }
 
 #[test]
+fn vectors_flow_throttling() {
+    replay::run::<Shaped>("flow_throttling", FLOW_THROTTLING);
+}
+
+#[test]
+fn vectors_flow_warm_up() {
+    replay::run::<Shaped>("flow_warm_up", FLOW_WARM_UP);
+}
+
+#[test]
+fn vectors_flow_warm_up_throttling() {
+    replay::run::<Shaped>("flow_warm_up_throttling", FLOW_WARM_UP_THROTTLING);
+}
+
+#[test]
 fn vectors_statistic_node() {
     replay::run::<Nodes>("statistic_node", STATISTIC_NODE);
+}
+
+#[test]
+fn vectors_system() {
+    replay::run::<Protected>("system", SYSTEM);
 }
 
 #[test]

@@ -48,8 +48,8 @@ impl Grpc {
 const fn default_code(kind: BlockKind) -> u8 {
     match kind {
         BlockKind::Flow | BlockKind::Isolation => 8,
-        BlockKind::NoTimer => 14,
-        BlockKind::MissingKey => 7,
+        BlockKind::System | BlockKind::NoTimer => 14,
+        BlockKind::Authority | BlockKind::MissingKey => 7,
     }
 }
 
@@ -135,7 +135,9 @@ mod tests {
                 "1000",
             ),
             (of(BlockKind::NoTimer), "14", "1000"),
+            (of(BlockKind::System), "14", "1000"),
             (of(BlockKind::MissingKey), "7", "-1"),
+            (of(BlockKind::Authority), "7", "-1"),
         ];
         for (blocked, status, pushback) in cases {
             let response = refused("application/grpc+proto", &blocked);

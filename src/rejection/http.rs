@@ -85,8 +85,8 @@ impl Http {
 const fn default_status(kind: BlockKind) -> StatusCode {
     match kind {
         BlockKind::Flow | BlockKind::Isolation => StatusCode::TOO_MANY_REQUESTS,
-        BlockKind::NoTimer => StatusCode::SERVICE_UNAVAILABLE,
-        BlockKind::MissingKey => StatusCode::FORBIDDEN,
+        BlockKind::System | BlockKind::NoTimer => StatusCode::SERVICE_UNAVAILABLE,
+        BlockKind::Authority | BlockKind::MissingKey => StatusCode::FORBIDDEN,
     }
 }
 
@@ -282,7 +282,9 @@ mod tests {
                 None,
             ),
             (of(BlockKind::NoTimer), 503, Some("1")),
+            (of(BlockKind::System), 503, Some("1")),
             (of(BlockKind::MissingKey), 403, None),
+            (of(BlockKind::Authority), 403, None),
         ];
         for (blocked, status, retry) in cases {
             let response = refused(&Http::new(), None, &blocked);
@@ -318,6 +320,8 @@ mod tests {
         for kind in [
             BlockKind::Flow,
             BlockKind::Isolation,
+            BlockKind::Authority,
+            BlockKind::System,
             BlockKind::NoTimer,
             BlockKind::MissingKey,
         ] {

@@ -4,6 +4,8 @@
 //! |---|---|---|---|
 //! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, in whole seconds, rounded up |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
+//! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
+//! | [authority](BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
 //! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //!
@@ -110,8 +112,10 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind() {
         BlockKind::Flow => blocked.retry_after(),
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
-        BlockKind::Isolation | BlockKind::NoTimer => Some(Duration::from_secs(1)),
-        BlockKind::MissingKey => None,
+        BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => {
+            Some(Duration::from_secs(1))
+        }
+        BlockKind::Authority | BlockKind::MissingKey => None,
     }
 }
 

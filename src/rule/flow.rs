@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::problem::Inspector;
+use super::shaping::Shaping;
 use crate::stat::{MAX_TOKENS, Quota, Share};
 
 /// The origin that Sentinel calls "any".
@@ -59,6 +60,7 @@ pub struct FlowRule {
     strict: bool,
     who: Who,
     basis: Basis,
+    shaping: Shaping,
     missing: MissingKey,
     lend: Option<bool>,
     max_occupy_ratio: f64,
@@ -125,6 +127,7 @@ impl FlowRule {
             strict: false,
             who: Who::Anyone,
             basis: Basis::Own,
+            shaping: Shaping::default(),
             missing: MissingKey::Share,
             lend: None,
             max_occupy_ratio: 1.0,
@@ -301,6 +304,14 @@ impl FlowRule {
         &self.who
     }
 
+    pub(crate) const fn shaping(&self) -> &Shaping {
+        &self.shaping
+    }
+
+    pub(super) const fn shaping_mut(&mut self) -> &mut Shaping {
+        &mut self.shaping
+    }
+
     pub(crate) const fn basis(&self) -> &Basis {
         &self.basis
     }
@@ -312,6 +323,7 @@ impl FlowRule {
             resource: related.to_owned(),
             threshold: f64::from(MAX_TOKENS),
             basis: Basis::Own,
+            shaping: Shaping::default(),
             max_waiting: u32::MAX,
             lend: Some(true),
             max_occupy_ratio: 1.0,
@@ -369,6 +381,7 @@ impl FlowRule {
             inspector.refuse("threshold", self.threshold, allowed);
         }
         self.inspect_window(inspector);
+        self.shaping.inspect(self.strict, inspector);
         if let Who::Only(origin) = &self.who {
             inspector.name("origin", origin);
         }
@@ -381,6 +394,10 @@ impl FlowRule {
             inspector.name(field, name);
             if self.who != Who::Anyone {
                 let allowed = "without an origin where the rule counts origins apart";
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
+            if field == "related" && self.shaping != Shaping::default() {
+                let allowed = "without a line or a warm-up: nothing is taken there";
                 inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
         }

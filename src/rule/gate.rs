@@ -12,15 +12,18 @@
 //! 1000 per day   2 × 12 h       grid 12 h: a ring of its own
 //! ```
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::FlowRule;
+use super::line::{Line, limit, warm_up};
 use crate::clock::Tick;
+use crate::shape::WarmUp;
 use crate::stat::{Grid, LeapArray, Quota, Shape};
 use crate::sync::Arc;
 
-/// Most buckets ahead that a call may borrow from.
-const MOST_AHEAD: u64 = 64;
+/// Most buckets ahead that a call may wait for.
+const MOST_AHEAD: u64 = 512;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -28,16 +31,39 @@ pub(crate) struct Gate {
     quotas: Box<[Quota]>,
     /// The index in the rule set of each quota's rule.
     rules: Box<[u32]>,
-    sides: Box<[Side]>,
+    /// What most gates do not have.
+    apart: Option<Box<Apart>>,
     max_waiting: u32,
 }
 
-/// A rule with a ring of its own.
+/// Rules that are not judged on the node's ring alone.
+#[derive(Debug)]
+struct Apart {
+    sides: Box<[Side]>,
+    lines: Box<[Line]>,
+}
+
+/// A ring beside the node's.
 #[derive(Debug)]
 pub(crate) struct Side {
     ring: Arc<LeapArray>,
-    quota: [Quota; 1],
+    limit: Limit,
     rule: [u32; 1],
+}
+
+/// What a side ring limits.
+#[derive(Debug)]
+enum Limit {
+    /// The tokens of one window.
+    Window(Quota),
+    /// The same, with a limit that changes.
+    Warm(Quota, Arc<WarmUp>),
+}
+
+/// The quotas of one ring, as they are now.
+pub(crate) enum Quotas<'a> {
+    Fixed(&'a [Quota]),
+    Now([Quota; 1]),
 }
 
 /// Which rules share the ring, and the shape that it must have.
@@ -46,6 +72,7 @@ pub(crate) struct Plan<'a> {
     grid: Grid,
     shared: Vec<(u32, &'a FlowRule)>,
     apart: Vec<(u32, &'a FlowRule)>,
+    paced: Vec<(u32, &'a FlowRule)>,
     patience: Duration,
 }
 
@@ -61,11 +88,15 @@ impl<'a> Plan<'a> {
         let mut bucket_ns = shape.step_ns;
         let figures_ns = shape.step_ns * u64::from(shape.stride) * u64::from(shape.buckets);
         let mut span_ns = figures_ns;
-        let (mut shared, mut apart) = (Vec::new(), Vec::new());
+        let (mut shared, mut apart, mut paced) = (Vec::new(), Vec::new(), Vec::new());
         for (index, rule) in rules {
+            if rule.shaping().max_wait.is_some() {
+                paced.push((index, rule));
+                continue;
+            }
             let finer = gcd(bucket_ns, rule.bucket_ns());
             let longer = span_ns.max(rule.bucket_ns() * u64::from(rule.counted_buckets()));
-            if longer / finer <= most {
+            if longer / finer <= most && rule.shaping().warm_up.is_none() {
                 (bucket_ns, span_ns) = (finer, longer);
                 shared.push((index, rule));
             } else {
@@ -80,6 +111,7 @@ impl<'a> Plan<'a> {
             },
             shared,
             apart,
+            paced,
             patience,
         }
     }
@@ -98,33 +130,70 @@ impl<'a> Plan<'a> {
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
-    /// The gate over `ring`. Rules with rings of their own keep those that they
-    /// had in `old`.
+    /// The gate over `ring`. Rules with rings or lines of their own keep those
+    /// that they had in `old`.
     pub(crate) fn build(self, ring: &LeapArray, old: Option<&Gate>, now: Tick) -> Gate {
         let bucket_ns = ring.grid().bucket_ns;
-        let all = self.shared.iter().chain(&self.apart);
-        let max_waiting = all
-            .map(|(_, rule)| rule.most_waiting())
-            .min()
-            .unwrap_or(u32::MAX);
+        let all = self.shared.iter().chain(&self.apart).chain(&self.paced);
+        let max_waiting = all.map(|(_, rule)| rule.most_waiting()).min();
+        let (quotas, rules) = self
+            .shared
+            .iter()
+            .map(|(index, rule)| (rule.quota(bucket_ns), index))
+            .unzip::<_, _, Vec<_>, Vec<_>>();
+        let mut known = Known::of(old);
+        let sides: Vec<_> = self
+            .apart
+            .iter()
+            .map(|&(index, rule)| Side::new(index, rule, &mut known, self.patience, now))
+            .collect();
+        let lines: Vec<_> = self
+            .paced
+            .iter()
+            .map(|&(index, rule)| {
+                let max_wait = rule.shaping().max_wait.unwrap_or_default();
+                let old = known.lines.next();
+                let warm = warm_up(rule, old.and_then(Line::warm));
+                Line::new(index, rule, max_wait, warm, old)
+            })
+            .collect();
         Gate {
-            quotas: self
-                .shared
-                .iter()
-                .map(|(_, rule)| rule.quota(bucket_ns))
-                .collect(),
-            rules: self.shared.iter().map(|(index, _)| *index).collect(),
-            sides: self
-                .apart
-                .iter()
-                .map(|&(index, rule)| Side::new(index, rule, old, self.patience, now))
-                .collect(),
-            max_waiting,
+            quotas: quotas.into(),
+            rules: rules.into_iter().copied().collect(),
+            apart: (!sides.is_empty() || !lines.is_empty()).then(|| {
+                Box::new(Apart {
+                    sides: sides.into(),
+                    lines: lines.into(),
+                })
+            }),
+            max_waiting: max_waiting.unwrap_or(u32::MAX),
         }
     }
 }
 
-/// How many buckets ahead a call may borrow that waits for less than `patience`.
+/// What an older gate has that a new one goes on with, each at most once.
+struct Known<'a> {
+    sides: Vec<&'a Side>,
+    lines: std::slice::Iter<'a, Line>,
+}
+
+impl<'a> Known<'a> {
+    fn of(old: Option<&'a Gate>) -> Self {
+        Self {
+            sides: old.map_or_else(Vec::new, |old| old.sides().iter().collect()),
+            lines: old.map_or_else(Default::default, |old| old.lines().iter()),
+        }
+    }
+
+    /// The next window of this shape.
+    fn side(&mut self, grid: Grid) -> Option<&'a Side> {
+        let fits = |side: &&Side| side.ring.grid() == grid;
+        let place = self.sides.iter().position(fits)?;
+        Some(self.sides.remove(place))
+    }
+}
+
+/// How many buckets ahead a call may wait that waits for less than `patience`.
 fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
     let buckets = crate::clock::nanos(patience).div_ceil(bucket_ns);
     buckets.clamp(1, MOST_AHEAD).next_power_of_two() as u32
@@ -135,22 +204,32 @@ const fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl Side {
-    fn new(index: u32, rule: &FlowRule, old: Option<&Gate>, patience: Duration, now: Tick) -> Self {
+    fn new(
+        index: u32,
+        rule: &FlowRule,
+        known: &mut Known<'_>,
+        patience: Duration,
+        now: Tick,
+    ) -> Self {
         let bucket_ns = rule.bucket_ns();
         let grid = Grid {
             bucket_ns,
             buckets: rule.counted_buckets(),
             ahead: ahead(bucket_ns, patience),
         };
-        let known = old.into_iter().flat_map(|gate| &*gate.sides);
-        let ring = known
-            .map(|side| &side.ring)
-            .find(|ring| ring.grid() == grid)
-            .cloned()
-            .unwrap_or_else(|| Arc::new(LeapArray::with_grid(grid, now)));
+        let old = known.side(grid);
+        let ring = old.map(|old| old.ring.clone());
+        let warm = match old.map(|old| &old.limit) {
+            Some(Limit::Warm(_, old)) => warm_up(rule, Some(old)),
+            _ => warm_up(rule, None),
+        };
+        let quota = rule.quota(bucket_ns);
         Self {
-            ring,
-            quota: [rule.quota(bucket_ns)],
+            ring: ring.unwrap_or_else(|| Arc::new(LeapArray::with_grid(grid, now))),
+            limit: match warm {
+                Some(warm) => Limit::Warm(quota, warm),
+                None => Limit::Window(quota),
+            },
             rule: [index],
         }
     }
@@ -159,12 +238,30 @@ impl Side {
         &self.ring
     }
 
-    pub(crate) const fn quota(&self) -> &[Quota; 1] {
-        &self.quota
+    /// What the ring limits now.
+    pub(crate) fn quotas(&self, now: Tick) -> Quotas<'_> {
+        match &self.limit {
+            Limit::Window(quota) => Quotas::Fixed(std::slice::from_ref(quota)),
+            Limit::Warm(quota, warm) => {
+                let limit = warm.whole(limit(warm, now, &self.ring));
+                Quotas::Now([quota.limited_to(limit)])
+            }
+        }
     }
 
     pub(crate) const fn rule(&self) -> &[u32; 1] {
         &self.rule
+    }
+}
+
+impl Deref for Quotas<'_> {
+    type Target = [Quota];
+
+    fn deref(&self) -> &[Quota] {
+        match self {
+            Quotas::Fixed(quotas) => quotas,
+            Quotas::Now(quotas) => quotas,
+        }
     }
 }
 
@@ -180,13 +277,24 @@ impl Gate {
     }
 
     /// The rules with rings of their own.
-    pub(crate) const fn sides(&self) -> &[Side] {
-        &self.sides
+    pub(crate) fn sides(&self) -> &[Side] {
+        self.apart.as_ref().map_or(&[], |apart| &apart.sides)
+    }
+
+    /// The rules whose calls stand in a line.
+    pub(crate) fn lines(&self) -> &[Line] {
+        self.apart.as_ref().map_or(&[], |apart| &apart.lines)
+    }
+
+    /// Whether the node's ring is all that judges.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.apart.is_none()
     }
 
     /// Whether no rule stands here.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.quotas.is_empty() && self.sides.is_empty()
+        self.quotas.is_empty() && self.is_plain()
     }
 
     /// How many calls may wait at once.
@@ -198,19 +306,19 @@ impl Gate {
     /// its last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
-        let apart = self.sides.iter().map(|side| side.ring.interval()).max();
+        let apart = self.sides().iter().map(|side| side.ring.interval()).max();
         shared.max(apart.unwrap_or_default())
     }
 
     /// Bytes that the gate occupies on the heap.
     pub(crate) fn footprint(&self) -> usize {
+        let sides = self.sides().iter();
+        let sides = sides.map(|side| size_of::<Side>() + side.ring.footprint());
         size_of_val(&*self.quotas)
             + size_of_val(&*self.rules)
-            + self
-                .sides
-                .iter()
-                .map(|side| size_of::<Side>() + side.ring.footprint())
-                .sum::<usize>()
+            + self.apart.as_deref().map_or(0, size_of_val)
+            + sides.sum::<usize>()
+            + self.lines().iter().map(Line::footprint).sum::<usize>()
     }
 }
 

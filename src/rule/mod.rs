@@ -6,7 +6,9 @@
 //! |---|---|
 //! | [`FlowRule`] | `FlowRule` of QPS grade / `flow.Rule` |
 //! | [`FlowRule::for_origin`] | `limitApp` / – |
+//! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
 //! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
+//! | [`AuthorityRule`], [`SystemRule`] | `AuthorityRule`, `SystemRule` / –, `system.Rule` |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
 //! | [`Sentinel::try_enter`](crate::Sentinel::try_enter) gives an [`Entry`](crate::Entry) | `SphU.entry` / `api.Entry` |
 //! | [`Blocked`](crate::Blocked), [`BlockKind`](crate::BlockKind) | the `BlockException` family / `BlockError` |
@@ -15,24 +17,32 @@
 //! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
 //! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
 
+mod authority;
 mod flow;
 mod gate;
 mod isolation;
+mod line;
 mod problem;
 mod set;
+mod shaping;
+mod system;
 mod template;
 
 use std::collections::HashSet;
 
 use problem::{Inspector, verdict};
 
+pub use authority::AuthorityRule;
 pub use flow::{FlowRule, MissingKey};
 pub use isolation::IsolationRule;
 pub use problem::{InvalidRule, InvalidRules};
+pub use system::SystemRule;
 
+pub(crate) use authority::Authorities;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use gate::{Gate, Plan, Side};
-pub(crate) use set::{ContextRules, OriginRules, RuleSet};
+pub(crate) use gate::{Gate, Plan, Quotas, Side};
+pub(crate) use line::{NoTurn, Standing};
+pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
 pub(crate) use template::Templates;
 
 /// One rule of any kind.
@@ -43,15 +53,21 @@ pub enum Rule {
     Flow(FlowRule),
     /// How many calls may run at once.
     Isolation(IsolationRule),
+    /// Who may call at all.
+    Authority(AuthorityRule),
+    /// What all inbound calls together may ask of the machine.
+    System(SystemRule),
 }
 
 impl Rule {
-    /// The resource that the rule is for.
+    /// The resource that the rule is for; `__inbound__` for a system rule.
     #[must_use]
     pub fn resource(&self) -> &str {
         match self {
             Rule::Flow(rule) => rule.resource(),
             Rule::Isolation(rule) => rule.resource(),
+            Rule::Authority(rule) => rule.resource(),
+            Rule::System(rule) => rule.resource(),
         }
     }
 
@@ -59,6 +75,8 @@ impl Rule {
         match self {
             Rule::Flow(_) => "flow",
             Rule::Isolation(_) => "isolation",
+            Rule::Authority(_) => "authority",
+            Rule::System(_) => "system",
         }
     }
 
@@ -66,6 +84,8 @@ impl Rule {
         match self {
             Rule::Flow(rule) => rule.given_id(),
             Rule::Isolation(rule) => rule.given_id(),
+            Rule::Authority(rule) => rule.given_id(),
+            Rule::System(rule) => rule.given_id(),
         }
     }
 
@@ -73,6 +93,8 @@ impl Rule {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
             Rule::Isolation(rule) => rule.inspect(inspector),
+            Rule::Authority(rule) => rule.inspect(inspector),
+            Rule::System(rule) => rule.inspect(inspector),
         }
     }
 }
@@ -86,6 +108,18 @@ impl From<FlowRule> for Rule {
 impl From<IsolationRule> for Rule {
     fn from(rule: IsolationRule) -> Self {
         Rule::Isolation(rule)
+    }
+}
+
+impl From<AuthorityRule> for Rule {
+    fn from(rule: AuthorityRule) -> Self {
+        Rule::Authority(rule)
+    }
+}
+
+impl From<SystemRule> for Rule {
+    fn from(rule: SystemRule) -> Self {
+        Rule::System(rule)
     }
 }
 
@@ -206,8 +240,10 @@ impl Rules {
         let subject = format!("{} {:?}", rule.kind(), rule.resource());
         let mut inspector = Inspector::new(problems, index, subject);
         rule.inspect(&mut inspector);
-        if let Err(allowed) = self.templates.add(rule.resource(), index) {
-            inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+        if !matches!(rule, Rule::System(_)) {
+            if let Err(allowed) = self.templates.add(rule.resource(), index) {
+                inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+            }
         }
         if let Some(id) = rule.given_id() {
             inspector.name("id", id);

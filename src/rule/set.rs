@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Basis, FlowRule, MissingKey, Rule, Rules, Who};
+use super::{Authorities, Basis, FlowRule, MissingKey, Rule, Rules, Who};
 use crate::call::{Key, OwnedKey};
+use crate::system::Limits;
 
 /// A set of rules with a version: every call is judged by one version.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct RuleSet {
     by_resource: HashMap<String, ResourceRules>,
     /// What counts on other resources for rules that look at them.
     watchers: HashMap<u32, FlowRule>,
+    /// What all system rules together allow.
+    limits: Limits,
     version: u64,
 }
 
@@ -31,6 +35,10 @@ pub(crate) struct ResourceRules {
     pub(crate) contexts: Option<Arc<ContextRules>>,
     /// Flow rules that look at other resources.
     pub(crate) related: Vec<u32>,
+    /// Who may call at all, if a rule says so.
+    pub(crate) authorities: Option<Arc<Authorities>>,
+    /// The longest that a rule lets calls stand in its line.
+    pub(crate) longest_wait: Duration,
 }
 
 /// The flow rules of one resource for single contexts.
@@ -54,10 +62,20 @@ impl RuleSet {
         let mut by_resource = HashMap::<String, ResourceRules>::new();
         let mut by_origin = HashMap::<String, OriginRules>::new();
         let mut by_context = HashMap::<String, ContextRules>::new();
+        let mut by_authority = HashMap::<String, Authorities>::new();
         let mut watchers = HashMap::new();
+        let mut limits = Limits::default();
         for (index, rule) in rules.iter().enumerate() {
             let index = index as u32;
+            if let Rule::System(rule) = rule {
+                rule.tighten(&mut limits, index);
+                continue;
+            }
             let resource = by_resource.entry(rule.resource().to_owned()).or_default();
+            if let Rule::Flow(rule) = rule {
+                let wait = rule.shaping().max_wait.unwrap_or_default();
+                resource.longest_wait = resource.longest_wait.max(wait);
+            }
             match rule {
                 Rule::Isolation(rule) => {
                     let is_tighter = resource.isolation.is_none_or(|(_, max)| rule.max() < max);
@@ -65,6 +83,13 @@ impl RuleSet {
                         resource.isolation = Some((index, rule.max()));
                     }
                 }
+                Rule::Authority(rule) => {
+                    by_authority
+                        .entry(rule.resource().to_owned())
+                        .or_default()
+                        .add(index, rule);
+                }
+                Rule::System(_) => {}
                 Rule::Flow(rule) => match (rule.basis(), rule.who()) {
                     (Basis::Related(related), _) => {
                         resource.related.push(index);
@@ -91,6 +116,9 @@ impl RuleSet {
         for (name, origins) in by_origin {
             by_resource.entry(name).or_default().origins = Some(Arc::new(origins));
         }
+        for (name, authorities) in by_authority {
+            by_resource.entry(name).or_default().authorities = Some(Arc::new(authorities));
+        }
         for (name, contexts) in by_context {
             by_resource.entry(name).or_default().contexts = Some(Arc::new(contexts));
         }
@@ -101,12 +129,18 @@ impl RuleSet {
             rules,
             by_resource,
             watchers,
+            limits,
             version,
         }
     }
 
     pub(crate) const fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// What all system rules together allow.
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub(crate) const fn version(&self) -> u64 {

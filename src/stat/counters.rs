@@ -271,9 +271,10 @@ impl Counters {
             .note_concurrency(self.bucket(), self.in_flight(taken));
     }
 
-    /// A borrower started after `wait`.
-    pub(super) fn waited(&self, n: u32, wait: Duration) {
-        self.occupied.fetch_add(u64::from(n), Ordering::Relaxed);
+    /// A call started after `wait`, with so many borrowed tokens.
+    pub(super) fn waited(&self, occupied: u32, wait: Duration) {
+        self.occupied
+            .fetch_add(u64::from(occupied), Ordering::Relaxed);
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waited_us
             .fetch_add(nanos(wait) / 1_000, Ordering::Relaxed);

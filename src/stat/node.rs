@@ -191,11 +191,11 @@ impl Node {
         loan
     }
 
-    /// A call that borrowed starts.
-    pub(crate) fn start_borrowed(&self, now: Tick, n: u32, wait: Duration) {
+    /// A call starts after `wait`, of which `occupied` tokens were borrowed.
+    pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
         self.come(now);
         self.counters.started(n, self.ring.taken_now());
-        self.counters.waited(n, wait);
+        self.counters.waited(occupied, wait);
     }
 
     /// A call that borrowed will not start.

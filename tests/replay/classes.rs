@@ -17,6 +17,9 @@ pub(crate) struct Answer<'a> {
     pub(crate) ours: &'a Value,
     /// Whether all answers of the case before this step were the recorded ones.
     pub(crate) same_so_far: bool,
+    /// Whether a call of the case has passed, waited or been refused other than
+    /// in the record.
+    pub(crate) has_flipped: bool,
 }
 
 /// What is asked of the answers of a class.
@@ -25,6 +28,9 @@ pub(crate) enum Verdict {
     Exact,
     /// The recorded one, or one that the function accepts.
     Bounded(fn(&Answer<'_>) -> bool),
+    /// As many calls let pass in each second as the record has: give or take
+    /// one, or one in twenty.
+    Rate,
     /// Nothing: they are listed, and counted.
     Listed,
 }
@@ -118,6 +124,77 @@ pub(crate) const FLOW_REJECT: &[Class] = &[
     exact(2_623),
 ];
 
+pub(crate) const FLOW_THROTTLING: &[Class] = &[
+    listed(LATE, clock_runs_back, (30, 14)),
+    listed(QUIRK, is_quirk, (2, 2)),
+    Class {
+        name: "who is just in time, or just too late, may differ",
+        verdict: Verdict::Rate,
+        holds: |answer| answer.field == "result",
+        answers: 2_823,
+        differing: 24,
+    },
+    listed(
+        "waits in a line in which one more or less stands",
+        |answer| answer.has_flipped,
+        (55, 54),
+    ),
+    Class {
+        name: "turns are rounded once, to the next nanosecond",
+        verdict: Verdict::Bounded(is_near_in_line),
+        holds: |_| true,
+        answers: 805,
+        differing: 166,
+    },
+];
+
+pub(crate) const FLOW_WARM_UP: &[Class] = &[
+    listed(LATE, clock_runs_back, (12, 5)),
+    listed(QUIRK, is_quirk, (569, 412)),
+    listed(STORE, is_store, (3_195, 3_195)),
+    listed(
+        "a ramp of few tokens, which the record cuts to whole ones",
+        is_low,
+        (587, 10),
+    ),
+    Class {
+        name: "tokens are not cut to whole ones",
+        verdict: Verdict::Bounded(is_near),
+        holds: |_| true,
+        answers: 2_864,
+        differing: 10,
+    },
+];
+
+pub(crate) const FLOW_WARM_UP_THROTTLING: &[Class] = &[
+    listed(QUIRK, is_quirk, (7, 7)),
+    listed(STORE, is_store, (3_594, 3_594)),
+    listed(
+        "waits are as long as the ramp is steep",
+        |answer| answer.field == "wait_ms",
+        (810, 247),
+    ),
+    listed(
+        "a ramp of few tokens, which the record cuts to whole ones",
+        is_low,
+        (1_149, 42),
+    ),
+    listed(
+        "calls count from the beginning of the bucket of their turn",
+        |answer| answer.op() == "read",
+        (216, 82),
+    ),
+    Class {
+        name: "tokens and turns are not cut to whole ones",
+        verdict: Verdict::Rate,
+        holds: |_| true,
+        answers: 2_399,
+        differing: 45,
+    },
+];
+
+const STORE: &str = "the tokens in store are told to nobody";
+
 pub(crate) const STATISTIC_NODE: &[Class] = &[
     listed(LATE, clock_runs_back, (245, 10)),
     listed(QUIRK, is_quirk, (211, 40)),
@@ -130,6 +207,18 @@ pub(crate) const STATISTIC_NODE: &[Class] = &[
         differing: 154,
     },
     exact(14_330),
+];
+
+pub(crate) const SYSTEM: &[Class] = &[
+    listed(QUIRK, is_quirk, (36, 7)),
+    Class {
+        name: "averages are over calls, recorded ones over weights",
+        verdict: Verdict::Bounded(is_at_most_ours),
+        holds: is_weighted_average,
+        answers: 106,
+        differing: 10,
+    },
+    exact(3_137),
 ];
 
 const LATE: &str = "late readings count in the newest bucket";
@@ -166,6 +255,34 @@ fn is_weighted(answer: &Answer<'_>) -> bool {
     answer
         .so_far()
         .any(|step| step.get("n").is_some_and(|n| *n != 1))
+}
+
+/// Within half a millisecond, or one nanosecond, for each call in the line.
+fn is_near_in_line(answer: &Answer<'_>) -> bool {
+    let is_waiting = |step: &&Step| step.get("expect").is_some_and(|e| e["result"] != "pass");
+    let queued = answer.case.steps[..=answer.step].iter().rev();
+    let queued = queued.take_while(is_waiting).count() as f64;
+    let unit = if answer.field == "wait_ns" { 1.0 } else { 0.5 };
+    let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
+        return false;
+    };
+    (recorded - ours).abs() <= unit * queued
+}
+
+/// Within one, or one in twenty.
+fn is_near(answer: &Answer<'_>) -> bool {
+    let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
+        return false;
+    };
+    (recorded - ours).abs() <= (recorded * 0.05).max(1.0)
+}
+
+fn is_low(answer: &Answer<'_>) -> bool {
+    answer.case.config["count"].as_f64() < Some(10.0)
+}
+
+fn is_store(answer: &Answer<'_>) -> bool {
+    answer.field == "stored_tokens"
 }
 
 fn is_weighted_thread(answer: &Answer<'_>) -> bool {

@@ -5,8 +5,11 @@ pub(crate) mod classes;
 pub(crate) mod flow_reject;
 pub(crate) mod leap_array;
 pub(crate) mod occupy;
+pub(crate) mod shaping;
 pub(crate) mod statistic_node;
+pub(crate) mod system;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -180,7 +183,9 @@ fn replay<S: Subject>(
     faults: &mut Vec<String>,
 ) {
     let mut subject = S::new(&case.config);
-    let mut same_so_far = true;
+    let (mut same_so_far, mut has_flipped) = (true, false);
+    // Calls let pass in each second, by the record and by us.
+    let mut rates = BTreeMap::<i64, (i64, i64)>::new();
     for (index, step) in case.steps.iter().enumerate() {
         let ours = match &mut subject {
             // What cannot be made answers to nothing but this.
@@ -195,6 +200,7 @@ fn replay<S: Subject>(
         let mut pairs = Vec::new();
         pair("", recorded, &ours, &mut pairs);
         let same_before = same_so_far;
+        has_flipped |= recorded["result"] != ours["result"];
         for (field, recorded, ours) in pairs {
             let answer = Answer {
                 case,
@@ -203,6 +209,7 @@ fn replay<S: Subject>(
                 recorded,
                 ours,
                 same_so_far: same_before,
+                has_flipped,
             };
             let class = classes.iter().position(|class| (class.holds)(&answer));
             let class = class.expect("the last class holds every answer");
@@ -213,6 +220,12 @@ fn replay<S: Subject>(
             let is_fault = match classes[class].verdict {
                 Verdict::Exact => differs,
                 Verdict::Bounded(holds) => differs && !holds(&answer),
+                Verdict::Rate => {
+                    let rate = rates.entry(step.int("t_ms") / 1_000).or_default();
+                    rate.0 += i64::from(*recorded != "block");
+                    rate.1 += i64::from(*ours != "block");
+                    false
+                }
                 Verdict::Listed => false,
             };
             if is_fault {
@@ -223,6 +236,14 @@ fn replay<S: Subject>(
                     step.int("t_ms"),
                 ));
             }
+        }
+    }
+    for (second, (recorded, ours)) in rates {
+        if (recorded - ours).abs() > (recorded / 20).max(1) {
+            faults.push(format!(
+                "{} second {second}: {recorded} let pass by the record, {ours} by us",
+                case.name
+            ));
         }
     }
 }

@@ -1,0 +1,392 @@
+//! Authority: who may call a resource at all.
+
+use std::net::IpAddr;
+
+use super::problem::Inspector;
+use crate::call::{Key, OwnedKey};
+
+/// Which origins may call a resource: only those of a list, or all but those.
+///
+/// All rules of a resource apply to each call. An origin is compared as a whole
+/// and exactly; spaces around the names of the list do not count. A name that is
+/// an address or a number also stands for an origin that is one.
+///
+/// A call without an origin, or with an empty one, passes even a list of those
+/// that are allowed, as in Sentinel, unless the rule
+/// [denies](Self::deny_unknown) it. An empty list names nobody and so refuses no
+/// origin, whichever way it is meant.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::rule::AuthorityRule;
+///
+/// // Only the shop and the office, and nobody who does not say who it is.
+/// let rule = AuthorityRule::allow("/orders", ["shop", "office"]).deny_unknown();
+/// assert_eq!(rule.origins(), ["shop", "office"]);
+/// // As one text.
+/// assert_eq!(
+///     AuthorityRule::allow_list("/orders", "shop, office").deny_unknown(),
+///     rule,
+/// );
+/// ```
+///
+/// # Accuracy
+///
+/// An origin is what the [key extractor](crate::key) makes of a request: it
+/// tells addresses of IPv6 apart by their first 64 bits, so name the address of
+/// the network, such as `2001:db8:1:2::`. Whether an origin can be trusted is up
+/// to the extractor as well: anybody can write a header.
+///
+/// # Source
+///
+/// `AuthorityRule` of Sentinel. There a resource has one such rule, later ones
+/// are ignored, and spaces in the list count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuthorityRule {
+    resource: String,
+    origins: Vec<String>,
+    strategy: Strategy,
+    deny_unknown: bool,
+    id: Option<String>,
+}
+
+/// What becomes of those on the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strategy {
+    Allow,
+    Deny,
+}
+
+/// The authority rules of one resource, made to be asked.
+#[derive(Debug, Default)]
+pub(crate) struct Authorities(Vec<(u32, OriginList)>);
+
+/// One authority rule, made to be asked: in constant time, without allocating.
+#[derive(Debug)]
+pub(crate) struct OriginList {
+    /// In a map that can be asked by a borrowed key.
+    named: papaya::HashSet<OwnedKey>,
+    strategy: Strategy,
+    deny_unknown: bool,
+}
+
+// === impl AuthorityRule ===
+
+impl AuthorityRule {
+    /// Only `origins` may call `resource`.
+    #[must_use]
+    pub fn allow(
+        resource: impl Into<String>,
+        origins: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Self {
+        Self::new(Strategy::Allow, resource.into(), origins)
+    }
+
+    /// All but `origins` may call `resource`.
+    #[must_use]
+    pub fn deny(resource: impl Into<String>, origins: impl IntoIterator<Item: AsRef<str>>) -> Self {
+        Self::new(Strategy::Deny, resource.into(), origins)
+    }
+
+    /// Only the origins in `list`, between commas, may call `resource`. Blank
+    /// places of the list are skipped, so a blank list refuses nobody.
+    #[must_use]
+    pub fn allow_list(resource: impl Into<String>, list: &str) -> Self {
+        Self::allow(resource, split(list))
+    }
+
+    /// All but the origins in `list`, likewise, may call `resource`.
+    #[must_use]
+    pub fn deny_list(resource: impl Into<String>, list: &str) -> Self {
+        Self::deny(resource, split(list))
+    }
+
+    fn new(
+        strategy: Strategy,
+        resource: String,
+        origins: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Self {
+        Self {
+            resource,
+            origins: origins
+                .into_iter()
+                .map(|origin| origin.as_ref().trim().to_owned())
+                .collect(),
+            strategy,
+            deny_unknown: false,
+            id: None,
+        }
+    }
+
+    /// Refuses calls without an origin. Default: they pass.
+    #[must_use]
+    pub fn deny_unknown(mut self) -> Self {
+        self.deny_unknown = true;
+        self
+    }
+
+    /// The name of the rule in refusals. Default: its kind and its place in the
+    /// set, such as `authority-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// The origins on the list, without the spaces around them.
+    #[must_use]
+    pub fn origins(&self) -> &[String] {
+        &self.origins
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        for origin in &self.origins {
+            inspector.name("origins", origin);
+        }
+    }
+}
+
+fn split(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').filter(|origin| !origin.trim().is_empty())
+}
+
+// === impl Authorities ===
+
+impl Authorities {
+    pub(crate) fn add(&mut self, index: u32, rule: &AuthorityRule) {
+        self.0.push((index, OriginList::new(rule)));
+    }
+
+    /// The first rule that refuses a call of `origin`.
+    #[inline]
+    pub(crate) fn refusing(&self, origin: Option<&Key<'_>>) -> Option<u32> {
+        let refusing = self.0.iter().find(|(_, list)| !list.permits(origin));
+        refusing.map(|(index, _)| *index)
+    }
+}
+
+// === impl OriginList ===
+
+impl OriginList {
+    pub(crate) fn new(rule: &AuthorityRule) -> Self {
+        let named = papaya::HashSet::new();
+        {
+            let named = named.pin();
+            for origin in &rule.origins {
+                for key in spellings(origin) {
+                    named.insert(key);
+                }
+            }
+        }
+        Self {
+            named,
+            strategy: rule.strategy,
+            deny_unknown: rule.deny_unknown,
+        }
+    }
+
+    /// Whether a call of `origin` passes.
+    pub(crate) fn permits(&self, origin: Option<&Key<'_>>) -> bool {
+        // An empty name is none.
+        let Some(origin) = origin.filter(|origin| !origin.is("")) else {
+            return !self.deny_unknown;
+        };
+        if self.named.is_empty() {
+            return true;
+        }
+        let is_named = self.named.pin().contains(origin);
+        is_named == (self.strategy == Strategy::Allow)
+    }
+}
+
+/// The keys that stand for `origin`: an address or a number may come as text or
+/// as what it is.
+fn spellings(origin: &str) -> impl Iterator<Item = OwnedKey> {
+    let text = Some(OwnedKey::from(Key::Str(origin)));
+    let ip = origin.parse::<IpAddr>().ok().map(OwnedKey::Ip);
+    // Not "007" nor "+7": those are names.
+    let number = origin.parse::<u64>().ok();
+    let number = number.filter(|number| number.to_string() == origin);
+    [text, ip, number.map(OwnedKey::Int)].into_iter().flatten()
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn permits(rule: &AuthorityRule, origin: &str) -> bool {
+        OriginList::new(rule).permits(Some(&Key::Str(origin)))
+    }
+
+    #[test]
+    fn a_list_is_compared_name_by_name() {
+        // rule, origin, passes
+        let (allow, deny) = (
+            AuthorityRule::allow("r", ["a", "b"]),
+            AuthorityRule::deny("r", ["a", "b"]),
+        );
+        let table = [
+            ("a", true),
+            ("b", true),
+            ("c", false),
+            ("ab", false),
+            ("a,b", false),
+            ("A", false),
+            (" a", false),
+        ];
+        for (origin, is_named) in table {
+            assert_eq!(permits(&allow, origin), is_named, "{origin}");
+            assert_eq!(permits(&deny, origin), !is_named, "{origin}");
+        }
+        // Nobody says who calls.
+        for rule in [&allow, &deny] {
+            assert!(permits(rule, ""));
+            assert!(OriginList::new(rule).permits(None));
+        }
+    }
+
+    #[test]
+    fn spaces_around_names_do_not_count() {
+        let rule = AuthorityRule::allow_list("r", " a, b b ,,\tc ");
+        assert_eq!(rule.origins(), ["a", "b b", "c"]);
+        assert_eq!(rule, AuthorityRule::allow("r", [" a", "b b ", "\tc "]));
+        assert_eq!(
+            AuthorityRule::deny_list("r", "a,b"),
+            AuthorityRule::deny("r", ["a", "b"])
+        );
+        assert!(permits(&rule, "b b") && !permits(&rule, "b"));
+    }
+
+    #[test]
+    fn who_is_unknown_can_be_denied() {
+        for rule in [
+            AuthorityRule::allow("r", ["a"]),
+            AuthorityRule::deny("r", ["b"]),
+            AuthorityRule::allow_list("r", ""),
+        ] {
+            let strict = OriginList::new(&rule.deny_unknown());
+            assert!(!strict.permits(None));
+            assert!(!strict.permits(Some(&Key::Str(""))));
+            assert!(strict.permits(Some(&Key::Str("a"))));
+        }
+    }
+
+    #[test]
+    fn an_empty_list_refuses_nobody() {
+        for rule in [
+            AuthorityRule::allow_list("r", " , "),
+            AuthorityRule::allow("r", [""; 0]),
+            AuthorityRule::deny("r", [""; 0]),
+        ] {
+            assert!(permits(&rule, "a"));
+            assert!(OriginList::new(&rule).permits(None));
+        }
+    }
+
+    #[test]
+    fn an_address_or_number_is_the_same_as_text() {
+        let names = ["10.0.0.1", "2001:db8:1:2::", "42", "007", "GET /a"];
+        let list = OriginList::new(&AuthorityRule::deny("r", names));
+        let network = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
+        for (origin, passes) in [
+            (Key::Str("10.0.0.1"), false),
+            (Key::Ip([10, 0, 0, 1].into()), false),
+            (Key::Ip([10, 0, 0, 2].into()), true),
+            (Key::Ip(network), false),
+            (Key::Int(42), false),
+            (Key::Int(7), true),
+            (Key::Joined("GET", "/a"), false),
+            (Key::Digest(1, 2), true),
+        ] {
+            assert_eq!(list.permits(Some(&origin)), passes, "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn all_rules_of_a_resource_apply() {
+        let mut rules = Authorities::default();
+        assert!(rules.refusing(None).is_none());
+        rules.add(3, &AuthorityRule::allow("r", ["a", "b"]));
+        rules.add(5, &AuthorityRule::deny("r", ["b", "c"]).deny_unknown());
+        let refusing = |origin| rules.refusing(Some(&Key::Str(origin)));
+        assert_eq!(refusing("a"), None);
+        assert_eq!(refusing("b"), Some(5));
+        assert_eq!(refusing("c"), Some(3));
+        assert_eq!(rules.refusing(None), Some(5));
+    }
+
+    #[test]
+    fn asking_allocates_nothing() {
+        let names: Vec<_> = (0..1_000).map(|n| format!("caller {n}")).collect();
+        let list = OriginList::new(&AuthorityRule::allow("r", &names));
+        let origins = [
+            Key::Str("caller 999"),
+            Key::Str("nobody"),
+            Key::Joined("GET", "/a"),
+            Key::Ip([10, 0, 0, 1].into()),
+        ];
+        let ask = || origins.map(|origin| list.permits(Some(&origin)));
+        // The first reader of a thread registers itself with the map.
+        ask();
+        let cost = allocation_counter::measure(|| {
+            assert_eq!(ask(), [true, false, false, false]);
+        });
+        assert_eq!(cost.count_total, 0);
+    }
+
+    #[test]
+    fn a_bad_name_is_named() {
+        let rule = AuthorityRule::allow(" ", ["a", " ", "b\n\u{7}c"]);
+        let mut problems = Vec::new();
+        let mut inspector = Inspector::new(&mut problems, 1, "authority".to_owned());
+        rule.inspect(&mut inspector);
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            [
+                "rule 1 (authority): resource is \" \", must be a name that is not blank",
+                "rule 1 (authority): origins is \"\", must be a name that is not blank",
+                "rule 1 (authority): origins is \"b\\n\\u{7}c\", must be free of control characters",
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn it_answers_as_a_search_of_the_list(
+            names in proptest::collection::vec("[ab1]{1,3}", 0..6),
+            origin in proptest::option::of("[ab1]{0,3}"),
+            allow in proptest::bool::ANY,
+            deny_unknown in proptest::bool::ANY,
+        ) {
+            let rule = if allow {
+                AuthorityRule::allow("r", &names)
+            } else {
+                AuthorityRule::deny("r", &names)
+            };
+            let rule = if deny_unknown { rule.deny_unknown() } else { rule };
+            let key = origin.as_deref().map(Key::Str);
+            let expected = match &origin {
+                None => !deny_unknown,
+                Some(origin) if origin.is_empty() => !deny_unknown,
+                Some(_) if names.is_empty() => true,
+                Some(origin) => names.iter().any(|name| name == origin) == allow,
+            };
+            prop_assert_eq!(OriginList::new(&rule).permits(key.as_ref()), expected);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! System protection: what all inbound calls together may ask of the machine.
+
+use std::time::Duration;
+
+use super::problem::Inspector;
+use crate::stat::MAX_TOKENS;
+use crate::system::{Capacity, Limit, Limits};
+
+/// The name that system rules have in place of a resource.
+const INBOUND: &str = "__inbound__";
+
+/// Limits on all inbound calls together, whatever their resource.
+///
+/// Other rules protect one resource and need a threshold each. This one protects
+/// the process: it looks at the sum of everything that is served here, and at
+/// the machine. Outbound calls are neither counted nor refused.
+///
+/// A rule sets any of five limits; what it leaves out is not limited. Of several
+/// rules the tightest limit of each kind applies.
+///
+/// | limit | refuses a call | looks at |
+/// |---|---|---|
+/// | [`qps`](Self::qps) | that would exceed it | weight that passed in the last second |
+/// | [`concurrency`](Self::concurrency) | that would exceed it | calls in flight |
+/// | [`rt`](Self::rt) | once it is reached | average response time of the last second |
+/// | [`load`](Self::load) | once it is reached, beyond the [capacity](Self::capacity) | load of the machine |
+/// | [`cpu`](Self::cpu) | once it is reached | share of the CPU in use |
+///
+/// They are looked at in this order. What is not known refuses nothing: the
+/// response time while no call has ended, the load and the CPU where no
+/// [`Probe`](crate::system::Probe) tells them.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::rule::SystemRule;
+///
+/// let rule = SystemRule::new()
+///     .qps(20_000)
+///     .concurrency(500)
+///     .rt(Duration::from_millis(400))
+///     .cpu(0.85);
+/// assert_eq!(rule.resource(), "__inbound__");
+/// ```
+///
+/// # Accuracy
+///
+/// Rate and concurrency are looked at and then counted: calls that come in one
+/// instant may pass together, at most one more for each thread that judges
+/// calls. For an exact limit use a [`FlowRule`](super::FlowRule) or an
+/// [`IsolationRule`](super::IsolationRule). Load and CPU are up to a second old.
+///
+/// # Source
+///
+/// `SystemRule` of Sentinel. There the last rule of a set decides whether any
+/// applies, the concurrency may exceed its limit by one, and response time, load
+/// and CPU must exceed theirs instead of reaching it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SystemRule {
+    load: Option<f64>,
+    cpu: Option<f64>,
+    qps: Option<f64>,
+    rt: Option<Duration>,
+    concurrency: Option<u32>,
+    capacity: Capacity,
+    id: Option<String>,
+}
+
+impl SystemRule {
+    /// A rule that has no limits yet. At least one must be set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Refuses calls while the load of the machine has reached `load` *and* more
+    /// calls are in flight than the service can hold, by the
+    /// [capacity](Self::capacity); one is always let in. 0 or more; at 0 the
+    /// capacity alone decides, wherever the load is known.
+    ///
+    /// The load counts the threads of the whole machine that run or want to, on
+    /// average over a minute. It is slow, and in a container it is that of the
+    /// host: prefer [`cpu`](Self::cpu) there. It is the only limit that looks at
+    /// the capacity, as in Sentinel for Java.
+    #[must_use]
+    pub fn load(mut self, load: impl Into<f64>) -> Self {
+        self.load = Some(load.into());
+        self
+    }
+
+    /// Refuses calls while the share of the CPU that is in use has reached
+    /// `share`, above 0 and at most 1. The capacity is not looked at.
+    #[must_use]
+    pub fn cpu(mut self, share: impl Into<f64>) -> Self {
+        self.cpu = Some(share.into());
+        self
+    }
+
+    /// At most `qps` inbound calls per second, by weight. 0 refuses all.
+    #[must_use]
+    pub fn qps(mut self, qps: impl Into<f64>) -> Self {
+        self.qps = Some(qps.into());
+        self
+    }
+
+    /// Refuses calls while the average response time has reached `rt`, which is
+    /// above 0. The average is over the calls that ended in the last second, so
+    /// when no call ends any more, calls pass again.
+    #[must_use]
+    pub fn rt(mut self, rt: Duration) -> Self {
+        self.rt = Some(rt);
+        self
+    }
+
+    /// At most `concurrency` inbound calls at once. 0 refuses all.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: u32) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// How the limit on the [load](Self::load) estimates what the service can
+    /// hold. Of several rules that of the tightest load counts. Default:
+    /// [`Capacity::Robust`].
+    #[must_use]
+    pub fn capacity(mut self, capacity: Capacity) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// The name of the rule in refusals. Default: its kind and its place in the
+    /// set, such as `system-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// `__inbound__`: the rule is for no resource, but for all inbound calls.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        INBOUND
+    }
+
+    /// Makes `limits` as tight as this rule, which is the one at `index`.
+    pub(crate) fn tighten(&self, limits: &mut Limits, index: u32) {
+        let load = Limit::tighter(limits.load, self.load, index);
+        if load != limits.load {
+            limits.capacity = self.capacity;
+        }
+        *limits = Limits {
+            qps: Limit::tighter(limits.qps, self.qps, index),
+            concurrency: Limit::tighter(limits.concurrency, self.concurrency, index),
+            rt: Limit::tighter(limits.rt, self.rt, index),
+            load,
+            cpu: Limit::tighter(limits.cpu, self.cpu, index),
+            capacity: limits.capacity,
+        };
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        let mut own = Limits::default();
+        self.tighten(&mut own, 0);
+        if own.is_empty() {
+            let allowed = "at least one of load, cpu, qps, rt and concurrency";
+            inspector.refuse("limits", "none", allowed);
+        }
+        if let Some(load) = self.load.filter(|load| !(0.0..=f64::MAX).contains(load)) {
+            inspector.refuse("load", load, "0 or more, and finite");
+        }
+        if let Some(cpu) = self.cpu.filter(|cpu| !(*cpu > 0.0 && *cpu <= 1.0)) {
+            inspector.refuse("cpu", cpu, "above 0 and at most 1");
+        }
+        let most = f64::from(MAX_TOKENS);
+        if let Some(qps) = self.qps.filter(|qps| !(0.0..=most).contains(qps)) {
+            inspector.refuse("qps", qps, format_args!("between 0 and {MAX_TOKENS}"));
+        }
+        if self.rt.is_some_and(|rt| rt.is_zero()) {
+            inspector.refuse("rt", "0ns", "above 0");
+        }
+        if let Some(most) = self.concurrency.filter(|most| *most > MAX_TOKENS) {
+            let allowed = format_args!("between 0 and {MAX_TOKENS}").to_string();
+            inspector.refuse("concurrency", most, allowed);
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::system::SystemReason;
+
+    fn problems(rule: &SystemRule) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut inspector = Inspector::new(&mut problems, 0, "system".to_owned());
+        rule.inspect(&mut inspector);
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn limits(rules: &[SystemRule]) -> Limits {
+        let mut limits = Limits::default();
+        for (index, rule) in (0..).zip(rules) {
+            rule.tighten(&mut limits, index);
+        }
+        limits
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_field_and_range() {
+        let rule = SystemRule::new;
+        let table = [
+            (
+                rule(),
+                "limits is none, must be at least one of load, cpu, qps, rt and concurrency",
+            ),
+            (
+                rule().load(-0.5),
+                "load is -0.5, must be 0 or more, and finite",
+            ),
+            (
+                rule().load(f64::NAN),
+                "load is NaN, must be 0 or more, and finite",
+            ),
+            (
+                rule().load(f64::INFINITY),
+                "load is inf, must be 0 or more, and finite",
+            ),
+            (rule().cpu(0), "cpu is 0, must be above 0 and at most 1"),
+            (rule().cpu(85), "cpu is 85, must be above 0 and at most 1"),
+            (
+                rule().cpu(f64::NAN),
+                "cpu is NaN, must be above 0 and at most 1",
+            ),
+            (
+                rule().qps(-1),
+                "qps is -1, must be between 0 and 2147483647",
+            ),
+            (
+                rule().qps(f64::NAN),
+                "qps is NaN, must be between 0 and 2147483647",
+            ),
+            (
+                rule().qps(2_147_483_648_u32),
+                "qps is 2147483648, must be between 0 and 2147483647",
+            ),
+            (rule().rt(Duration::ZERO), "rt is 0ns, must be above 0"),
+            (
+                rule().concurrency(u32::MAX),
+                "concurrency is 4294967295, must be between 0 and 2147483647",
+            ),
+        ];
+        for (rule, expected) in table {
+            let expected = format!("rule 0 (system): {expected}");
+            assert_eq!(problems(&rule), [expected], "{rule:?}");
+        }
+        let worst = rule()
+            .load(-1)
+            .cpu(2)
+            .qps(-1)
+            .rt(Duration::ZERO)
+            .concurrency(u32::MAX);
+        assert_eq!(problems(&worst).len(), 5);
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges_are_allowed() {
+        let lowest = SystemRule::new()
+            .load(0)
+            .cpu(f64::MIN_POSITIVE)
+            .qps(0)
+            .rt(Duration::from_nanos(1))
+            .concurrency(0);
+        let highest = SystemRule::new()
+            .load(f64::MAX)
+            .cpu(1)
+            .qps(MAX_TOKENS)
+            .rt(Duration::MAX)
+            .concurrency(MAX_TOKENS);
+        for rule in [lowest, highest] {
+            assert_eq!(problems(&rule), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn the_tightest_of_each_kind_applies_in_any_order() {
+        let rules = [
+            SystemRule::new()
+                .qps(8)
+                .load(2)
+                .capacity(Capacity::Sentinel),
+            SystemRule::new().qps(3).concurrency(10),
+            SystemRule::new().concurrency(2).load(5),
+            // A rule that adds nothing takes nothing away.
+            SystemRule::new().cpu(1),
+        ];
+        let tightest = limits(&rules);
+        assert_eq!(tightest.qps.map(|it| (it.value, it.rule)), Some((3.0, 1)));
+        assert_eq!(
+            tightest.concurrency.map(|it| (it.value, it.rule)),
+            Some((2, 2))
+        );
+        assert_eq!(tightest.load.map(|it| (it.value, it.rule)), Some((2.0, 0)));
+        assert_eq!(tightest.rt, None);
+        assert_eq!(tightest.capacity, Capacity::Sentinel);
+        assert_eq!(tightest.rule(SystemReason::Qps), Some(1));
+        assert_eq!(tightest.rule(SystemReason::Rt), None);
+
+        let mut reversed = rules;
+        reversed.reverse();
+        let reversed = limits(&reversed);
+        assert_eq!(reversed.qps.map(|it| it.value), Some(3.0));
+        assert_eq!(reversed.capacity, Capacity::Sentinel);
+    }
+
+    #[test]
+    fn of_equal_limits_the_first_is_named() {
+        let rules = [
+            SystemRule::new().load(2),
+            SystemRule::new().load(2).capacity(Capacity::Sentinel),
+        ];
+        let limits = limits(&rules);
+        assert_eq!(limits.rule(SystemReason::Load), Some(0));
+        assert_eq!(limits.capacity, Capacity::Robust);
+    }
+}

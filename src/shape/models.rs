@@ -1,0 +1,195 @@
+//! Every interleaving of a few threads over the pacing types, checked by loom.
+//!
+//! Each model has a twin with a planted bug that must fail. They run with those
+//! of `stat`, by the name `models`.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::throttle::{Throttle, Turn};
+use super::warm_up::WarmUp;
+use crate::clock::Tick;
+use crate::sync::fault::plant;
+use crate::sync::{Arc, Bug};
+
+/// Runs `model` through all interleavings with at most three preemptions, or as
+/// many as `LOOM_MAX_PREEMPTIONS` says.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}
+
+/// Declares a model and its twins with planted bugs.
+macro_rules! model {
+    ($name:ident fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+        #[test]
+        fn $name() {
+            check($body);
+        }
+
+        $(
+            #[test]
+            #[should_panic]
+            fn $twin() {
+                plant(Bug::$bug);
+                check($body);
+            }
+        )+
+    };
+}
+
+fn at(now: u64) -> Tick {
+    Tick::from_nanos(now)
+}
+
+fn join(line: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Tick> {
+    line.join(at(now), cost, Duration::from_nanos(max_wait))
+}
+
+/// The starts of turns, which no two threads may have closer than `cost`.
+fn apart(turns: impl IntoIterator<Item = Turn>, cost: u64) -> Vec<u64> {
+    let mut starts: Vec<_> = turns
+        .into_iter()
+        .map(|turn| turn.start().as_nanos())
+        .collect();
+    starts.sort_unstable();
+    let close = starts.windows(2).any(|two| two[1] - two[0] < cost);
+    assert!(!close, "closer than {cost}: {starts:?}");
+    starts
+}
+
+model! {
+    three_callers_at_an_idle_line fails with callers_that_store_at_idle: StoreAtIdle;
+    || {
+        let line = Arc::new(Throttle::new());
+        let others = [0, 3].map(|now| {
+            let line = line.clone();
+            thread::spawn(move || join(&line, now, 10, 100).unwrap())
+        });
+        let ours = join(&line, 0, 10, 100).unwrap();
+        let theirs = others.map(|thread| thread.join().unwrap());
+        let starts = apart([ours].into_iter().chain(theirs), 10);
+        // No gaps: the line is as short as it can be.
+        assert_eq!(starts[2] - starts[0], 20);
+    }
+}
+
+model! {
+    callers_at_a_line_that_is_idle_again fails with callers_that_store_when_idle: StoreAtIdle;
+    || {
+        let line = Arc::new(Throttle::new());
+        let first = join(&line, 0, 10, 0).unwrap();
+        let other = line.clone();
+        let thread = thread::spawn(move || join(&other, 50, 10, 0).ok());
+        let ours = join(&line, 51, 10, 0).ok();
+        let theirs = thread.join().unwrap();
+        assert!(ours.is_some() != theirs.is_some(), "both or none");
+        apart([first].into_iter().chain(ours).chain(theirs), 10);
+    }
+}
+
+model! {
+    a_refused_call_beside_a_light_one fails with calls_that_move_the_line_first: MoveThenCheck;
+    || {
+        // The heavy call can never pass; the light one always can.
+        let line = Arc::new(Throttle::new());
+        let first = join(&line, 0, 10, 0).unwrap();
+        let other = line.clone();
+        let light = thread::spawn(move || join(&other, 0, 10, 50));
+        assert!(join(&line, 0, 1_000, 50).is_err());
+        let light = light.join().unwrap();
+        assert_eq!(light.map(|turn| turn.start()), Ok(at(10)));
+        apart([first].into_iter().chain(light), 10);
+    }
+}
+
+model! {
+    two_callers_for_the_last_turn fails with two_who_move_the_line_first: MoveThenCheck;
+    || {
+        let line = Arc::new(Throttle::new());
+        let first = join(&line, 0, 10, 0).unwrap();
+        let other = line.clone();
+        let thread = thread::spawn(move || join(&other, 0, 10, 10).ok());
+        let ours = join(&line, 0, 10, 10).ok();
+        let theirs = thread.join().unwrap();
+        assert!(ours.is_some() != theirs.is_some(), "both or none");
+        apart([first].into_iter().chain(ours).chain(theirs), 10);
+    }
+}
+
+model! {
+    a_caller_beside_one_who_leaves fails with one_who_leaves_blindly: BlindLeave;
+    || {
+        let line = Arc::new(Throttle::new());
+        let first = join(&line, 0, 10, 0).unwrap();
+        let leaver = join(&line, 0, 10, 100).unwrap();
+        let other = line.clone();
+        let thread = thread::spawn(move || other.leave(leaver));
+        let second = join(&line, 0, 10, 100).unwrap();
+        let left = thread.join().unwrap();
+        let third = join(&line, 0, 10, 100).unwrap();
+        let starts = apart([first, second, third], 10);
+        // A place that was given back is used, and a gap is one that was not.
+        assert_eq!(starts[2], if left { 20 } else { 30 });
+    }
+}
+
+model! {
+    two_who_leave_beside_a_caller fails with two_who_leave_blindly: BlindLeave;
+    || {
+        let line = Arc::new(Throttle::new());
+        let others = [0, 1].map(|_| {
+            let line = line.clone();
+            thread::spawn(move || {
+                let turn = join(&line, 0, 10, 100).unwrap();
+                line.leave(turn)
+            })
+        });
+        let ours = join(&line, 0, 10, 100).unwrap();
+        let left = others.map(|thread| thread.join().unwrap());
+        let next = join(&line, 0, 10, 100).unwrap();
+        apart([ours, next], 10);
+        let gaps = left.iter().filter(|&&left| !left).count() as u64;
+        assert!(next.start() <= at(10 + gaps * 10), "a turn is lost");
+    }
+}
+
+model! {
+    one_refill_of_a_warm_up fails with a_refill_for_everyone: FillUnclaimed;
+    || {
+        let second = |n: u64| Tick::from_millis(n * 1_000);
+        let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
+        rule.limit(second(1), || 0);
+        let rule = Arc::new(rule);
+        let other = rule.clone();
+        let thread = thread::spawn(move || other.limit(second(2), || 40));
+        let ours = rule.limit(second(2), || 40);
+        let theirs = thread.join().unwrap();
+        // From 100, 40 are taken off, once; nobody sees anything else.
+        assert_eq!(rule.stored(), 60.0);
+        let cold = [ours, theirs].map(|limit| limit < 4.0 || (7.1..7.2).contains(&limit));
+        assert_eq!(cold, [true; 2], "{ours} {theirs}");
+    }
+}
+
+model! {
+    refills_of_two_steps fails with a_refill_that_does_not_compare: FillBlind;
+    || {
+        let second = |n: u64| Tick::from_millis(n * 1_000);
+        let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
+        rule.limit(second(1), || 0);
+        let rule = Arc::new(rule);
+        let other = rule.clone();
+        let thread = thread::spawn(move || other.limit(second(3), || 70));
+        rule.limit(second(2), || 40);
+        thread.join().unwrap();
+        // Who lost to the step before leaves the refill to the next caller.
+        rule.limit(second(3), || 70);
+        // 70 are taken off, whoever takes which part, unless nobody came in the
+        // second step. Who has no part to take finds the rule idle: 10 more.
+        let stored = rule.stored();
+        assert!([30.0, 40.0, 100.0].contains(&stored), "{stored}");
+    }
+}

@@ -1,0 +1,219 @@
+//! How many calls the service can hold without a queue, estimated from what it
+//! has lately done.
+//!
+//! By Little's law a system that completes λ calls a second, each of which takes
+//! the time W, holds L = λ · W of them. With the best λ that was seen and the
+//! shortest W, which is the time without a queue, L is what it can hold and
+//! still be as fast as it can be. More calls at once only wait for each other.
+//!
+//! ```text
+//! second      −4   −3   −2   −1   now
+//! completed   90  100   80   95     7      best:      100 a second
+//! average RT  22   25   20   31    90 ms   smallest:   20 ms
+//!
+//! capacity = 100 / s · 20 ms = 2 calls
+//! ```
+//!
+//! The same idea sets the window of the BBR congestion control of TCP: bandwidth
+//! times round trip, the largest of the one and the smallest of the other over
+//! some past time. Hence its name in Sentinel.
+
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::stat::{Node, NodeBucket};
+
+/// How a [`SystemRule`](crate::rule::SystemRule) estimates what the service can
+/// hold, when the load is too high.
+///
+/// # Accuracy
+///
+/// Both forms are estimates. A response time ends with the head of the response
+/// and concurrency with the end of its body, so a service whose bodies stream
+/// for long holds more calls than the estimate grants: give it no limit on the
+/// load. As long as nothing is known, the estimate is ten calls.
+///
+/// # Source
+///
+/// `SystemRuleManager` of Sentinel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Capacity {
+    /// The most calls that one of the last ten whole seconds completed, times
+    /// the smallest of their average response times. Calls count as one,
+    /// whatever their weight. One fast answer among slow ones does not make the
+    /// estimate small. Default.
+    #[default]
+    Robust,
+    /// As Sentinel for Java: the largest weight that a bucket of the present
+    /// window completed, per second, times the smallest response time of a
+    /// single call in it. The first counts as at least 1, the second as at least
+    /// 1 ms and at most 5 s.
+    Sentinel,
+}
+
+/// The two factors of a capacity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    pub(crate) max_complete_per_second: f64,
+    pub(crate) min_rt: Duration,
+}
+
+/// How many whole seconds the robust form looks back: long enough to see the
+/// service without a queue now and then, short enough to follow a deployment.
+const SECONDS: usize = 10;
+/// Sentinel's bounds of the smallest response time.
+const LONGEST_MIN_RT: Duration = Duration::from_secs(5);
+const SHORTEST_MIN_RT: Duration = Duration::from_millis(1);
+/// The robust form goes down to the precision of response times.
+const PRECISION: Duration = Duration::from_micros(1);
+
+impl Capacity {
+    /// What `node` has done up to `now`. Copies its buckets.
+    pub(crate) fn estimate(self, node: &Node, now: Tick) -> Estimate {
+        match self {
+            Capacity::Robust => Estimate::of_seconds(&node.seconds(now).unwrap_or_default()),
+            Capacity::Sentinel => Estimate::of_buckets(&node.buckets(now), node.interval()),
+        }
+    }
+}
+
+impl Estimate {
+    /// What Sentinel assumes as long as nothing is known: one call in each of
+    /// the two buckets of a second, and 5 s.
+    pub(crate) const INITIAL: Self = Self {
+        max_complete_per_second: 2.0,
+        min_rt: LONGEST_MIN_RT,
+    };
+
+    /// How many calls that is at once.
+    pub(crate) fn calls(&self) -> f64 {
+        // Exact where it is a whole number: one division, of an exact product.
+        self.max_complete_per_second * self.min_rt.as_nanos() as f64 / 1e9
+    }
+
+    /// Sentinel's form, of the buckets that cover `interval`.
+    pub(crate) fn of_buckets(buckets: &[NodeBucket], interval: Duration) -> Self {
+        let most = buckets.iter().map(NodeBucket::complete).max();
+        let min_rt = buckets.iter().filter_map(NodeBucket::min_rt).min();
+        Self {
+            max_complete_per_second: most.unwrap_or(0).max(1) as f64 * buckets.len() as f64
+                / interval.as_secs_f64(),
+            min_rt: min_rt
+                .unwrap_or(LONGEST_MIN_RT)
+                .clamp(SHORTEST_MIN_RT, LONGEST_MIN_RT),
+        }
+    }
+
+    /// The robust form, of the last seconds, oldest first; the last of them is
+    /// the present one, which is not whole yet.
+    pub(crate) fn of_seconds(seconds: &[NodeBucket]) -> Self {
+        let Some((_, whole)) = seconds.split_last() else {
+            return Self::INITIAL;
+        };
+        let last = &whole[whole.len().saturating_sub(SECONDS)..];
+        let used = || last.iter().filter(|second| second.calls > 0);
+        let most = used().map(NodeBucket::calls).max();
+        let min_rt_us = used().map(|second| second.rt_us / second.calls).min();
+        match (most, min_rt_us) {
+            (Some(most), Some(rt_us)) => Self {
+                max_complete_per_second: most as f64,
+                min_rt: Duration::from_micros(rt_us).max(PRECISION),
+            },
+            _ => Self::INITIAL,
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::stat::Outcome;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn node() -> Node {
+        Node::new(SECOND, 2, at(0)).unwrap()
+    }
+
+    /// `calls` of weight `n` that took `rt_ms` end at `ms`.
+    fn complete(node: &Node, ms: u64, calls: u32, n: u32, rt_ms: u64) {
+        for _ in 0..calls {
+            node.pass(at(ms), n);
+            node.complete(at(ms), n, Duration::from_millis(rt_ms), Outcome::Success);
+        }
+    }
+
+    #[test]
+    fn sentinels_form_is_the_best_bucket_and_the_shortest_call() {
+        let node = node();
+        complete(&node, 100, 50, 1, 20);
+        complete(&node, 600, 30, 1, 90);
+        let estimate = Capacity::Sentinel.estimate(&node, at(900));
+        assert_eq!(estimate.max_complete_per_second, 100.0);
+        assert_eq!(estimate.min_rt, Duration::from_millis(20));
+        assert_eq!(estimate.calls(), 2.0);
+        // The bucket of the 50 leaves the window.
+        let later = Capacity::Sentinel.estimate(&node, at(1_100));
+        assert_eq!(later.calls(), 5.4);
+    }
+
+    #[test]
+    fn sentinels_form_counts_weights_and_the_robust_one_calls() {
+        let node = node();
+        complete(&node, 100, 10, 3, 100);
+        assert_eq!(Capacity::Sentinel.estimate(&node, at(500)).calls(), 6.0);
+        assert_eq!(Capacity::Robust.estimate(&node, at(1_500)).calls(), 1.0);
+    }
+
+    #[test]
+    fn without_completions_it_is_ten_calls() {
+        for capacity in [Capacity::Robust, Capacity::Sentinel] {
+            assert_eq!(capacity.estimate(&node(), at(700)).calls(), 10.0);
+        }
+        assert_eq!(Estimate::of_seconds(&[]), Estimate::INITIAL);
+    }
+
+    #[test]
+    fn one_fast_answer_does_not_shrink_the_robust_form() {
+        let node = node();
+        complete(&node, 100, 99, 1, 40);
+        complete(&node, 200, 1, 1, 0);
+        // Sentinel's form is now below one call.
+        assert_eq!(Capacity::Sentinel.estimate(&node, at(900)).calls(), 0.2);
+        let robust = Capacity::Robust.estimate(&node, at(1_100));
+        assert_eq!(robust.max_complete_per_second, 100.0);
+        assert_eq!(robust.min_rt, Duration::from_micros(39_600));
+    }
+
+    #[test]
+    fn the_robust_form_looks_at_ten_whole_seconds() {
+        let node = node();
+        complete(&node, 500, 100, 1, 20);
+        // The present second does not count yet.
+        assert_eq!(Capacity::Robust.estimate(&node, at(900)), Estimate::INITIAL);
+        complete(&node, 1_500, 10, 1, 100);
+        for now in [2_000, 10_999] {
+            assert_eq!(Capacity::Robust.estimate(&node, at(now)).calls(), 2.0);
+        }
+        assert_eq!(Capacity::Robust.estimate(&node, at(11_000)).calls(), 1.0);
+        assert_eq!(
+            Capacity::Robust.estimate(&node, at(12_000)),
+            Estimate::INITIAL
+        );
+    }
+
+    #[test]
+    fn response_times_of_nothing_are_bounded_from_below() {
+        let node = node();
+        complete(&node, 100, 5, 1, 0);
+        let sentinel = Capacity::Sentinel.estimate(&node, at(900));
+        assert_eq!(sentinel.min_rt, SHORTEST_MIN_RT);
+        let robust = Capacity::Robust.estimate(&node, at(1_900));
+        assert_eq!(robust.min_rt, PRECISION);
+    }
+}

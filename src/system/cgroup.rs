@@ -1,0 +1,177 @@
+//! The CPU quota of a process: the tightest of its control groups.
+//!
+//! A process is in one group of each hierarchy, and a quota of any group above
+//! it binds it too. Which groups these are say two files of `/proc/self`:
+//!
+//! ```text
+//! cgroup     4:cpu,cpuacct:/pods/a     hierarchy : controllers : group
+//!            0::/pods/a                version 2 has neither number nor names
+//! mountinfo  33 … /pods /sys/fs/cgroup/cpu … - cgroup … rw,cpu
+//!                 root  mount point         kind        controllers
+//!
+//! looked at: /sys/fs/cgroup/cpu/a, /sys/fs/cgroup/cpu
+//! ```
+//!
+//! In a container the groups above its own are usually not to be seen. A group
+//! that has no file for the quota, such as a root, has none. A file that cannot
+//! be read or understood is an error: then nobody knows what the quota is.
+//!
+//! Some machines run both versions side by side; the CPU is then controlled by
+//! one of them, and the other has no such files. Both are looked at.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The groups of a process that may have a quota. They are found once: a
+/// process hardly ever moves.
+#[derive(Debug)]
+pub(super) struct Groups(Vec<Group>);
+
+#[derive(Debug)]
+struct Group {
+    version: Version,
+    folder: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Where a hierarchy can be seen.
+#[derive(Debug)]
+struct Mount<'a> {
+    version: Version,
+    /// Which of its groups stands at the mount point.
+    root: &'a str,
+    point: &'a str,
+}
+
+// === impl Groups ===
+
+impl Groups {
+    /// The groups of the process whose `/proc/self` is below `root`.
+    pub(super) fn find(root: &Path) -> io::Result<Self> {
+        let Some(membership) = read(&root.join("proc/self/cgroup"))? else {
+            // A kernel without control groups.
+            return Ok(Self(Vec::new()));
+        };
+        let mounts = read(&root.join("proc/self/mountinfo"))?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
+        let mut groups = Vec::new();
+        for (version, path) in membership.lines().filter_map(member) {
+            let seen = || mounts.iter().filter(|mount| mount.version == version);
+            // A mount that shows the group, else whatever there is.
+            let mount = seen().find(|mount| mount.shows(path));
+            let Some(mount) = mount.or_else(|| seen().next()) else {
+                continue;
+            };
+            let top = root.join(mount.point.trim_start_matches('/'));
+            let below = mount.below(path).unwrap_or_default();
+            groups.extend(Path::new(below).ancestors().map(|group| Group {
+                version,
+                folder: top.join(group),
+            }));
+        }
+        Ok(Self(groups))
+    }
+
+    /// The tightest quota, in cores. `None`: there is none.
+    pub(super) fn quota(&self) -> io::Result<Option<f64>> {
+        let mut tightest: Option<f64> = None;
+        for group in &self.0 {
+            if let Some(quota) = group.quota()? {
+                tightest = Some(tightest.map_or(quota, |known| known.min(quota)));
+            }
+        }
+        Ok(tightest)
+    }
+}
+
+/// The version and the group that a line of `/proc/self/cgroup` tells, if it is
+/// about the CPU.
+fn member(line: &str) -> Option<(Version, &str)> {
+    let (_, rest) = line.split_once(':')?;
+    let (controllers, path) = rest.split_once(':')?;
+    if controllers.is_empty() {
+        Some((Version::Two, path))
+    } else {
+        let is_cpu = controllers.split(',').any(|name| name == "cpu");
+        is_cpu.then_some((Version::One, path))
+    }
+}
+
+// === impl Mount ===
+
+impl<'a> Mount<'a> {
+    /// A line of `/proc/self/mountinfo`, if a hierarchy of the CPU is there.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let version = match after.next()? {
+            "cgroup2" => Version::Two,
+            "cgroup" if after.nth(1)?.split(',').any(|name| name == "cpu") => Version::One,
+            _ => return None,
+        };
+        let mut before = before.split(' ').skip(3);
+        Some(Self {
+            version,
+            root: before.next()?,
+            point: before.next()?,
+        })
+    }
+
+    fn shows(&self, path: &str) -> bool {
+        self.below(path).is_some()
+    }
+
+    /// `path` as seen from the mount point.
+    fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let below = Path::new(path).strip_prefix(self.root).ok()?.to_str()?;
+        // From outside of its namespace a group's path leads up.
+        (!below.split('/').any(|part| part == "..")).then_some(below)
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn quota(&self) -> io::Result<Option<f64>> {
+        let file = |name: &str| read(&self.folder.join(name));
+        let (quota, period) = match self.version {
+            Version::One => match (file("cpu.cfs_quota_us")?, file("cpu.cfs_period_us")?) {
+                (Some(quota), Some(period)) => (quota, period),
+                _ => return Ok(None),
+            },
+            Version::Two => match file("cpu.max")? {
+                Some(text) => match text.trim().split_once(' ') {
+                    Some((quota, period)) => (quota.to_owned(), period.to_owned()),
+                    None => return Err(malformed()),
+                },
+                None => return Ok(None),
+            },
+        };
+        if ["max", "-1"].contains(&quota.trim()) {
+            return Ok(None);
+        }
+        match (quota.trim().parse::<u32>(), period.trim().parse::<u32>()) {
+            (Ok(quota @ 1..), Ok(period @ 1..)) => Ok(Some(f64::from(quota) / f64::from(period))),
+            _ => Err(malformed()),
+        }
+    }
+}
+
+fn malformed() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// The text of a file, or `None` if there is no such file.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

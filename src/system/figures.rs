@@ -1,0 +1,489 @@
+//! Whether an inbound call may pass, by the figures of all inbound calls and by
+//! what the machine says.
+//!
+//! Plain data and one pure function: whoever keeps the figures calls it. The
+//! order is Sentinel's: rate, concurrency, response time, load, CPU. The first
+//! limit that is reached refuses.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::capacity::{Capacity, Estimate};
+use super::probe::Readings;
+use crate::clock::Tick;
+use crate::stat::{Event, Node};
+
+/// Which limit of a [`SystemRule`](crate::rule::SystemRule) refused a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SystemReason {
+    /// Too many inbound calls in the last second.
+    Qps,
+    /// Too many inbound calls at once.
+    Concurrency,
+    /// They take too long on average.
+    Rt,
+    /// The load of the machine is too high, and more calls are in flight than
+    /// the [`Capacity`].
+    Load,
+    /// The CPU is too busy.
+    Cpu,
+}
+
+impl fmt::Display for SystemReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SystemReason::Qps => "qps",
+            SystemReason::Concurrency => "concurrency",
+            SystemReason::Rt => "rt",
+            SystemReason::Load => "load",
+            SystemReason::Cpu => "cpu",
+        })
+    }
+}
+
+/// All inbound calls together, just before one more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct InboundFigures {
+    /// Weight that passed in the window, per second.
+    pub(crate) pass_qps: f64,
+    /// Calls in flight, without the one that is judged.
+    pub(crate) concurrency: u32,
+    /// `None`: no call ended in the window.
+    pub(crate) average_rt: Option<Duration>,
+    /// The factors of the capacity; see [`Estimate`].
+    pub(crate) max_complete_per_second: f64,
+    pub(crate) min_rt: Duration,
+}
+
+/// A limit, and the rule that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit<T> {
+    pub(crate) value: T,
+    pub(crate) rule: u32,
+}
+
+/// The tightest limits of all system rules, field by field.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Limits {
+    pub(crate) qps: Option<Limit<f64>>,
+    pub(crate) concurrency: Option<Limit<u32>>,
+    pub(crate) rt: Option<Limit<Duration>>,
+    pub(crate) load: Option<Limit<f64>>,
+    pub(crate) cpu: Option<Limit<f64>>,
+    /// That of the rule with the tightest load.
+    pub(crate) capacity: Capacity,
+}
+
+/// Whether a call of `weight` may pass.
+///
+/// A limit on the rate and on the concurrency is what may be reached and not
+/// exceeded, this call included. The others refuse once they are reached. The
+/// load refuses only if more calls than the capacity, and more than one, are in
+/// flight already: a service that does little is not to blame for the load.
+pub(crate) fn judge(
+    limits: &Limits,
+    figures: &InboundFigures,
+    readings: Readings,
+    weight: u32,
+) -> Result<(), SystemReason> {
+    let qps = figures.pass_qps + f64::from(weight);
+    if limits.qps.is_some_and(|limit| qps > limit.value) {
+        return Err(SystemReason::Qps);
+    }
+    let concurrency = figures.concurrency;
+    if limits.concurrency.is_some_and(|it| concurrency >= it.value) {
+        return Err(SystemReason::Concurrency);
+    }
+    if reaches(figures.average_rt, limits.rt) {
+        return Err(SystemReason::Rt);
+    }
+    if limits.is_load_reached(readings) && figures.is_over_capacity() {
+        return Err(SystemReason::Load);
+    }
+    if reaches(readings.cpu(), limits.cpu) {
+        return Err(SystemReason::Cpu);
+    }
+    Ok(())
+}
+
+/// Whether `value` is known and has come to `limit`.
+fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<Limit<T>>) -> bool {
+    matches!((value, limit), (Some(value), Some(limit)) if value >= limit.value)
+}
+
+// === impl InboundFigures ===
+
+impl InboundFigures {
+    /// The figures of one node.
+    pub(crate) fn of(node: &Node, now: Tick, estimate: Estimate) -> Self {
+        Self {
+            pass_qps: node.qps(now, Event::Pass),
+            concurrency: node.concurrency(now),
+            average_rt: node.average_rt(now),
+            max_complete_per_second: estimate.max_complete_per_second,
+            min_rt: estimate.min_rt,
+        }
+    }
+
+    fn is_over_capacity(&self) -> bool {
+        let capacity = Estimate {
+            max_complete_per_second: self.max_complete_per_second,
+            min_rt: self.min_rt,
+        };
+        self.concurrency > 1 && f64::from(self.concurrency) > capacity.calls()
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Whether there is none at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        let machine = self.load.is_none() && self.cpu.is_none();
+        machine && self.qps.is_none() && self.concurrency.is_none() && self.rt.is_none()
+    }
+
+    /// Whether a limit needs to know what the machine says.
+    pub(crate) fn asks_machine(&self) -> bool {
+        self.load.is_some() || self.cpu.is_some()
+    }
+
+    /// Whether the capacity matters to a call that comes now. If not, its
+    /// figures may be anything.
+    pub(crate) fn is_load_reached(&self, readings: Readings) -> bool {
+        reaches(readings.load(), self.load)
+    }
+
+    /// The rule whose limit `reason` names.
+    pub(crate) fn rule(&self, reason: SystemReason) -> Option<u32> {
+        match reason {
+            SystemReason::Qps => self.qps.map(|limit| limit.rule),
+            SystemReason::Concurrency => self.concurrency.map(|limit| limit.rule),
+            SystemReason::Rt => self.rt.map(|limit| limit.rule),
+            SystemReason::Load => self.load.map(|limit| limit.rule),
+            SystemReason::Cpu => self.cpu.map(|limit| limit.rule),
+        }
+    }
+}
+
+impl<T: Copy + PartialOrd> Limit<T> {
+    /// The smaller one; the `known` one if they are equal.
+    pub(crate) fn tighter(known: Option<Self>, value: Option<T>, rule: u32) -> Option<Self> {
+        match (known, value) {
+            (Some(known), Some(value)) if known.value <= value => Some(known),
+            (_, Some(value)) => Some(Self { value, rule }),
+            (known, None) => known,
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IDLE: InboundFigures = InboundFigures {
+        pass_qps: 0.0,
+        concurrency: 0,
+        average_rt: None,
+        max_complete_per_second: Estimate::INITIAL.max_complete_per_second,
+        min_rt: Estimate::INITIAL.min_rt,
+    };
+
+    fn limit<T>(value: T) -> Option<Limit<T>> {
+        Some(Limit { value, rule: 0 })
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn load(load: f64) -> Readings {
+        Readings::new(Some(load), None)
+    }
+
+    fn cpu(cpu: f64) -> Readings {
+        Readings::new(None, Some(cpu))
+    }
+
+    #[test]
+    fn the_rate_counts_the_call_itself() {
+        let limits = |qps| Limits {
+            qps: limit(qps),
+            ..Limits::default()
+        };
+        // limit, passed, weight, may pass
+        let table = [
+            (10.0, 9.0, 1, true),
+            (10.0, 10.0, 1, false),
+            (10.0, 8.0, 2, true),
+            (10.0, 9.0, 2, false),
+            (10.5, 9.0, 1, true),
+            (10.5, 10.0, 1, false),
+            (0.0, 0.0, 1, false),
+            (0.0, 0.0, 0, true),
+            (10.0, 0.0, 11, false),
+        ];
+        for (qps, pass_qps, weight, passes) in table {
+            let figures = InboundFigures { pass_qps, ..IDLE };
+            let verdict = judge(&limits(qps), &figures, Readings::UNKNOWN, weight);
+            let expected = if passes {
+                Ok(())
+            } else {
+                Err(SystemReason::Qps)
+            };
+            assert_eq!(verdict, expected, "{qps} {pass_qps} {weight}");
+        }
+    }
+
+    #[test]
+    fn no_more_than_the_limit_run_at_once() {
+        for (most, running, passes) in [(3, 2, true), (3, 3, false), (3, 4, false), (0, 0, false)] {
+            let limits = Limits {
+                concurrency: limit(most),
+                ..Limits::default()
+            };
+            let figures = InboundFigures {
+                concurrency: running,
+                ..IDLE
+            };
+            let verdict = judge(&limits, &figures, Readings::UNKNOWN, 1);
+            assert_eq!(verdict.is_ok(), passes, "{running} of {most}");
+        }
+    }
+
+    #[test]
+    fn an_average_that_reaches_its_limit_refuses() {
+        let limits = Limits {
+            rt: limit(ms(50)),
+            ..Limits::default()
+        };
+        let nearly = ms(50) - Duration::from_nanos(1);
+        let table = [
+            (None, true),
+            (Some(nearly), true),
+            (Some(ms(50)), false),
+            (Some(ms(51)), false),
+        ];
+        for (average_rt, passes) in table {
+            let figures = InboundFigures { average_rt, ..IDLE };
+            let verdict = judge(&limits, &figures, Readings::UNKNOWN, 1);
+            assert_eq!(verdict.is_ok(), passes, "{average_rt:?}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_refuses_whatever_is_in_flight() {
+        let limits = Limits {
+            cpu: limit(0.8),
+            ..Limits::default()
+        };
+        let table = [(0.8_f64.next_down(), true), (0.8, false), (1.0, false)];
+        for (usage, passes) in table {
+            let verdict = judge(&limits, &IDLE, cpu(usage), 1);
+            assert_eq!(verdict.is_ok(), passes, "{usage}");
+        }
+    }
+
+    #[test]
+    fn over_the_load_two_of_a_capacity_of_two_pass_and_a_third_does_not() {
+        // Two buckets a second, 50 completions in the best, 20 ms: capacity 2.
+        let limits = Limits {
+            load: limit(4.0),
+            ..Limits::default()
+        };
+        let table = [
+            // load, in flight, may pass
+            (4.0, 2, true),
+            (4.0, 3, false),
+            (9.0, 2, true),
+            (9.0, 3, false),
+            (4.0_f64.next_down(), 3, true),
+            (0.0, 1_000, true),
+        ];
+        for (now, concurrency, passes) in table {
+            let figures = InboundFigures {
+                concurrency,
+                max_complete_per_second: 100.0,
+                min_rt: ms(20),
+                ..IDLE
+            };
+            let verdict = judge(&limits, &figures, load(now), 1);
+            assert_eq!(verdict.is_ok(), passes, "load {now}, {concurrency}");
+        }
+    }
+
+    #[test]
+    fn one_call_in_flight_is_never_too_many_for_the_load() {
+        let limits = Limits {
+            load: limit(0.0),
+            ..Limits::default()
+        };
+        for (concurrency, passes) in [(0, true), (1, true), (2, false)] {
+            let figures = InboundFigures {
+                concurrency,
+                max_complete_per_second: 1.0,
+                min_rt: ms(1),
+                ..IDLE
+            };
+            let verdict = judge(&limits, &figures, load(100.0), 1);
+            assert_eq!(verdict.is_ok(), passes, "{concurrency}");
+        }
+    }
+
+    #[test]
+    fn without_completions_ten_calls_are_let_in() {
+        let limits = Limits {
+            load: limit(1.0),
+            ..Limits::default()
+        };
+        for (concurrency, passes) in [(10, true), (11, false)] {
+            let figures = InboundFigures {
+                concurrency,
+                ..IDLE
+            };
+            let verdict = judge(&limits, &figures, load(2.0), 1);
+            assert_eq!(verdict.is_ok(), passes, "{concurrency}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_refuses_nothing() {
+        let limits = Limits {
+            load: limit(0.0),
+            cpu: limit(f64::MIN_POSITIVE),
+            rt: limit(Duration::from_nanos(1)),
+            ..Limits::default()
+        };
+        let figures = InboundFigures {
+            concurrency: 1_000,
+            ..IDLE
+        };
+        let odd = [f64::NAN, -1.0, f64::INFINITY, f64::NEG_INFINITY];
+        let unknown = odd.map(|odd| Readings::new(Some(odd), Some(odd)));
+        for readings in unknown.into_iter().chain([Readings::UNKNOWN]) {
+            assert_eq!(readings, Readings::UNKNOWN);
+            assert_eq!(judge(&limits, &figures, readings, 1), Ok(()));
+        }
+        // Nor does a limit that is not set.
+        let worst = InboundFigures {
+            pass_qps: 1e9,
+            average_rt: Some(ms(60_000)),
+            ..figures
+        };
+        let worst_readings = Readings::new(Some(1e9), Some(1.0));
+        assert!(Limits::default().is_empty());
+        assert_eq!(judge(&Limits::default(), &worst, worst_readings, 9), Ok(()));
+    }
+
+    /// A word for word restatement: every broken limit, in order.
+    fn oracle(
+        limits: &Limits,
+        figures: &InboundFigures,
+        readings: Readings,
+        weight: u32,
+    ) -> Vec<SystemReason> {
+        let mut broken = Vec::new();
+        if let Some(limit) = limits.qps {
+            if figures.pass_qps + f64::from(weight) > limit.value {
+                broken.push(SystemReason::Qps);
+            }
+        }
+        if let Some(limit) = limits.concurrency {
+            if figures.concurrency + 1 > limit.value {
+                broken.push(SystemReason::Concurrency);
+            }
+        }
+        if let (Some(limit), Some(rt)) = (limits.rt, figures.average_rt) {
+            if rt >= limit.value {
+                broken.push(SystemReason::Rt);
+            }
+        }
+        if let (Some(limit), Some(load)) = (limits.load, readings.load()) {
+            // In whole numbers: calls a second times milliseconds.
+            let room = figures.max_complete_per_second as u128 * figures.min_rt.as_millis();
+            let many = u128::from(figures.concurrency) * 1_000;
+            if load >= limit.value && figures.concurrency > 1 && many > room {
+                broken.push(SystemReason::Load);
+            }
+        }
+        if let (Some(limit), Some(cpu)) = (limits.cpu, readings.cpu()) {
+            if cpu >= limit.value {
+                broken.push(SystemReason::Cpu);
+            }
+        }
+        broken
+    }
+
+    fn limits() -> impl Strategy<Value = Limits> {
+        let quarter = |most: u32| (0..most).prop_map(|n| f64::from(n) / 4.0);
+        (
+            proptest::option::of(quarter(40)),
+            proptest::option::of(0..12_u32),
+            proptest::option::of((1..20_u64).prop_map(ms)),
+            proptest::option::of(quarter(12)),
+            proptest::option::of(quarter(5)),
+        )
+            .prop_map(|(qps, concurrency, rt, load, cpu)| Limits {
+                qps: Limit::tighter(None, qps, 1),
+                concurrency: Limit::tighter(None, concurrency, 2),
+                rt: Limit::tighter(None, rt, 3),
+                load: Limit::tighter(None, load, 4),
+                cpu: Limit::tighter(None, cpu, 5),
+                capacity: Capacity::default(),
+            })
+    }
+
+    fn figures() -> impl Strategy<Value = InboundFigures> {
+        (
+            0..12_u32,
+            0..12_u32,
+            proptest::option::of((0..25_u64).prop_map(ms)),
+            0..400_u32,
+            1..30_u64,
+        )
+            .prop_map(
+                |(passed, concurrency, average_rt, most, min_rt)| InboundFigures {
+                    pass_qps: passed.into(),
+                    concurrency,
+                    average_rt,
+                    max_complete_per_second: most.into(),
+                    min_rt: ms(min_rt),
+                },
+            )
+    }
+
+    fn readings() -> impl Strategy<Value = Readings> {
+        let quarter = |most: i32| (-2..most).prop_map(|n| f64::from(n) / 4.0);
+        let load = proptest::option::of(quarter(16));
+        let cpu = proptest::option::of(quarter(5));
+        (load, cpu).prop_map(|(load, cpu)| Readings::new(load, cpu))
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_broken_limit_is_the_reason(
+            limits in limits(),
+            figures in figures(),
+            readings in readings(),
+            weight in 0..4_u32,
+        ) {
+            let broken = oracle(&limits, &figures, readings, weight);
+            let verdict = judge(&limits, &figures, readings, weight);
+            prop_assert_eq!(verdict.err(), broken.first().copied());
+            if let Err(reason) = verdict {
+                prop_assert!(limits.rule(reason).is_some());
+            }
+            // What does not matter may be anything.
+            if !limits.is_load_reached(readings) {
+                let other = InboundFigures { max_complete_per_second: 0.0, ..figures };
+                prop_assert_eq!(judge(&limits, &other, readings, weight), verdict);
+            }
+            if !limits.asks_machine() {
+                prop_assert_eq!(judge(&limits, &figures, Readings::UNKNOWN, weight), verdict);
+            }
+        }
+    }
+}

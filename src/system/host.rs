@@ -1,0 +1,224 @@
+//! A probe that reads load and CPU use from Linux.
+//!
+//! CPU time is a counter, so its use is a difference of two readings over the
+//! time between them:
+//!
+//! ```text
+//! own share  = CPU time of the process / (time · cores that it may use)
+//! host share = busy time of all cores / time of all cores
+//! ```
+//!
+//! The cores that a process may use are those that it may run on, or its quota
+//! if that is less. With a quota the own share is what counts: beyond it the
+//! process stands still, whatever the machine does otherwise, and the other
+//! tenants of the machine are none of its business. Without one everybody shares
+//! the machine, and the larger of the two shares counts.
+//!
+//! One second says little, so a reading moves the value only so far: after the
+//! time t the old value weighs e^(−t/τ), with τ = 2 s. A jump is seen by 39 %
+//! after one second, 78 % after three, 92 % after five.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cgroup::Groups;
+use super::probe::Probe;
+use super::proc::{self, HostTime};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::sync::Lock;
+
+/// The time constant of smoothing: a burst of a second does not refuse calls,
+/// an overload of five does.
+const SMOOTHING: Duration = Duration::from_secs(2);
+/// Readings that are closer together say nothing: CPU time has steps of 10 ms.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Load and CPU use of this process and its machine, from `/proc` and the
+/// control groups of Linux.
+///
+/// The CPU use is the process's share of its quota; without a quota, the larger
+/// of its share of the cores that it may run on and of the busy share of all
+/// cores. It is smoothed over about two seconds. Quotas of control groups of
+/// both versions are known, also those of groups above the own one as far as
+/// they can be seen; the tightest counts. The groups are found once, a quota is
+/// read each time.
+///
+/// The load is that of the whole machine, also inside of a container. Prefer the
+/// CPU there.
+///
+/// Whatever cannot be read is not known, and refuses nothing. So it is on other
+/// systems than Linux. One reading opens about six small files. Feature
+/// `system`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::system::{Probe, Sampler, SystemProbe};
+/// use tower_sentinel::{ManualClock, Tick};
+///
+/// let sampler = Sampler::new(SystemProbe::new());
+/// if cfg!(target_os = "linux") {
+///     assert!(sampler.sample(Tick::ZERO).load().is_some());
+/// }
+///
+/// // A share needs two readings, the first of which has just been taken.
+/// let probe = SystemProbe::with("/", ManualClock::new());
+/// assert_eq!(probe.cpu(), None);
+/// ```
+///
+/// # Accuracy
+///
+/// CPU time is counted in steps of 10 ms, that is 1 % of a core over a second.
+/// A process may be over its quota for a moment; its share then reads as 1.
+#[derive(Debug)]
+pub struct SystemProbe {
+    root: PathBuf,
+    clock: Arc<dyn Clock>,
+    /// `None`: they could not be found.
+    groups: Option<Groups>,
+    cpu: Lock<Cpu>,
+}
+
+/// What is known about the CPU.
+#[derive(Debug)]
+struct Cpu {
+    last: Sample,
+    smoothed: Option<f64>,
+}
+
+/// One reading of the counters.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Tick,
+    process: Option<Duration>,
+    host: Option<HostTime>,
+}
+
+/// How much CPU the process may use.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// `None`: not known.
+    cores: Option<f64>,
+    is_quota: bool,
+}
+
+// === impl SystemProbe ===
+
+impl SystemProbe {
+    /// A probe of this machine. Takes the first reading.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with("/", MonotonicClock::new())
+    }
+
+    /// A probe that finds `proc` and `sys` below `root`, such as where a
+    /// container sees those of its host, and measures time by `clock`. Takes the
+    /// first reading.
+    #[must_use]
+    pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
+        let root = root.into();
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let last = Sample::read(&root, clock.now());
+        Self {
+            groups: Groups::find(&root).ok(),
+            root,
+            clock,
+            cpu: Lock::new(Cpu {
+                last,
+                smoothed: None,
+            }),
+        }
+    }
+
+    /// What the process may use now; `None` if its quota is not known.
+    fn room(&self) -> Option<Room> {
+        let quota = self.groups.as_ref()?.quota().ok()?;
+        let cores = self.cores();
+        Some(match (quota, cores) {
+            // A quota above what the process may run on does not bind.
+            (Some(quota), Some(cores)) if quota >= cores => Room {
+                cores: Some(cores),
+                is_quota: false,
+            },
+            (Some(quota), _) => Room {
+                cores: Some(quota),
+                is_quota: true,
+            },
+            (None, cores) => Room {
+                cores,
+                is_quota: false,
+            },
+        })
+    }
+
+    /// How many cores the process may run on.
+    fn cores(&self) -> Option<f64> {
+        let status = fs::read_to_string(self.root.join("proc/self/status")).ok()?;
+        proc::allowed_cores(&status).map(|cores| cores as f64)
+    }
+}
+
+impl Default for SystemProbe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Probe for SystemProbe {
+    fn load(&self) -> Option<f64> {
+        proc::load(&fs::read_to_string(self.root.join("proc/loadavg")).ok()?)
+    }
+
+    fn cpu(&self) -> Option<f64> {
+        let mut cpu = self.cpu.lock();
+        let now = self.clock.now();
+        let elapsed = now - cpu.last.at;
+        if elapsed < SHORTEST {
+            return cpu.smoothed;
+        }
+        let sample = Sample::read(&self.root, now);
+        let share = self.room().and_then(|room| share(&cpu.last, &sample, room));
+        // After a gap it starts anew.
+        cpu.smoothed = share.map(|share| match cpu.smoothed {
+            Some(old) => share + (old - share) * (-elapsed.div_duration_f64(SMOOTHING)).exp(),
+            None => share,
+        });
+        cpu.last = sample;
+        cpu.smoothed
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    fn read(root: &Path, at: Tick) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+        Self {
+            at,
+            process: text("proc/self/stat").and_then(|text| proc::process_time(&text)),
+            host: text("proc/stat").and_then(|text| proc::host_time(&text)),
+        }
+    }
+}
+
+/// The share of the CPU that was in use from `before` to `after`, between 0 and
+/// 1.
+fn share(before: &Sample, after: &Sample, room: Room) -> Option<f64> {
+    let own = || {
+        let used = after.process?.checked_sub(before.process?)?;
+        Some(used.div_duration_f64(after.at - before.at) / room.cores?)
+    };
+    let host = || {
+        let total = after.host?.total.checked_sub(before.host?.total)?;
+        let busy = after.host?.busy.checked_sub(before.host?.busy)?;
+        (total > 0).then(|| busy as f64 / total as f64)
+    };
+    let share = match (own(), room.is_quota) {
+        (own, true) => own,
+        (Some(own), false) => Some(host().map_or(own, |host| own.max(host))),
+        (None, false) => host(),
+    };
+    share.map(|share| share.min(1.0))
+}

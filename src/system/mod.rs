@@ -1,0 +1,36 @@
+//! System protection: what the machine and all inbound calls together allow.
+//!
+//! ```text
+//! Probe ─ load, CPU ─→ Sampler ─ Readings ─┐
+//!                                          ├→ judge → pass, or a SystemReason
+//! inbound node ─ InboundFigures ───────────┘
+//! ```
+//!
+//! A [`Probe`] asks the machine, a [`Sampler`] asks the probe once a second, and
+//! a [`SystemRule`](crate::rule::SystemRule) says what is too much. What is not
+//! known refuses nothing: a rule on the CPU is without effect where there is no
+//! probe for it.
+
+mod capacity;
+mod figures;
+mod probe;
+mod sampler;
+
+#[cfg(feature = "system")]
+mod cgroup;
+#[cfg(feature = "system")]
+mod host;
+#[cfg(feature = "system")]
+mod proc;
+
+pub use capacity::Capacity;
+pub(crate) use capacity::Estimate;
+pub use figures::SystemReason;
+pub(crate) use figures::{InboundFigures, Limit, Limits, judge};
+#[cfg(feature = "system")]
+pub use host::SystemProbe;
+pub use probe::{ManualProbe, Probe, Readings};
+pub use sampler::{Sampler, SamplerHandle};
+
+#[cfg(all(test, sentinel_loom))]
+mod models;

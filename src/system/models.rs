@@ -1,0 +1,134 @@
+//! Every interleaving of admissions that find a reading due, checked by loom.
+
+use std::sync::Arc as StdArc;
+
+use loom::thread;
+
+use super::sampler::{AT_ONCE, BUSY};
+use super::{Probe, Sampler};
+use crate::clock::Tick;
+use crate::sync::fault::plant;
+use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
+
+/// Runs `model` through all interleavings with at most `bound` preemptions, or
+/// as many as `LOOM_MAX_PREEMPTIONS` says.
+fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+    builder.check(model);
+}
+
+/// A probe that minds being asked twice at once.
+#[derive(Debug)]
+struct Single {
+    asking: AtomicU32,
+    asked: Arc<AtomicU64>,
+}
+
+impl Probe for Single {
+    fn load(&self) -> Option<f64> {
+        // Not by a panic here: the sampler would catch it.
+        let alone = self.asking.fetch_add(1, Ordering::Relaxed) == 0;
+        let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        self.asking.fetch_sub(1, Ordering::Relaxed);
+        Some(if alone { times as f64 } else { 1_000.0 })
+    }
+
+    fn cpu(&self) -> Option<f64> {
+        None
+    }
+}
+
+fn sampler() -> (StdArc<Sampler>, Arc<AtomicU64>) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let probe = Single {
+        asking: AtomicU32::new(0),
+        asked: asked.clone(),
+    };
+    (StdArc::new(Sampler::new(probe)), asked)
+}
+
+/// Three admissions in one instant.
+fn one_instant() {
+    let (sampler, asked) = sampler();
+    let now = Tick::from_nanos(5);
+    let others = [0, 1].map(|_| {
+        let sampler = sampler.clone();
+        thread::spawn(move || sampler.sample(now).load())
+    });
+    let ours = sampler.sample(now).load();
+    let theirs = others.map(|other| other.join().unwrap());
+    // Some may be told nothing yet, at least the winner is told.
+    let told: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
+    assert!(
+        !told.is_empty() && told.iter().all(|&load| load == 1.0),
+        "{told:?}"
+    );
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "more than one winner");
+}
+
+/// Admissions of two seconds, the reading of the first perhaps still under way.
+fn two_seconds() {
+    let (sampler, asked) = sampler();
+    let other = sampler.clone();
+    let thread = thread::spawn(move || other.sample(Tick::from_nanos(5)).load());
+    let ours = sampler.sample(Tick::from_millis(1_500)).load();
+    let theirs = thread.join().unwrap();
+    let times = asked.load(Ordering::Relaxed);
+    assert!([1, 2].contains(&times), "asked {times} times");
+    // Nobody is told what was read twice at once, and the newest stays.
+    assert!([ours, theirs].iter().flatten().all(|&load| load <= 2.0));
+    assert_eq!(sampler.readings().load(), Some(times as f64));
+}
+
+/// An admission that finds nothing due sees what was read.
+fn not_due_any_more() {
+    let (sampler, asked) = sampler();
+    let other = sampler.clone();
+    let reader = thread::spawn(move || {
+        // Acquire, as in `sample`.
+        let due = other.0.due.load(Ordering::Acquire);
+        (![AT_ONCE, BUSY].contains(&due)).then(|| other.readings().load())
+    });
+    assert_eq!(sampler.sample(Tick::from_nanos(5)).load(), Some(1.0));
+    if let Some(seen) = reader.join().unwrap() {
+        assert_eq!(seen, Some(1.0));
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn admissions_of_one_instant_ask_once() {
+    check(2, one_instant);
+}
+
+#[test]
+#[should_panic]
+fn admissions_that_do_not_claim_ask_twice() {
+    plant(Bug::SampleWithoutClaim);
+    check(2, one_instant);
+}
+
+#[test]
+fn a_slow_reading_is_not_overtaken() {
+    check(3, two_seconds);
+}
+
+#[test]
+#[should_panic]
+fn a_reading_that_is_not_claimed_is_overtaken() {
+    plant(Bug::SampleWithoutClaim);
+    check(3, two_seconds);
+}
+
+#[test]
+fn who_finds_nothing_due_sees_the_readings() {
+    check(3, not_due_any_more);
+}
+
+#[test]
+#[should_panic]
+fn a_due_time_told_too_early_shows_old_readings() {
+    plant(Bug::DueBeforeReadings);
+    check(3, not_due_any_more);
+}

@@ -1,0 +1,122 @@
+//! Reading the texts of `/proc`: load, CPU time of the process, of the machine.
+//!
+//! Formats are those of proc(5). What does not look like them is `None`, never
+//! a number.
+
+use std::time::Duration;
+
+/// Length of a clock tick in `/proc`: the kernel shows 100 a second to programs,
+/// whatever it counts by inside.
+const TICK_MS: u64 = 10;
+
+/// CPU time of all cores since the machine started, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostTime {
+    pub(super) busy: u64,
+    pub(super) total: u64,
+}
+
+/// The load average of the last minute, from `/proc/loadavg`.
+pub(super) fn load(text: &str) -> Option<f64> {
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    (load.is_finite() && load >= 0.0).then_some(load)
+}
+
+/// CPU time of a process, from its `stat`.
+pub(super) fn process_time(text: &str) -> Option<Duration> {
+    // The name of the program stands in brackets and may hold anything.
+    let (_, after) = text.rsplit_once(')')?;
+    let mut fields = after.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let ticks = user.checked_add(system)?;
+    Some(Duration::from_millis(ticks.checked_mul(TICK_MS)?))
+}
+
+/// CPU time of the machine, from `/proc/stat`.
+pub(super) fn host_time(text: &str) -> Option<HostTime> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // user nice system idle iowait irq softirq steal; guests count as user. What
+    // other machines steal is not there to be used: busy.
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .take(8)
+        .map(|field| field.parse().ok())
+        .collect::<Option<_>>()?;
+    let sum = |fields: &[u64]| fields.iter().try_fold(0, |sum: u64, n| sum.checked_add(*n));
+    let total = sum(&fields)?;
+    let (_, from_idle) = fields
+        .split_at_checked(3)
+        .filter(|(_, rest)| !rest.is_empty())?;
+    let idle = sum(&from_idle[..from_idle.len().min(2)])?;
+    let busy = total - idle;
+    Some(HostTime { busy, total })
+}
+
+/// How many cores a process may run on, from its `status`.
+pub(super) fn allowed_cores(text: &str) -> Option<u64> {
+    let list = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let mut cores = 0_u64;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        cores = cores.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(cores)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_formats_of_the_kernel() {
+        assert_eq!(load("0.52 0.58 0.59 3/612 24811\n"), Some(0.52));
+        let stat =
+            "842 (my (odd) app) S 1 842 842 0 -1 4194560 9043 0 7 0 1250 250 0 0 20 0 9 0 88\n";
+        assert_eq!(process_time(stat), Some(Duration::from_secs(15)));
+        let stat = "cpu  400 100 300 5000 200 50 30 20 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        let expected = HostTime {
+            busy: 900,
+            total: 6_100,
+        };
+        assert_eq!(host_time(stat), Some(expected));
+        // As kernels before 2.6 wrote it.
+        let expected = HostTime { busy: 8, total: 17 };
+        assert_eq!(host_time("cpu  5 1 2 9\n"), Some(expected));
+        for (list, cores) in [("0", 1), ("0-7", 8), ("0-1,4,6-7", 5)] {
+            let status = format!("Name:\tapp\nCpus_allowed:\tff\nCpus_allowed_list:\t{list}\n");
+            assert_eq!(allowed_cores(&status), Some(cores));
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_not_known() {
+        for text in ["", "\n", "x", "-1 0 0", "NaN", "inf 1 1 1/1 1"] {
+            assert_eq!(load(text), None, "{text:?}");
+        }
+        for text in [
+            "",
+            "842",
+            "842 (a) S 1 2",
+            "1 (a) S 1 1 1 1 1 1 1 1 1 1 x 2 0",
+        ] {
+            assert_eq!(process_time(text), None, "{text:?}");
+        }
+        for text in [
+            "",
+            "cpu0 1 2 3 4",
+            "cpu  1 2 3",
+            "cpu  1 2 x 4",
+            "cpu  1 0 0 18446744073709551615",
+        ] {
+            assert_eq!(host_time(text), None, "{text:?}");
+        }
+        for list in ["", "a", "3-1", "1-", "0-18446744073709551615", "0,,1"] {
+            let status = format!("Cpus_allowed_list:\t{list}");
+            assert_eq!(allowed_cores(&status), None, "{list:?}");
+        }
+    }
+}

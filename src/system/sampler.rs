@@ -1,0 +1,389 @@
+//! Asking a probe once a second, by one admission or by a thread.
+//!
+//! One word says when the next reading is due. Whoever finds it due claims it by
+//! a compare-and-swap to `BUSY`, reads, stores the readings, and then stores
+//! when the next one is due. Everybody else takes the readings that are there:
+//! nobody waits, and the probe is never asked twice at once, however slow it is.
+//!
+//! ```text
+//! due  [ 4.2 s ] → [ BUSY ] → … probe … → [ 5.2 s ]
+//!        claim by CAS                       release of the readings
+//! ```
+//!
+//! The store of the next due time is a release, and every load of it an acquire:
+//! who sees that a reading is not due any more sees what was read. The readings
+//! themselves are two words; each is judged alone, so they need not be of one
+//! moment.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc as StdArc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, thread};
+
+use super::probe::{Probe, Readings};
+use crate::clock::{Tick, nanos};
+use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+
+/// How long a reading is good for, as in Sentinel.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The shortest time between two readings of a thread.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Somebody reads.
+pub(super) const BUSY: u64 = u64::MAX;
+/// A reading is due, whatever the time.
+pub(super) const AT_ONCE: u64 = 0;
+
+/// The newest readings of a [`Probe`].
+///
+/// Reading happens on the path of an admission, at most once a second, or on a
+/// thread if one is [spawned](Self::spawn). Clones share the readings.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::system::{ManualProbe, Sampler};
+///
+/// let probe = ManualProbe::new();
+/// let sampler = Sampler::new(probe.clone());
+/// probe.set_cpu(0.25);
+/// assert_eq!(sampler.sample(Tick::from_millis(0)).cpu(), Some(0.25));
+/// // A reading stays for a second.
+/// probe.set_cpu(0.75);
+/// assert_eq!(sampler.sample(Tick::from_millis(999)).cpu(), Some(0.25));
+/// assert_eq!(sampler.sample(Tick::from_millis(1_000)).cpu(), Some(0.75));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sampler(pub(super) StdArc<Shared>);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    probe: Box<dyn Probe>,
+    /// When the next reading is due, in ns.
+    pub(super) due: AtomicU64,
+    /// The readings, as the bits of a number; not a number is not known.
+    load: AtomicU64,
+    cpu: AtomicU64,
+    /// Threads that read, so that admissions need not.
+    threads: AtomicU32,
+}
+
+/// A thread that keeps a [`Sampler`] up to date. Dropping it stops the thread.
+///
+/// Stopping waits for the reading that is under way, if there is one.
+#[derive(Debug)]
+#[must_use = "dropping it stops the thread"]
+pub struct SamplerHandle {
+    thread: Option<JoinHandle<()>>,
+    stop: StdArc<AtomicU32>,
+    shared: StdArc<Shared>,
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    /// The readings of `probe`. Nothing is read before the first
+    /// [`sample`](Self::sample).
+    #[must_use]
+    pub fn new(probe: impl Probe) -> Self {
+        let unknown = f64::NAN.to_bits();
+        Self(StdArc::new(Shared {
+            probe: Box::new(probe),
+            due: AtomicU64::new(AT_ONCE),
+            load: AtomicU64::new(unknown),
+            cpu: AtomicU64::new(unknown),
+            threads: AtomicU32::new(0),
+        }))
+    }
+
+    /// The readings at `now`: new ones if the last are a second old and nobody
+    /// else is reading. While a thread is spawned, those that it took last.
+    #[inline]
+    pub fn sample(&self, now: Tick) -> Readings {
+        let shared = &*self.0;
+        if shared.threads.load(Ordering::Relaxed) == 0 {
+            // Acquire: pairs with the release in `finish`.
+            let due = shared.due.load(Ordering::Acquire);
+            if is_due(due, now) && shared.claim(due) {
+                shared.read(next_due(now));
+            }
+        }
+        self.readings()
+    }
+
+    /// Reads at `now`, whether or not a reading is due, unless somebody else is
+    /// reading.
+    pub fn refresh(&self, now: Tick) -> Readings {
+        let shared = &*self.0;
+        // Acquire, as in `sample`.
+        if shared.claim(shared.due.load(Ordering::Acquire)) {
+            shared.read(next_due(now));
+        }
+        self.readings()
+    }
+
+    /// The newest readings, however old they are. Never asks the probe.
+    #[must_use]
+    pub fn readings(&self) -> Readings {
+        let load = |word: &AtomicU64| Some(f64::from_bits(word.load(Ordering::Relaxed)));
+        Readings::new(load(&self.0.load), load(&self.0.cpu))
+    }
+
+    /// Reads on a thread of its own, at once and then `every` so often (at
+    /// least 10 ms apart), until the handle is dropped. Admissions then never
+    /// read files; when it has stopped, they read again.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives no thread.
+    pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
+        let shared = self.0;
+        let stop = StdArc::new(AtomicU32::new(0));
+        let (theirs, stopped) = (shared.clone(), stop.clone());
+        let every = every.max(SHORTEST);
+        let thread = thread::Builder::new()
+            .name("sentinel-sampler".to_owned())
+            .spawn(move || {
+                // Acquire: pairs with the release in `drop`.
+                while stopped.load(Ordering::Acquire) == 0 {
+                    // Acquire, as in `sample`.
+                    if theirs.claim(theirs.due.load(Ordering::Acquire)) {
+                        theirs.read(AT_ONCE);
+                    }
+                    // Who stops the thread unparks it after it has said so: then
+                    // this returns at once, even if it begins later.
+                    thread::park_timeout(every);
+                }
+            })?;
+        shared.threads.fetch_add(1, Ordering::Relaxed);
+        Ok(SamplerHandle {
+            thread: Some(thread),
+            stop,
+            shared,
+        })
+    }
+}
+
+/// Whether a reading is due: also when the clock has stepped back by more than
+/// a reading is good for.
+fn is_due(due: u64, now: Tick) -> bool {
+    let now_ns = now.as_nanos();
+    due != BUSY && (now_ns >= due || due - now_ns > nanos(PERIOD))
+}
+
+fn next_due(now: Tick) -> u64 {
+    (now + PERIOD).as_nanos().min(BUSY - 1)
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Takes the next reading upon the caller, unless somebody else has since
+    /// `due` was seen.
+    #[cold]
+    fn claim(&self, due: u64) -> bool {
+        if planted(Bug::SampleWithoutClaim) {
+            self.due.store(BUSY, Ordering::Relaxed);
+            return true;
+        }
+        // Acquire: pairs with the release in `finish`, so that two readings come
+        // one after the other also for the probe.
+        due != BUSY
+            && self
+                .due
+                .compare_exchange(due, BUSY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Reads, for who has claimed it.
+    #[cold]
+    fn read(&self, next_due: u64) {
+        if planted(Bug::DueBeforeReadings) {
+            self.finish(next_due);
+        }
+        let ask = |what: fn(&dyn Probe) -> Option<f64>| {
+            // A probe that panics knows nothing.
+            let said = catch_unwind(AssertUnwindSafe(|| what(&*self.probe)));
+            said.ok().flatten().unwrap_or(f64::NAN).to_bits()
+        };
+        let load = ask(Probe::load);
+        let cpu = ask(Probe::cpu);
+        self.load.store(load, Ordering::Relaxed);
+        self.cpu.store(cpu, Ordering::Relaxed);
+        self.finish(next_due);
+    }
+
+    /// Release: pairs with the acquires of `sample` and `claim`.
+    fn finish(&self, next_due: u64) {
+        self.due.store(next_due, Ordering::Release);
+    }
+}
+
+// === impl SamplerHandle ===
+
+impl SamplerHandle {
+    /// Stops the thread, and waits until it has ended. So does dropping the
+    /// handle.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for SamplerHandle {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in the thread.
+        self.stop.store(1, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A probe may own the handle, and be dropped by the thread itself.
+            if thread.thread().id() != thread::current().id() {
+                // It cannot have panicked: probes are caught.
+                let _ = thread.join();
+            }
+        }
+        self.shared.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::system::ManualProbe;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn bounds(samples: &[(Tick, f64)]) {
+        let probe = ManualProbe::new();
+        let sampler = Sampler::new(probe.clone());
+        for (index, &(now, expected)) in samples.iter().enumerate() {
+            probe.set_load(index as f64);
+            assert_eq!(sampler.sample(now).load(), Some(expected), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_reading_is_good_for_a_second() {
+        bounds(&[
+            (at(5_000), 0.0),
+            (at(5_000), 0.0),
+            (at(5_999), 0.0),
+            (at(6_000), 3.0),
+            (at(6_999), 3.0),
+            (at(3_600_000), 5.0),
+        ]);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_does_not_stop_it() {
+        bounds(&[(at(9_000), 0.0), (at(8_999), 1.0), (at(9_500), 1.0)]);
+        bounds(&[(at(9_000), 0.0), (at(0), 1.0), (at(1_000), 2.0)]);
+    }
+
+    #[test]
+    fn the_end_of_time_is_not_mistaken_for_a_reading_under_way() {
+        let end = Tick::from_nanos(u64::MAX);
+        bounds(&[(end, 0.0), (end, 1.0), (end, 2.0)]);
+    }
+
+    #[test]
+    fn nothing_is_read_before_the_first_sample() {
+        let probe = ManualProbe::new();
+        probe.set_cpu(0.5);
+        let sampler = Sampler::new(probe);
+        assert_eq!(sampler.readings(), Readings::UNKNOWN);
+        assert_eq!(sampler.clone().sample(at(0)).cpu(), Some(0.5));
+        assert_eq!(sampler.readings().cpu(), Some(0.5));
+    }
+
+    #[test]
+    fn a_probe_that_panics_knows_nothing_and_is_asked_again() {
+        #[derive(Debug, Default)]
+        struct Fragile(ManualProbe);
+        impl Probe for Fragile {
+            fn load(&self) -> Option<f64> {
+                Some(self.0.load().expect("a load"))
+            }
+
+            fn cpu(&self) -> Option<f64> {
+                Some(0.5)
+            }
+        }
+        let probe = ManualProbe::new();
+        let sampler = Sampler::new(Fragile(probe.clone()));
+        assert_eq!(sampler.sample(at(0)), Readings::new(None, Some(0.5)));
+        probe.set_load(1.0);
+        assert_eq!(
+            sampler.sample(at(1_000)),
+            Readings::new(Some(1.0), Some(0.5))
+        );
+    }
+
+    /// Tells when it is asked, and says how often it was.
+    #[derive(Debug)]
+    struct Telling {
+        asked: AtomicU64,
+        tell: mpsc::Sender<u64>,
+    }
+
+    impl Probe for Telling {
+        fn load(&self) -> Option<f64> {
+            let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            // Nobody listens any more at the end of a test.
+            let _ = self.tell.send(times);
+            Some(times as f64)
+        }
+
+        fn cpu(&self) -> Option<f64> {
+            None
+        }
+    }
+
+    fn telling() -> (Sampler, mpsc::Receiver<u64>) {
+        let (tell, told) = mpsc::channel();
+        let asked = AtomicU64::new(0);
+        (Sampler::new(Telling { asked, tell }), told)
+    }
+
+    #[test]
+    fn a_spawned_thread_reads_until_it_is_dropped() {
+        let (sampler, told) = telling();
+        let handle = sampler.clone().spawn(Duration::ZERO).unwrap();
+        assert_eq!([told.recv(), told.recv()], [Ok(1), Ok(2)]);
+        // Admissions leave it to the thread.
+        let read = sampler.sample(at(0)).load();
+        assert!(read.is_some());
+        drop(handle);
+        drop(sampler);
+        // Nothing keeps the probe any more: the thread is gone.
+        assert!(told.iter().all(|times| times > 2));
+    }
+
+    #[test]
+    fn stopping_does_not_wait_for_the_next_reading() {
+        let (sampler, told) = telling();
+        let handle = sampler.clone().spawn(SECOND * 3_600).unwrap();
+        assert_eq!(told.recv(), Ok(1));
+        handle.stop();
+        assert_eq!(sampler.readings().load(), Some(1.0));
+        // From here on admissions read again, at once.
+        assert_eq!(sampler.sample(at(0)).load(), Some(2.0));
+        assert_eq!(sampler.sample(at(999)).load(), Some(2.0));
+        assert_eq!(sampler.sample(at(1_000)).load(), Some(3.0));
+    }
+
+    #[test]
+    fn a_thread_that_is_never_asked_for_is_never_there() {
+        let (sampler, told) = telling();
+        assert_eq!(sampler.sample(at(0)).load(), Some(1.0));
+        drop(sampler);
+        assert_eq!(told.iter().count(), 1);
+    }
+}

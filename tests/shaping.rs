@@ -1,0 +1,391 @@
+//! Rules with a line, rules that warm up, and how they meet windows and loans.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use tower_sentinel::stat::Event;
+use tower_sentinel::{
+    BlockKind, Blocked, Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick, Verdict,
+    Waiting,
+};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// An engine whose clock stands at 10 s; times are told from there.
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(clock.clone())
+            .build();
+        Self { sentinel, clock }
+    }
+
+    fn at(&self, millis: u64) -> &Self {
+        self.clock.set(Tick::from_millis(10_000 + millis));
+        self
+    }
+
+    /// The wait of a call, zero if it passes at once.
+    fn call(&self, call: Call<'_>) -> Result<(Duration, Option<Waiting>), Blocked> {
+        match self.sentinel.try_enter(call) {
+            Verdict::Pass(_) => Ok((Duration::ZERO, None)),
+            Verdict::Wait(waiting) => Ok((waiting.delay(), Some(waiting))),
+            Verdict::Block(blocked) => Err(blocked),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The waits of `n` calls that come at once, in milliseconds, and the calls.
+    fn burst(&self, n: usize) -> (Vec<Option<u128>>, Vec<Waiting>) {
+        let mut queue = Vec::new();
+        let waits = (0..n)
+            .map(|_| {
+                let (wait, waiting) = self.call(Call::new("r")).ok()?;
+                queue.extend(waiting);
+                Some(wait.as_millis())
+            })
+            .collect();
+        (waits, queue)
+    }
+
+    fn passed(&self, n: usize) -> usize {
+        (0..n).filter(|_| self.call(Call::new("r")).is_ok()).count()
+    }
+}
+
+fn paced(threshold: u32, max_wait: u64) -> FlowRule {
+    FlowRule::per_second("r", threshold).throttle(ms(max_wait))
+}
+
+// === lines ===
+
+#[test]
+fn calls_come_to_their_turn_one_after_the_other() {
+    // The figures of the worked example: ten a second, at most 250 ms.
+    let bench = Bench::new(paced(10, 250));
+    let (waits, queue) = bench.burst(5);
+    assert_eq!(waits, [Some(0), Some(100), Some(200), None, None]);
+    let (wait, _waiting) = bench.at(100).call(Call::new("r")).unwrap();
+    assert_eq!(wait, ms(200));
+    assert_eq!(queue.len(), 2);
+}
+
+#[test]
+fn without_a_wait_only_those_pass_that_are_not_too_early() {
+    let bench = Bench::new(paced(10, 0));
+    let passes = (0..1_000).filter(|at| bench.at(*at).call(Call::new("r")).is_ok());
+    assert_eq!(
+        passes.collect::<Vec<_>>(),
+        (0..1_000).step_by(100).collect::<Vec<_>>()
+    );
+    let blocked = bench.call(Call::new("r")).unwrap_err();
+    assert_eq!(
+        (blocked.kind(), blocked.limit()),
+        (BlockKind::Flow, Some(10))
+    );
+    assert_eq!(blocked.retry_after(), Some(ms(1)));
+}
+
+#[test]
+fn a_heavy_call_takes_several_turns() {
+    let bench = Bench::new(paced(10, 1_000));
+    assert_eq!(
+        bench.call(Call::new("r").batch(2)).unwrap().0,
+        Duration::ZERO
+    );
+    let (wait, _second) = bench.call(Call::new("r").batch(2)).unwrap();
+    assert_eq!(wait, ms(200));
+    let (wait, _third) = bench.call(Call::new("r")).unwrap();
+    assert_eq!(wait, ms(300));
+    // Nothing is free, and takes nothing.
+    assert_eq!(
+        bench.call(Call::new("r").batch(0)).unwrap().0,
+        Duration::ZERO
+    );
+}
+
+#[test]
+fn the_turn_of_the_last_one_is_given_back_and_that_of_others_is_not() {
+    let bench = Bench::new(paced(10, 1_000));
+    let (_, mut queue) = bench.burst(4);
+    // The last leaves: its turn is free again.
+    drop(queue.pop());
+    let (wait, last) = bench.call(Call::new("r")).unwrap();
+    assert_eq!(wait, ms(300));
+    queue.extend(last);
+    // One from the middle leaves: those behind keep their times.
+    drop(queue.remove(0));
+    assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(400));
+    let node = bench.sentinel.node("r").unwrap();
+    assert_eq!((node.waiting(), node.totals().waiting_dropped()), (2, 3));
+}
+
+#[test]
+fn a_call_counts_in_the_bucket_of_its_turn_and_its_time_begins_there() {
+    let bench = Bench::new(paced(1, 5_000));
+    let (waits, queue) = bench.burst(3);
+    assert_eq!(waits, [Some(0), Some(1_000), Some(2_000)]);
+    let node = bench.sentinel.node("r").unwrap();
+    assert_eq!(
+        (node.sum(Event::Pass), node.held(), node.waiting()),
+        (1, 2, 2)
+    );
+    let mut queue = queue.into_iter();
+    let early = bench.at(999);
+    let Err(NotAdmitted::TooEarly(waiting)) = queue.next().unwrap().admit() else {
+        panic!("a millisecond too early");
+    };
+    early.at(1_000);
+    let entry = waiting.admit().unwrap();
+    assert_eq!((node.sum(Event::Pass), node.concurrency()), (1, 1));
+    bench.at(1_020);
+    drop(entry);
+    assert_eq!(node.average_rt(), Some(ms(20)));
+    let totals = node.totals();
+    assert_eq!((totals.waits(), totals.occupied()), (1, 0));
+    assert_eq!(totals.waited(), ms(1_000));
+}
+
+#[test]
+fn no_more_calls_stand_in_the_line_than_the_rule_lets() {
+    let bench = Bench::new(paced(10, 10_000).max_waiting(3));
+    let (waits, _queue) = bench.burst(6);
+    assert_eq!(waits.iter().flatten().count(), 4);
+    assert_eq!(bench.sentinel.node("r").unwrap().waiting(), 3);
+}
+
+#[test]
+fn an_impatient_call_does_not_stand_in_line() {
+    let bench = Bench::new(paced(10, 1_000));
+    assert!(bench.call(Call::new("r")).is_ok());
+    assert!(bench.call(Call::new("r").patience(ms(100))).is_err());
+    // It has left the line again.
+    assert_eq!(
+        bench.call(Call::new("r").patience(ms(101))).unwrap().0,
+        ms(100)
+    );
+}
+
+#[test]
+fn a_threshold_of_zero_refuses_for_ever() {
+    let bench = Bench::new(paced(0, 1_000));
+    let blocked = bench.call(Call::new("r")).unwrap_err();
+    assert_eq!(blocked.retry_after(), None);
+    assert!(bench.call(Call::new("r").batch(0)).is_ok());
+}
+
+#[test]
+fn each_origin_has_a_line_of_its_own() {
+    let bench = Bench::new(paced(10, 50).by_origin());
+    for origin in ["a", "b", "c"] {
+        let call = Call::new("r").origin(origin);
+        assert!(bench.call(call).is_ok());
+        assert!(bench.call(call).is_err(), "{origin}");
+    }
+}
+
+#[test]
+fn a_call_in_line_counts_for_its_origin_as_well() {
+    let rules = Rules::new()
+        .with(paced(1, 5_000))
+        .with(FlowRule::per_second("r", 2).by_origin());
+    let bench = Bench::new(rules);
+    let mut queue = Vec::new();
+    for second in 0..5 {
+        let (wait, waiting) = bench.call(Call::new("r").origin("app")).unwrap();
+        assert_eq!(wait, Duration::from_secs(second));
+        queue.extend(waiting);
+    }
+    assert_eq!(queue.len(), 4);
+}
+
+#[test]
+fn who_waits_for_a_turn_has_a_place_in_the_window_of_that_time() {
+    // Ten a second in line, and at most three in a second.
+    let rules = Rules::new()
+        .with(paced(10, 2_000))
+        .with(FlowRule::per_second("r", 3));
+    let bench = Bench::new(rules);
+    let (waits, queue) = bench.burst(5);
+    assert_eq!(waits, [Some(0), Some(100), Some(200), None, None]);
+    // Refused calls have left the line, and all three count.
+    assert_eq!(bench.sentinel.node("r").unwrap().totals().block(), 2);
+    bench.at(300);
+    for waiting in queue {
+        drop(waiting.admit().unwrap());
+    }
+    assert_eq!(bench.at(999).passed(1), 0);
+    assert_eq!(
+        bench.at(1_000).call(Call::new("r")).unwrap().0,
+        Duration::ZERO
+    );
+}
+
+#[test]
+fn a_loan_and_a_turn_are_one_wait_the_longer_of_both() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(paced(1, 5_000));
+    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .occupy_timeout(ms(5_000))
+        .build();
+    let bench = Bench { sentinel, clock };
+    let call = Call::new("r").prioritized(true);
+    let mut queue = Vec::new();
+    let waits: Vec<_> = (0..4)
+        .map(|_| {
+            let (wait, waiting) = bench.call(call).unwrap();
+            queue.extend(waiting);
+            wait.as_millis()
+        })
+        .collect();
+    // The window alone would let the third wait for 1 s.
+    assert_eq!(waits, [0, 1_000, 2_000, 3_000]);
+}
+
+#[test]
+fn a_reload_keeps_the_line() {
+    let bench = Bench::new(paced(10, 1_000));
+    let (_, queue) = bench.burst(4);
+    assert!(bench.sentinel.reload(paced(5, 1_000)));
+    // Three stand there until 300 ms; the new cost is 200 ms.
+    assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(500));
+    assert_eq!(queue.len(), 3);
+    bench.at(300);
+    for waiting in queue {
+        drop(waiting.admit().unwrap());
+    }
+    assert_eq!(bench.sentinel.node("r").unwrap().waiting(), 0);
+}
+
+#[test]
+fn two_rules_with_rings_of_their_own_keep_one_each_over_a_reload() {
+    let day = Duration::from_secs(86_400);
+    let rules = || {
+        Rules::new()
+            .with(FlowRule::per("r", 10, day))
+            .with(FlowRule::per("r", 12, day))
+    };
+    let bench = Bench::new(rules());
+    assert_eq!(bench.passed(2), 2);
+    let more = rules().with(FlowRule::per_second("other", 1));
+    assert!(bench.sentinel.reload(more));
+    assert_eq!(bench.passed(20), 8);
+}
+
+// === warm-up ===
+
+/// How many of 200 calls a second pass, second by second.
+fn ramp(bench: &Bench, from: u64, seconds: u64) -> Vec<usize> {
+    (from..from + seconds)
+        .map(|second| bench.at(second * 1_000).passed(200))
+        .collect()
+}
+
+#[test]
+fn a_cold_rule_admits_a_third_and_warms_up_within_its_period() {
+    let rule = FlowRule::per_second("r", 100).warm_up(Duration::from_secs(10));
+    let bench = Bench::new(rule);
+    let passed = ramp(&bench, 0, 14);
+    assert_eq!(passed[0], 33);
+    assert!(
+        passed.windows(2).all(|pair| pair[0] <= pair[1]),
+        "{passed:?}"
+    );
+    assert_eq!(passed[11..], [100; 3]);
+    assert!(passed[9] < 100, "{passed:?}");
+    // After a long idle time it is cold again.
+    assert_eq!(ramp(&bench, 100, 1), [33]);
+}
+
+#[test]
+fn a_cold_line_is_slow_and_gets_faster() {
+    let rule = paced(10, 0)
+        .warm_up(Duration::from_secs(5))
+        .cold_factor(5.0);
+    let bench = Bench::new(rule);
+    let in_second = |second: u64| {
+        (0..1_000)
+            .filter(|at| bench.at(second * 1_000 + at).call(Call::new("r")).is_ok())
+            .count()
+    };
+    let passed: Vec<_> = (0..9).map(in_second).collect();
+    assert_eq!(passed[0], 2);
+    assert!(passed[..3].iter().all(|passed| *passed <= 3), "{passed:?}");
+    assert_eq!(passed[6..], [10; 3], "{passed:?}");
+}
+
+#[test]
+fn small_thresholds_warm_up_as_well() {
+    for threshold in 1..=5 {
+        let rule = FlowRule::per_second("r", threshold).warm_up(Duration::from_secs(4));
+        let passed = ramp(&Bench::new(rule), 0, 30);
+        assert!(passed[0] >= 1, "{threshold}: {passed:?}");
+        assert_eq!(passed[29], threshold as usize, "{threshold}: {passed:?}");
+    }
+}
+
+#[test]
+fn a_reload_keeps_what_is_warm() {
+    let rule = |threshold| FlowRule::per_second("r", threshold).warm_up(Duration::from_secs(5));
+    let bench = Bench::new(rule(100));
+    assert_eq!(ramp(&bench, 0, 10)[9], 100);
+    let other = Rules::new()
+        .with(rule(100))
+        .with(FlowRule::per_second("s", 1));
+    assert!(bench.sentinel.reload(other));
+    assert_eq!(ramp(&bench, 10, 1), [100]);
+    assert!(bench.sentinel.reload(rule(50)));
+    assert_eq!(ramp(&bench, 11, 1), [50]);
+}
+
+// === bad input ===
+
+#[test]
+fn bad_shaping_names_the_field() {
+    let second = Duration::from_secs(1);
+    let rule = || FlowRule::per_second("r", 1);
+    let cases = [
+        (rule().throttle(Duration::MAX), "max_wait is "),
+        (
+            rule().warm_up(Duration::ZERO),
+            "warm_up is 0ns, must be above 0",
+        ),
+        (
+            rule().warm_up(second).cold_factor(1.0),
+            "cold_factor is 1, must be above 1",
+        ),
+        (
+            rule().warm_up(second).cold_factor(f64::NAN),
+            "cold_factor is NaN",
+        ),
+        (
+            rule().cold_factor(2.0),
+            "cold_factor is 2, must be given only with a warm-up",
+        ),
+        (
+            rule().strict().throttle(second),
+            "strict is true, must be false",
+        ),
+        (
+            rule().when("s").throttle(second),
+            "related is \"s\", must be without a line",
+        ),
+    ];
+    for (rule, expected) in cases {
+        let error = Rules::build([rule]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,315 @@
+//! What the probe reads from recorded machines, and from this one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tower_sentinel::ManualClock;
+use tower_sentinel::system::{Probe, SystemProbe};
+
+/// A copy of a recorded machine on which time goes on.
+struct Machine {
+    root: PathBuf,
+    clock: ManualClock,
+}
+
+impl Machine {
+    /// The machine recorded under `fixture`, for the test `test`.
+    fn new(fixture: &str, test: &str) -> Self {
+        let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/system")
+            .join(fixture);
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("system-{fixture}-{test}-{}", std::process::id()));
+        copy(&recorded, &root);
+        Self {
+            root,
+            clock: ManualClock::new(),
+        }
+    }
+
+    fn probe(&self) -> SystemProbe {
+        SystemProbe::with(&self.root, self.clock.clone())
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.root.join(file)).unwrap()
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.root.join(file), text).unwrap();
+    }
+
+    fn remove(&self, file: &str) {
+        fs::remove_file(self.root.join(file)).unwrap();
+    }
+
+    /// Time goes on, in which the process uses `own_ticks` of 10 ms, and all
+    /// cores together are busy and idle for so many.
+    fn run(&self, time: Duration, own_ticks: u64, host_ticks: [u64; 2]) {
+        self.clock.advance(time);
+        self.add("proc/self/stat", ") S ", &[(10, own_ticks)]);
+        self.add(
+            "proc/stat",
+            "cpu  ",
+            &[(0, host_ticks[0]), (3, host_ticks[1])],
+        );
+    }
+
+    /// Adds to fields of the line of `file` that goes on after `start`.
+    fn add(&self, file: &str, start: &str, additions: &[(usize, u64)]) {
+        let text = self.read(file);
+        let (before, after) = text.split_once(start).unwrap();
+        let (line, rest) = after.split_once('\n').unwrap();
+        let mut fields: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        for &(field, more) in additions {
+            let value: u64 = fields[field].parse().unwrap();
+            fields[field] = (value + more).to_string();
+        }
+        self.write(
+            file,
+            &format!("{before}{start}{}\n{rest}", fields.join(" ")),
+        );
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // What is left is in a folder for such things.
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            // Not `fs::copy`: a recorded file may be read-only.
+            fs::write(target, fs::read(&path).unwrap()).unwrap();
+        }
+    }
+}
+
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+
+#[track_caller]
+fn assert_share(probe: &SystemProbe, expected: f64) {
+    let cpu = probe.cpu().expect("a share");
+    assert!((cpu - expected).abs() < 1e-9, "{cpu} is not {expected}");
+}
+
+#[test]
+fn the_load_is_the_average_of_a_minute() {
+    for (fixture, load) in [("cgroup_v1", 3.41), ("cgroup_v2", 0.52), ("no_quota", 1.08)] {
+        let machine = Machine::new(fixture, "load");
+        assert_eq!(machine.probe().load(), Some(load), "{fixture}");
+    }
+}
+
+#[test]
+fn a_share_of_a_quota_of_version_1() {
+    let machine = Machine::new("cgroup_v1", "share");
+    let probe = machine.probe();
+    // 9 s of CPU time in 10 s, of 1.5 cores; the machine is full.
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    assert_share(&probe, 0.6);
+}
+
+#[test]
+fn a_share_of_the_tightest_quota_of_nested_groups_of_version_2() {
+    let machine = Machine::new("cgroup_v2", "share");
+    let probe = machine.probe();
+    // The service has 6 cores, the slice around it 2, the one around that all.
+    machine.run(TEN_SECONDS, 500, [7_200, 800]);
+    assert_share(&probe, 0.25);
+}
+
+#[test]
+fn without_a_quota_the_larger_share_counts() {
+    let machine = Machine::new("no_quota", "share");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+    assert_share(&probe, 0.55);
+
+    // Bound to one of the four cores.
+    let machine = Machine::new("no_quota", "bound");
+    machine.write("proc/self/status", "Cpus_allowed_list:\t2\n");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [1_200, 2_800]);
+    assert_share(&probe, 0.9);
+}
+
+#[test]
+fn a_quota_above_the_cores_does_not_bind() {
+    let machine = Machine::new("no_quota", "wide");
+    machine.write("sys/fs/cgroup/cpu.max", "800000 100000\n");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+    assert_share(&probe, 0.55);
+}
+
+#[test]
+fn a_changed_quota_is_seen() {
+    let machine = Machine::new("no_quota", "resized");
+    let probe = machine.probe();
+    machine.write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+    machine.run(TEN_SECONDS, 250, [4_000, 0]);
+    assert_share(&probe, 0.5);
+}
+
+#[test]
+fn more_than_the_quota_is_all_of_it() {
+    let machine = Machine::new("cgroup_v1", "burst");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_600, [4_000, 0]);
+    assert_share(&probe, 1.0);
+}
+
+#[test]
+fn a_share_is_smoothed_over_two_seconds() {
+    let machine = Machine::new("cgroup_v1", "smooth");
+    let probe = machine.probe();
+    let second = Duration::from_secs(1);
+    machine.run(second, 0, [0, 400]);
+    assert_share(&probe, 0.0);
+    // From idle to the whole quota: 1 - e^(-t / 2 s).
+    for t in 1..=5 {
+        machine.run(second, 150, [400, 0]);
+        assert_share(&probe, 1.0 - (-f64::from(t) / 2.0).exp());
+    }
+}
+
+#[test]
+fn readings_too_close_together_change_nothing() {
+    let machine = Machine::new("cgroup_v1", "close");
+    let probe = machine.probe();
+    assert_eq!(probe.cpu(), None);
+    machine.run(Duration::from_millis(99), 1, [40, 0]);
+    assert_eq!(probe.cpu(), None);
+    machine.run(TEN_SECONDS - Duration::from_millis(99), 899, [4_000, 0]);
+    assert_share(&probe, 0.6);
+    machine.run(Duration::from_millis(99), 15, [40, 0]);
+    assert_share(&probe, 0.6);
+}
+
+#[test]
+fn what_is_not_there_is_not_known() {
+    let nowhere = SystemProbe::with("/no/such/machine", ManualClock::new());
+    assert_eq!((nowhere.load(), nowhere.cpu()), (None, None));
+
+    // file, load is known, cpu is known
+    let table = [
+        ("proc/loadavg", false, true),
+        ("proc/self/stat", true, false),
+        // The quota is known, and enough.
+        ("proc/stat", true, true),
+        ("proc/self/status", true, true),
+        // The quota is not known.
+        ("proc/self/mountinfo", true, false),
+    ];
+    for (index, (file, has_load, has_cpu)) in table.into_iter().enumerate() {
+        let machine = Machine::new("cgroup_v1", &format!("missing-{index}"));
+        let groups = file == "proc/self/mountinfo";
+        if groups {
+            // They are found once, at the beginning.
+            machine.remove(file);
+        }
+        let probe = machine.probe();
+        machine.run(TEN_SECONDS, 900, [2_000, 2_000]);
+        if !groups {
+            machine.remove(file);
+        }
+        assert_eq!(probe.load().is_some(), has_load, "{file}");
+        assert_eq!(probe.cpu().is_some(), has_cpu, "{file}");
+    }
+}
+
+#[test]
+fn without_a_quota_either_share_will_do() {
+    for (index, (file, share)) in [
+        ("proc/self/stat", Some(0.55)),
+        ("proc/self/status", Some(0.55)),
+        ("proc/stat", Some(0.25)),
+        ("proc/self/cgroup", Some(0.55)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let machine = Machine::new("no_quota", &format!("either-{index}"));
+        let probe = machine.probe();
+        machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+        machine.remove(file);
+        assert_eq!(probe.cpu(), share, "{file}");
+    }
+    let machine = Machine::new("no_quota", "neither");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+    machine.remove("proc/stat");
+    machine.remove("proc/self/stat");
+    assert_eq!(probe.cpu(), None);
+}
+
+#[test]
+fn what_is_malformed_is_not_known() {
+    let quotas = [
+        "",
+        "max",
+        "0 100000",
+        "100000 0",
+        "-5 100000",
+        "x 100000",
+        "1",
+    ];
+    for (index, quota) in quotas.into_iter().enumerate() {
+        let machine = Machine::new("no_quota", &format!("odd-{index}"));
+        machine.write("sys/fs/cgroup/cpu.max", quota);
+        let probe = machine.probe();
+        machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+        assert_eq!(probe.cpu(), None, "{quota:?}");
+        // And it recovers: the next two readings are a share again.
+        machine.write("sys/fs/cgroup/cpu.max", "max 100000\n");
+        machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+        assert_share(&probe, 0.55);
+    }
+}
+
+#[test]
+fn a_counter_that_goes_back_is_not_known_for_once() {
+    let machine = Machine::new("cgroup_v1", "restored");
+    let probe = machine.probe();
+    let text = machine.read("proc/self/stat");
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    assert_share(&probe, 0.6);
+    machine.write("proc/self/stat", &text);
+    machine.clock.advance(TEN_SECONDS);
+    assert_eq!(probe.cpu(), None);
+    machine.run(TEN_SECONDS, 300, [4_000, 0]);
+    assert_share(&probe, 0.2);
+}
+
+/// How busy this machine is nobody knows before; only that it says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn this_machine_says_how_busy_it_is() {
+    let own_ticks = || -> u64 {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let clock = ManualClock::new();
+    let probe = SystemProbe::with("/", clock.clone());
+    assert!(probe.load().is_some_and(|load| load >= 0.0));
+    let start = own_ticks();
+    while own_ticks() < start + 20 {
+        std::hint::spin_loop();
+    }
+    clock.advance(Duration::from_secs(1));
+    let cpu = probe.cpu().expect("a share");
+    assert!(cpu > 0.0 && cpu <= 1.0, "{cpu}");
+}
