@@ -10,7 +10,8 @@ use std::time::Duration;
 pub enum BlockKind {
     /// A [`FlowRule`](crate::FlowRule): too many calls in its window.
     Flow,
-    /// An [`IsolationRule`](crate::IsolationRule): too many calls at once.
+    /// An [`IsolationRule`](crate::IsolationRule) or an
+    /// [`AdaptiveRule`](crate::AdaptiveRule): too many calls at once.
     Isolation,
     /// An [`AuthorityRule`](crate::AuthorityRule): this caller may not call.
     Authority,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::adaptive::End;
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -162,6 +163,14 @@ impl Drop for Entry {
             }
         });
         if self.has_slot {
+            if let Some((_, limiter)) = resource.limiter() {
+                let end = match outcome {
+                    Some(Outcome::Failure) => End::Failed,
+                    Some(_) => End::Delivered,
+                    None => End::Cancelled,
+                };
+                limiter.ended(now, rt, resource.node().slots_in_use(), end);
+            }
             resource.node().free_slots(1);
         }
         if !shared.hooks.is_empty() {

@@ -79,6 +79,7 @@
 //!   `tests/allocations.rs`.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod adaptive;
 mod blocked;
 mod call;
 pub mod clock;
@@ -109,8 +110,8 @@ pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
 pub use rule::{
-    AuthorityRule, FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey, Rule, Rules,
-    SystemRule,
+    AdaptiveRule, AuthorityRule, FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey,
+    Rule, Rules, SystemRule,
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;

@@ -3,7 +3,8 @@
 //! ```text
 //! authority   who may call at all
 //! system      what all inbound calls together may ask of the machine
-//! isolation   a concurrency slot of the resource      held until the call ends
+//! isolation   a concurrency slot of the resource, fixed or found by itself; held
+//!             until the call ends
 //! flow        rules that look at another resource; then one lane after the
 //!             other, narrow to wide: rules of the origin, of the context, of the
 //!             resource; what was taken is given back when a later one refuses

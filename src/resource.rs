@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use papaya::Equivalent;
 
+use crate::adaptive::Limiter;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::hook::{Hooks, Subject};
@@ -96,6 +97,8 @@ pub(crate) struct Extras {
     /// The rules that look at other resources.
     related: Box<[u32]>,
     authorities: Option<StdArc<Authorities>>,
+    /// The limit that finds itself, and its rule.
+    adaptive: Option<(u32, Limiter)>,
 }
 
 /// The tightest isolation rule of a resource.
@@ -218,12 +221,13 @@ impl Resource {
         let plan = shared.plan(rules.flows(&text, anyone), longest_wait, false);
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
         let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        let old_extras = old.and_then(|old| old.extras.as_deref());
         Self {
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
-            extras: own.and_then(Extras::new),
+            extras: own.and_then(|own| Extras::new(own, old_extras, now)),
             is_pinned: own.is_some() || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
@@ -274,8 +278,25 @@ impl Resource {
         &self.gate
     }
 
-    pub(crate) const fn isolation(&self) -> Option<Isolation> {
-        self.isolation
+    /// How many calls may run at once, if a rule says so.
+    #[inline]
+    pub(crate) fn isolation(&self) -> Option<Isolation> {
+        let Some((rule, limiter)) = self.limiter() else {
+            return self.isolation;
+        };
+        let found = Isolation {
+            rule,
+            limit: limiter.limit(),
+        };
+        let fixed = self.isolation.filter(|fixed| fixed.limit <= found.limit);
+        Some(fixed.unwrap_or(found))
+    }
+
+    /// The limit that finds itself, and its rule.
+    #[inline]
+    pub(crate) fn limiter(&self) -> Option<(u32, &Limiter)> {
+        let (rule, limiter) = self.extras.as_ref()?.adaptive.as_ref()?;
+        Some((*rule, limiter))
     }
 
     pub(crate) fn origins(&self) -> Option<&StdArc<OriginRules>> {
@@ -327,17 +348,25 @@ impl Resource {
 }
 
 impl Extras {
-    fn new(rules: &ResourceRules) -> Option<Box<Self>> {
+    fn new(rules: &ResourceRules, old: Option<&Self>, now: Tick) -> Option<Box<Self>> {
         let has_any = rules.origins.is_some()
             || rules.contexts.is_some()
             || !rules.related.is_empty()
-            || rules.authorities.is_some();
+            || rules.authorities.is_some()
+            || rules.adaptive.is_some();
         has_any.then(|| {
             Box::new(Self {
                 origins: rules.origins.clone(),
                 contexts: rules.contexts.clone(),
                 related: rules.related.as_slice().into(),
                 authorities: rules.authorities.clone(),
+                adaptive: rules.adaptive.map(|(rule, settings)| {
+                    let limiter = Limiter::new(settings, now);
+                    if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
+                        limiter.take_over(old, now);
+                    }
+                    (rule, limiter)
+                }),
             })
         })
     }

@@ -92,6 +92,10 @@ pub(crate) enum Bug {
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
+    /// A sampling window is closed by whoever finds it due, not by one of them.
+    CloseWithoutElection,
+    /// A closer reads the samples first and empties the window after.
+    CloseInTwoSteps,
     /// Who finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
     /// The next due time is told before the readings are stored.

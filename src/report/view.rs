@@ -98,6 +98,14 @@ impl NodeView {
         self.node().slots_in_use()
     }
 
+    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found;
+    /// `None` without such a rule.
+    #[must_use]
+    pub fn adaptive_limit(&self) -> Option<u32> {
+        let (_, limiter) = self.resource.limiter()?;
+        Some(limiter.estimate().round() as u32)
+    }
+
     /// Calls that wait for a borrowed place.
     #[must_use]
     pub fn waiting(&self) -> u32 {

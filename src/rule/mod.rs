@@ -8,6 +8,7 @@
 //! | [`FlowRule::for_origin`] | `limitApp` / – |
 //! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
 //! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
+//! | [`AdaptiveRule`] | – / – (Gradient2 of Netflix's concurrency-limits) |
 //! | [`AuthorityRule`], [`SystemRule`] | `AuthorityRule`, `SystemRule` / –, `system.Rule` |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
 //! | [`Sentinel::try_enter`](crate::Sentinel::try_enter) gives an [`Entry`](crate::Entry) | `SphU.entry` / `api.Entry` |
@@ -17,6 +18,7 @@
 //! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
 //! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
 
+mod adaptive;
 mod authority;
 mod flow;
 mod gate;
@@ -32,6 +34,7 @@ use std::collections::HashSet;
 
 use problem::{Inspector, verdict};
 
+pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
 pub use flow::{FlowRule, MissingKey};
 pub use isolation::IsolationRule;
@@ -53,6 +56,8 @@ pub enum Rule {
     Flow(FlowRule),
     /// How many calls may run at once.
     Isolation(IsolationRule),
+    /// The same, found from how long calls take.
+    Adaptive(AdaptiveRule),
     /// Who may call at all.
     Authority(AuthorityRule),
     /// What all inbound calls together may ask of the machine.
@@ -66,6 +71,7 @@ impl Rule {
         match self {
             Rule::Flow(rule) => rule.resource(),
             Rule::Isolation(rule) => rule.resource(),
+            Rule::Adaptive(rule) => rule.resource(),
             Rule::Authority(rule) => rule.resource(),
             Rule::System(rule) => rule.resource(),
         }
@@ -75,6 +81,7 @@ impl Rule {
         match self {
             Rule::Flow(_) => "flow",
             Rule::Isolation(_) => "isolation",
+            Rule::Adaptive(_) => "adaptive",
             Rule::Authority(_) => "authority",
             Rule::System(_) => "system",
         }
@@ -84,6 +91,7 @@ impl Rule {
         match self {
             Rule::Flow(rule) => rule.given_id(),
             Rule::Isolation(rule) => rule.given_id(),
+            Rule::Adaptive(rule) => rule.given_id(),
             Rule::Authority(rule) => rule.given_id(),
             Rule::System(rule) => rule.given_id(),
         }
@@ -93,6 +101,7 @@ impl Rule {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
             Rule::Isolation(rule) => rule.inspect(inspector),
+            Rule::Adaptive(rule) => rule.inspect(inspector),
             Rule::Authority(rule) => rule.inspect(inspector),
             Rule::System(rule) => rule.inspect(inspector),
         }
@@ -108,6 +117,12 @@ impl From<FlowRule> for Rule {
 impl From<IsolationRule> for Rule {
     fn from(rule: IsolationRule) -> Self {
         Rule::Isolation(rule)
+    }
+}
+
+impl From<AdaptiveRule> for Rule {
+    fn from(rule: AdaptiveRule) -> Self {
+        Rule::Adaptive(rule)
     }
 }
 
@@ -244,6 +259,13 @@ impl Rules {
             if let Err(allowed) = self.templates.add(rule.resource(), index) {
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
+        }
+        let is_second = |known: &Rule| {
+            matches!(known, Rule::Adaptive(_)) && known.resource() == rule.resource()
+        };
+        if matches!(rule, Rule::Adaptive(_)) && self.list.iter().any(is_second) {
+            let value = format_args!("{:?}", rule.resource()).to_string();
+            inspector.refuse("resource", value, "one without another adaptive rule");
         }
         if let Some(id) = rule.given_id() {
             inspector.name("id", id);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Authorities, Basis, FlowRule, MissingKey, Rule, Rules, Who};
+use crate::adaptive::Settings;
 use crate::call::{Key, OwnedKey};
 use crate::system::Limits;
 
@@ -39,6 +40,8 @@ pub(crate) struct ResourceRules {
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// The longest that a rule lets calls stand in its line.
     pub(crate) longest_wait: Duration,
+    /// The adaptive rule.
+    pub(crate) adaptive: Option<(u32, Settings)>,
 }
 
 /// The flow rules of one resource for single contexts.
@@ -89,6 +92,7 @@ impl RuleSet {
                         .or_default()
                         .add(index, rule);
                 }
+                Rule::Adaptive(rule) => resource.adaptive = Some((index, rule.settings())),
                 Rule::System(_) => {}
                 Rule::Flow(rule) => match (rule.basis(), rule.who()) {
                     (Basis::Related(related), _) => {

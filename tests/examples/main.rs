@@ -257,3 +257,30 @@ async fn hyper_client_sends_no_more_than_the_rules_let_out() {
         assert!(start.elapsed() < DEADLINE, "no run was quick enough");
     }
 }
+
+// === adaptive ===
+
+#[tokio::test]
+async fn adaptive_finds_the_slots_again_when_half_are_gone_and_after_a_spike() {
+    let output = output_of("adaptive").await;
+    // slots, work, limit, answered, refused, 99 %, of one second
+    let at = |second: &str| {
+        let row = row(&output, second);
+        let numbers = row.split(' ').filter_map(|word| word.parse().ok());
+        numbers.collect::<Vec<u64>>()
+    };
+    for (second, slots) in [("30", 20), ("35", 10), ("60", 10), ("80", 10)] {
+        let [found_slots, _, limit, answered, _, slowest] = at(second)[..] else {
+            panic!("six numbers in second {second}:\n{output}");
+        };
+        assert_eq!(found_slots, slots);
+        assert!(
+            (slots * 3 / 4..=slots * 5 / 4).contains(&limit),
+            "{second}: {limit}"
+        );
+        assert_eq!(answered, slots * 20, "{second}");
+        assert!(slowest <= 100, "{second}: {slowest} ms");
+    }
+    // During the spike it stays above the floor.
+    assert!(at("62")[2] >= 2);
+}

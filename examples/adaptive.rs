@@ -1,0 +1,109 @@
+//! A concurrency limit that finds itself, in front of a service that loses half
+//! of its capacity and is slow for a while.
+//!
+//! ```text
+//! cargo run --example adaptive
+//! ```
+//!
+//! Time is virtual: 80 seconds take a moment, and the figures are the same in
+//! every run.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tower_sentinel::{AdaptiveRule, Call, Entry, ManualClock, Sentinel, Tick, Verdict};
+
+/// How long the service works on a call.
+const WORK: Duration = Duration::from_millis(50);
+/// Calls that come every millisecond: three times what 20 slots can do.
+const ARRIVALS_PER_MS: f64 = 1.2;
+
+/// A service that works on some calls at once and lets the others queue.
+struct Service {
+    slots: usize,
+    working: Vec<(Tick, Tick, Entry)>,
+    queue: VecDeque<(Tick, Entry)>,
+}
+
+fn main() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(AdaptiveRule::new("search").floor(2))
+        .clock(clock.clone())
+        .build();
+    let mut service = Service {
+        slots: 20,
+        working: Vec::new(),
+        queue: VecDeque::new(),
+    };
+
+    println!("A service with 20 slots of 50 ms is sent 1200 calls a second; it can do 400.");
+    println!("Without a limit they would queue for ever.\n");
+    println!("second  slots  work   limit  answered  refused  99 % within");
+    let mut arrived = 0.0;
+    for second in 0..80 {
+        let (mut answered, mut refused) = (Vec::new(), 0);
+        service.slots = if second < 30 { 20 } else { 10 };
+        let work = if (60..62).contains(&second) {
+            WORK * 10
+        } else {
+            WORK
+        };
+        for _ in 0..1_000 {
+            clock.advance(Duration::from_millis(1));
+            let now = tower_sentinel::Clock::now(&clock);
+            answered.extend(service.work(now, work));
+            arrived += ARRIVALS_PER_MS;
+            while arrived >= 1.0 {
+                arrived -= 1.0;
+                match sentinel.try_enter(Call::new("search")) {
+                    Verdict::Pass(entry) => service.queue.push_back((now, entry)),
+                    _ => refused += 1,
+                }
+            }
+        }
+        if second % 5 == 4 || (60..65).contains(&second) {
+            answered.sort_unstable();
+            let slowest = answered
+                .get(answered.len() * 99 / 100)
+                .copied()
+                .unwrap_or_default();
+            let node = sentinel.node("search");
+            let limit = node
+                .and_then(|node| node.adaptive_limit())
+                .unwrap_or_default();
+            let bar = "#".repeat(limit as usize);
+            println!(
+                "{:>6} {:>6} {:>3} ms {limit:>6} {:>9} {refused:>8} {:>9} ms  {bar}",
+                second + 1,
+                service.slots,
+                work.as_millis(),
+                answered.len(),
+                slowest.as_millis(),
+            );
+        }
+    }
+}
+
+impl Service {
+    /// Goes on to `now` and tells how long each call took that is answered.
+    fn work(&mut self, now: Tick, work: Duration) -> Vec<Duration> {
+        let (done, working) = std::mem::take(&mut self.working)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(_, end, _)| *end <= now);
+        self.working = working;
+        while self.working.len() < self.slots {
+            let Some((arrived, entry)) = self.queue.pop_front() else {
+                break;
+            };
+            self.working.push((arrived, now + work, entry));
+        }
+        // Dropping the entry ends the call.
+        done.into_iter()
+            .map(|(arrived, _, entry)| {
+                drop(entry);
+                now - arrived
+            })
+            .collect()
+    }
+}

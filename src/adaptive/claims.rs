@@ -1,0 +1,204 @@
+//! What the adaptive limit promises, on the simulated service: 20 slots, 50 ms
+//! of work, three times as many calls as it can take.
+
+use std::time::Duration;
+
+use tower_resilience_adaptive::{Aimd, ConcurrencyAlgorithm, Gradient2, Vegas};
+
+use super::simulation::{Change, Model, Policy, Trace, Work};
+use super::{End, Limiter, Settings};
+use crate::clock::Tick;
+
+/// The limiter of the tower-resilience project, which is driven by response
+/// times as well. Its clock is only read by its service, not by what decides.
+struct Peer<A>(A);
+
+impl Policy for Limiter {
+    fn limit(&self) -> u32 {
+        Limiter::limit(self)
+    }
+
+    fn ended(&self, now: Tick, rt: Duration, in_flight: u32) {
+        Limiter::ended(self, now, rt, in_flight, End::Delivered);
+    }
+}
+
+impl<A: ConcurrencyAlgorithm> Policy for Peer<A> {
+    fn limit(&self) -> u32 {
+        self.0.limit() as u32
+    }
+
+    fn ended(&self, _: Tick, rt: Duration, in_flight: u32) {
+        self.0.record_success_with_load(rt, in_flight as usize);
+    }
+}
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn limiter(floor: u32, start: u32) -> Limiter {
+    let settings = Settings {
+        floor,
+        ceiling: 200,
+        start,
+        tolerance: 1.0,
+        smoothing: 0.2,
+    };
+    Limiter::new(settings, Tick::ZERO)
+}
+
+/// The limit is there at `from`, and stays there until `to` but for probes: for
+/// at least 95 % of the time.
+#[track_caller]
+fn assert_stays(trace: &Trace, limits: (u32, u32), from: Duration, to: Duration, what: &str) {
+    let share = trace.share_within(limits, from, to);
+    assert!(share >= 0.95, "{what}: {share} within {limits:?}");
+}
+
+fn models() -> impl Iterator<Item = (String, Model)> {
+    [Work::Fixed, Work::Even].into_iter().flat_map(|work| {
+        SEEDS.map(move |seed| {
+            let model = Model::new(seed).with_work(work);
+            (format!("{work:?} work, seed {seed}"), model)
+        })
+    })
+}
+
+#[test]
+fn it_finds_the_slots_of_an_unknown_service() {
+    for (what, model) in models() {
+        for start in [1, 20, 100, 200] {
+            let limiter = limiter(1, start);
+            let trace = model.run(&limiter, s(60));
+            let what = format!("{what}, from {start}");
+            assert_stays(&trace, (15, 25), s(30), s(60), &what);
+            let found = limiter.estimate();
+            assert!((15.0..=25.0).contains(&found), "{what}: {found}");
+            let p99 = trace.quantile(0.99, s(30), s(60));
+            assert!(p99 <= Duration::from_millis(100), "{what}: {p99:?}");
+            // 400 a second is all that the service can do.
+            let throughput = trace.throughput(s(30), s(60));
+            assert!(throughput > 0.97 * 400.0, "{what}: {throughput}");
+            let shed = trace.shed() as f64 / trace.arrived() as f64;
+            assert!((0.6..0.72).contains(&shed), "{what}: {shed}");
+        }
+    }
+}
+
+#[test]
+fn it_follows_within_5_s_when_half_of_the_slots_are_gone() {
+    for seed in SEEDS {
+        let model = Model::new(seed).then(s(30), Change::Slots(10));
+        let trace = model.run(&limiter(1, 20), s(60));
+        // 10 ± 25 %.
+        assert_stays(&trace, (8, 12), s(35), s(60), &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn it_follows_when_slots_are_added() {
+    for (what, model) in models() {
+        let model = model.then(s(30), Change::Slots(40));
+        let trace = model.run(&limiter(1, 20), s(60));
+        assert_stays(&trace, (30, 50), s(40), s(60), &what);
+    }
+}
+
+#[test]
+fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
+    let spikes = [
+        ("stall", Change::Slots(0), Change::Slots(20)),
+        ("× 10", Change::Slowdown(10.0), Change::Slowdown(1.0)),
+        ("× 40", Change::Slowdown(40.0), Change::Slowdown(1.0)),
+    ];
+    for (what, model) in models() {
+        for (spike, begin, end) in spikes {
+            let model = model.clone().then(s(30), begin).then(s(32), end);
+            for floor in [1, 8] {
+                let trace = model.run(&limiter(floor, 20), s(60));
+                let what = format!("{what}, {spike}, floor {floor}");
+                let (lowest, _) = trace.limits_between(s(0), s(60));
+                assert!(lowest >= floor, "{what}: {lowest}");
+                assert_stays(&trace, (15, 25), s(42), s(60), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn work_that_becomes_slower_for_good_costs_no_slots() {
+    for (what, model) in models() {
+        let model = model.then(s(30), Change::Slowdown(4.0));
+        let trace = model.run(&limiter(1, 20), s(90));
+        assert_stays(&trace, (15, 25), s(60), s(90), &what);
+    }
+}
+
+#[test]
+fn it_stands_still_while_there_is_little_to_do() {
+    for (what, model) in models() {
+        let limiter = limiter(1, 20);
+        let model = model.then(s(30), Change::Load(0.3));
+        let trace = model.run(&limiter, s(60));
+        // 31 s: the last window of the load has closed, and a probe has ended.
+        let (lowest, highest) = trace.limits_between(s(31), s(60));
+        assert_eq!(lowest, highest, "{what}");
+    }
+}
+
+#[test]
+fn work_that_spreads_widely_makes_it_wander_but_not_waste() {
+    for seed in SEEDS {
+        let model = Model::new(seed).with_work(Work::Exponential);
+        let trace = model.run(&limiter(1, 20), s(60));
+        let throughput = trace.throughput(s(30), s(60));
+        assert!(throughput > 0.9 * 400.0, "seed {seed}: {throughput}");
+        assert_stays(&trace, (10, 32), s(30), s(60), &format!("seed {seed}"));
+    }
+}
+
+/// Beside it in the same model: the limiters of tower-resilience as they come,
+/// with the same ceiling. `--nocapture` shows the table.
+#[test]
+fn an_average_of_everything_climbs_to_its_ceiling() {
+    let model = |change: Option<Change>| {
+        let model = Model::new(1).with_work(Work::Even);
+        match change {
+            Some(Change::Slots(slots)) => model.then(s(30), Change::Slots(slots)),
+            Some(spike) => model.then(s(30), spike).then(s(32), Change::Slowdown(1.0)),
+            None => model,
+        }
+    };
+    let scenes = [
+        ("20 slots", None),
+        ("10 slots from 30 s on", Some(Change::Slots(10))),
+        ("40 × slower for 2 s", Some(Change::Slowdown(40.0))),
+    ];
+    for (scene, change) in scenes {
+        let model = model(change);
+        let show = |name: &str, policy: &dyn Policy| {
+            let trace = model.run(policy, s(60));
+            let limits = [10, 20, 30, 35, 42, 50, 60].map(|at| trace.limit_at(s(at)));
+            let p99 = trace.quantile(0.99, s(42), s(60));
+            let throughput = trace.throughput(s(42), s(60));
+            println!("{scene:22} {name:22} {limits:3?} p99 {p99:4.0?} {throughput:3.0}/s");
+            trace
+        };
+        show("this", &limiter(1, 20));
+        show(
+            "Vegas",
+            &Peer(Vegas::builder().max_limit(200).build().unwrap()),
+        );
+        show(
+            "AIMD",
+            &Peer(Aimd::builder().max_limit(200).build().unwrap()),
+        );
+        // Gradient2 with the published constants.
+        let plain = show("Gradient2", &Peer(Gradient2::builder().build().unwrap()));
+        assert_eq!(plain.limit_at(s(30)), 200, "{scene}");
+        assert_eq!(plain.limit_at(s(60)), 200, "{scene}");
+    }
+}

@@ -1,0 +1,23 @@
+//! A concurrency limit that finds itself: from response times alone, without
+//! knowing what it protects.
+//!
+//! | file | what |
+//! |---|---|
+//! | `gradient` | the algorithm: from what a window saw to the next limit |
+//! | `window` | response times of many threads added up, closed by one of them |
+//! | `limiter` | the two together: what the engine holds |
+//! | `simulation` | a service in virtual time that the claims are checked on |
+
+mod gradient;
+mod limiter;
+mod window;
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod claims;
+#[cfg(all(test, sentinel_loom))]
+mod models;
+#[cfg(all(test, not(sentinel_loom)))]
+mod simulation;
+
+pub(crate) use gradient::Settings;
+pub(crate) use limiter::{End, Limiter};

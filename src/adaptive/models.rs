@@ -1,0 +1,106 @@
+//! Every interleaving of calls that end while a window closes, checked by loom.
+//!
+//! Each model has a twin with a planted bug that must fail. Run as
+//! `stat::models` says.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::window::{Sample, Terms, Window};
+use crate::clock::Tick;
+use crate::sync::fault::plant;
+use crate::sync::{Arc, AtomicU64, Bug, Ordering};
+
+/// A window that may close with every sample.
+const ALWAYS: Terms = Terms {
+    opened: Tick::ZERO,
+    due: Tick::ZERO,
+    needed: 1,
+    latest: Tick::from_nanos(u64::MAX),
+    calm: 0,
+    since: Tick::ZERO,
+};
+
+const NOW: Tick = Tick::from_nanos(1_000);
+
+fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+    builder.max_branches = 2_000;
+    builder.check(model);
+}
+
+/// Ends a call that took `rt_ns`: what the window saw, if the call closed it.
+fn end(window: &Window, rt_ns: u64, when_closed: impl FnOnce()) -> Sample {
+    window.add(NOW, Duration::from_nanos(rt_ns), 1);
+    let Some(sample) = window.close(NOW, 1) else {
+        return Sample::default();
+    };
+    when_closed();
+    window.open(ALWAYS);
+    sample
+}
+
+/// Two calls end beside a third: every sample is in one window, as a whole.
+fn samples_beside_a_closer() {
+    let window = Arc::new(Window::new(ALWAYS));
+    let other = {
+        let window = window.clone();
+        thread::spawn(move || [1, 10].map(|rt_ns| end(&window, rt_ns, || ())))
+    };
+    let mut seen = vec![end(&window, 100, || ())];
+    seen.extend(other.join().unwrap());
+    // What nobody closed is still there.
+    seen.extend(window.close(NOW, 1));
+    let count: u32 = seen.iter().map(|sample| sample.count).sum();
+    let sum_ns: u64 = seen.iter().map(|sample| sample.sum_ns).sum();
+    assert_eq!((count, sum_ns), (3, 111), "lost or counted twice");
+}
+
+/// Closers change what they guard in two steps that only one at a time may do,
+/// and each sees what the one before it did.
+fn closers_in_turn() {
+    let window = Arc::new(Window::new(ALWAYS));
+    let guarded = Arc::new(AtomicU64::new(0));
+    let close = |window: &Window, guarded: &AtomicU64| {
+        let mut closed = 0;
+        end(window, 1, || {
+            let found = guarded.load(Ordering::Relaxed);
+            guarded.store(found + 1, Ordering::Relaxed);
+            closed = 1;
+        });
+        closed
+    };
+    let other = {
+        let (window, guarded) = (window.clone(), guarded.clone());
+        thread::spawn(move || close(&window, &guarded) + close(&window, &guarded))
+    };
+    let closed: u64 = close(&window, &guarded) + other.join().unwrap();
+    assert!(closed > 0, "nobody closed");
+    assert_eq!(guarded.load(Ordering::Relaxed), closed, "two at once");
+}
+
+#[test]
+fn no_sample_is_lost_or_counted_twice() {
+    check(3, samples_beside_a_closer);
+}
+
+#[test]
+#[should_panic]
+fn a_closer_that_empties_the_window_in_two_steps() {
+    plant(Bug::CloseInTwoSteps);
+    check(3, samples_beside_a_closer);
+}
+
+#[test]
+fn one_closes_at_a_time() {
+    check(3, closers_in_turn);
+}
+
+#[test]
+#[should_panic]
+fn a_closer_that_nobody_elected() {
+    plant(Bug::CloseWithoutElection);
+    check(3, closers_in_turn);
+}

@@ -1,0 +1,192 @@
+//! One sampling window: response times added up, and closed by one of many.
+//!
+//! ```text
+//! samples  [ sum of response times in ns:50 | how many:14 ]
+//! gate     the tick from which the window may close, or CLOSING
+//! ```
+//!
+//! A call that ends adds itself with one `fetch_add`. If the window may close
+//! then, the one call that moves the gate to `CLOSING` takes the samples with
+//! one `swap`, decides, and opens the gate for the next window. So:
+//!
+//! * Sum and number are one word: each sample is in exactly one window, as a
+//!   whole. One that is added while the window closes is in this one or in the
+//!   next.
+//! * Between `CLOSING` and the next gate there is one closer, and nobody waits
+//!   for it: if its thread is put to sleep there, the window grows longer.
+//! * The largest concurrency is a word of its own, so that of a call which ends
+//!   while the window closes may be counted one window away from its sample.
+//! * A full window takes no more: further calls add nothing until it closes.
+//!
+//! The gate is opened with release and read with acquire: who finds it open sees
+//! the terms of its window and all that its closer wrote. Everything else is
+//! relaxed: atomic additions lose nothing, and nothing is published with them.
+
+use std::time::Duration;
+
+use crate::clock::{Tick, nanos};
+use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+
+const COUNT_BITS: u32 = 14;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+/// Most samples of one window; threads that find one place left overshoot it by
+/// at most their number, for which the count has room up to 16 383.
+const FULL: u64 = 4_096;
+/// Longest response time that counts in full. 16 383 of them fit the sum.
+const MAX_RT: Duration = Duration::from_secs(60);
+/// A gate that somebody passed.
+const CLOSING: u64 = u64::MAX;
+/// How far readings of several threads may lie apart. A clock further behind
+/// the window's beginning has stepped back.
+const SLACK_NS: u64 = 1_000_000_000;
+
+/// When a window may close, and which calls it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) opened: Tick,
+    /// It closes once this is past and `needed` samples are there …
+    pub(super) due: Tick,
+    pub(super) needed: u32,
+    /// … or this is past …
+    pub(super) latest: Tick,
+    /// … or so many calls or fewer are in flight. 0: never for that reason.
+    pub(super) calm: u32,
+    /// Calls that end before this are not counted.
+    pub(super) since: Tick,
+}
+
+/// What a window saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// When it opened.
+    pub(super) opened: Tick,
+    pub(super) count: u32,
+    pub(super) sum_ns: u64,
+    /// Most calls in flight when one ended, that one included.
+    pub(super) peak: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Window {
+    samples: AtomicU64,
+    peak: AtomicU32,
+    gate: AtomicU64,
+    // The terms: written by the closer alone, before it opens the gate.
+    opened: AtomicU64,
+    needed: AtomicU32,
+    latest: AtomicU64,
+    calm: AtomicU32,
+    since: AtomicU64,
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// The average response time in nanoseconds, at least 1; `None` if the
+    /// window is empty.
+    pub(super) fn mean_ns(self) -> Option<f64> {
+        (self.count > 0).then(|| (self.sum_ns as f64 / f64::from(self.count)).max(1.0))
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    pub(super) fn new(terms: Terms) -> Self {
+        Self {
+            samples: AtomicU64::new(0),
+            peak: AtomicU32::new(0),
+            gate: AtomicU64::new(terms.due.as_nanos().min(CLOSING - 1)),
+            opened: AtomicU64::new(terms.opened.as_nanos()),
+            needed: AtomicU32::new(terms.needed),
+            latest: AtomicU64::new(terms.latest.as_nanos()),
+            calm: AtomicU32::new(terms.calm),
+            since: AtomicU64::new(terms.since.as_nanos()),
+        }
+    }
+
+    /// A call ends at `now` that took `rt`, with `in_flight` calls in flight,
+    /// itself included.
+    #[inline]
+    pub(super) fn add(&self, now: Tick, rt: Duration, in_flight: u32) {
+        if now.as_nanos() < self.since.load(Ordering::Relaxed)
+            || self.samples.load(Ordering::Relaxed) & COUNT_MASK >= FULL
+        {
+            return;
+        }
+        let rt_ns = nanos(rt.min(MAX_RT));
+        self.samples
+            .fetch_add(rt_ns << COUNT_BITS | 1, Ordering::Relaxed);
+        if in_flight > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(in_flight, Ordering::Relaxed);
+        }
+    }
+
+    /// What the window saw, for the one call that closes it; it then has to
+    /// [open](Self::open) the next one.
+    #[inline]
+    pub(super) fn close(&self, now: Tick, in_flight: u32) -> Option<Sample> {
+        // Acquire: pairs with the release in `open`.
+        let gate = self.gate.load(Ordering::Acquire);
+        if gate == CLOSING || !self.may_close(gate, now, in_flight) {
+            return None;
+        }
+        self.take(gate)
+    }
+
+    fn may_close(&self, due: u64, now: Tick, in_flight: u32) -> bool {
+        let now = now.as_nanos();
+        let count = self.samples.load(Ordering::Relaxed) & COUNT_MASK;
+        (now >= due && count >= self.needed.load(Ordering::Relaxed).into())
+            || in_flight <= self.calm.load(Ordering::Relaxed)
+            || now >= self.latest.load(Ordering::Relaxed)
+            || has_stepped_back(self.opened.load(Ordering::Relaxed), now)
+    }
+
+    #[cold]
+    fn take(&self, gate: u64) -> Option<Sample> {
+        // Acquire: the winner sees what the last one wrote. A gate that is where
+        // it was although windows have passed in between is as good: the winner
+        // is alone all the same, and closes a window early.
+        let won = self
+            .gate
+            .compare_exchange(gate, CLOSING, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
+        if !won && !planted(Bug::CloseWithoutElection) {
+            return None;
+        }
+        let samples = if planted(Bug::CloseInTwoSteps) {
+            let samples = self.samples.load(Ordering::Relaxed);
+            self.samples.store(0, Ordering::Relaxed);
+            samples
+        } else {
+            self.samples.swap(0, Ordering::Relaxed)
+        };
+        Some(Sample {
+            opened: Tick::from_nanos(self.opened.load(Ordering::Relaxed)),
+            count: (samples & COUNT_MASK) as u32,
+            sum_ns: samples >> COUNT_BITS,
+            peak: self.peak.swap(0, Ordering::Relaxed),
+        })
+    }
+
+    /// Opens the next window. Only for who closed the last one.
+    pub(super) fn open(&self, terms: Terms) {
+        self.opened
+            .store(terms.opened.as_nanos(), Ordering::Relaxed);
+        self.needed.store(terms.needed, Ordering::Relaxed);
+        self.latest
+            .store(terms.latest.as_nanos(), Ordering::Relaxed);
+        self.calm.store(terms.calm, Ordering::Relaxed);
+        self.since.store(terms.since.as_nanos(), Ordering::Relaxed);
+        // Release: pairs with the acquire in `close` and `take`.
+        self.gate
+            .store(terms.due.as_nanos().min(CLOSING - 1), Ordering::Release);
+    }
+}
+
+/// Whether a clock at `now_ns` has stepped back since it was at `then_ns`.
+pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
+    then_ns.saturating_sub(now_ns) > SLACK_NS
+}

@@ -1,0 +1,248 @@
+//! Adaptive isolation: a concurrency limit that finds itself.
+
+use super::problem::Inspector;
+use crate::adaptive::Settings;
+use crate::stat::MAX_TOKENS;
+
+/// As many calls of a resource at once as it can take, found from how long they
+/// take.
+///
+/// Calls beyond the limit are refused at once; none waits. The limit follows the
+/// resource: while response times stay what they are without a queue, it rises;
+/// when they grow, it falls in proportion. It learns from calls that end, so it
+/// never changes while nothing runs, and it does not rise while fewer calls than
+/// half of it are in flight.
+///
+/// A response counts with its response time. A call that failed or was cancelled
+/// counts only if it had already taken longer than responses usually do.
+///
+/// Under load, the limit is a quarter lower for some response times about every
+/// ten seconds: so it learns how long calls take without a queue.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{AdaptiveRule, BlockKind, Call, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(AdaptiveRule::new("/search").start(2).ceiling(500));
+/// let call = || sentinel.try_enter(Call::new("/search"));
+/// let (Verdict::Pass(_first), Verdict::Pass(_second)) = (call(), call()) else {
+///     panic!("it starts with two at once");
+/// };
+/// let Verdict::Block(blocked) = call() else {
+///     panic!("nothing is known about a third");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Isolation);
+/// ```
+///
+/// # Accuracy
+///
+/// Before a service with 20 slots and 50 ms of work, at three times the load that
+/// it can take, the limit is within 25 % of 20 after 30 s at the latest, whatever
+/// it starts from, and the 99th percentile of response times is at most twice the
+/// work. When half of the slots are gone it is within 25 % again after 5 s, and
+/// after a spike of 2 s it is back within 10 s. During probes it may be lower than
+/// that, for less than 5 % of the time. Work times spread by ± 20 % change little
+/// about this; the more they spread beyond, the more the limit wanders.
+/// `adaptive::claims` holds these figures in virtual time.
+///
+/// # Source
+///
+/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling
+/// 200, smoothing 0.2, a gradient of at least ½, a long average of 600 samples.
+/// What differs: the response time without a queue is measured in probes and in
+/// quiet times, instead of averaged over everything, which under permanent
+/// overload makes the limit rise to its ceiling; the tolerance is 1 instead of
+/// 1.5, the queue half of the square root of the limit instead of 4, and the floor
+/// 1 instead of 20, because the limit settles at `tolerance × slots + queue`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptiveRule {
+    resource: String,
+    floor: u32,
+    ceiling: u32,
+    start: Option<u32>,
+    tolerance: f64,
+    smoothing: f64,
+    id: Option<String>,
+}
+
+/// Where a limit starts that nobody set.
+const START: u32 = 20;
+/// Largest tolerance: the limit settles at so many times the slots.
+const MAX_TOLERANCE: f64 = 10.0;
+
+impl AdaptiveRule {
+    /// As many calls of `resource` at once as it can take, at least 1 and at most
+    /// 200.
+    #[must_use]
+    pub fn new(resource: impl Into<String>) -> Self {
+        Self {
+            resource: resource.into(),
+            floor: 1,
+            ceiling: 200,
+            start: None,
+            tolerance: 1.0,
+            smoothing: 0.2,
+            id: None,
+        }
+    }
+
+    /// The limit is never below this: at least 1, and at most the ceiling.
+    /// Default 1.
+    ///
+    /// A floor above what the resource can take keeps the queue that it makes.
+    #[must_use]
+    pub fn floor(mut self, floor: u32) -> Self {
+        self.floor = floor;
+        self
+    }
+
+    /// The limit is never above this: at least the floor. Default 200.
+    #[must_use]
+    pub fn ceiling(mut self, ceiling: u32) -> Self {
+        self.ceiling = ceiling;
+        self
+    }
+
+    /// The limit before anything is known: between floor and ceiling. Default:
+    /// 20, or the nearer of the two if 20 lies outside of them.
+    #[must_use]
+    pub fn start(mut self, start: u32) -> Self {
+        self.start = Some(start);
+        self
+    }
+
+    /// By what factor response times may grow through queueing before the limit
+    /// falls: between 1 and 10. Default 1.
+    ///
+    /// Under overload the limit settles at about this many times what the
+    /// resource works on at once. More than 1 makes sense where response times
+    /// spread so widely that the limit would otherwise be too low.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// What part of the way to its new value the limit goes with each window of
+    /// samples: above 0, at most 1. Default 0.2. Less is steadier and slower.
+    #[must_use]
+    pub fn smoothing(mut self, smoothing: f64) -> Self {
+        self.smoothing = smoothing;
+        self
+    }
+
+    /// The name of the rule in refusals. Default: its kind and its place in the
+    /// set, such as `adaptive-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// What the limiter needs; the rule has been inspected.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            floor: self.floor,
+            ceiling: self.ceiling,
+            start: self.start.unwrap_or(START.clamp(self.floor, self.ceiling)),
+            tolerance: self.tolerance,
+            smoothing: self.smoothing,
+        }
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if !(1..=MAX_TOKENS).contains(&self.floor) {
+            let allowed = format!("between 1 and {MAX_TOKENS}");
+            inspector.refuse("floor", self.floor, allowed);
+        }
+        let least = self.floor.clamp(1, MAX_TOKENS);
+        if !(least..=MAX_TOKENS).contains(&self.ceiling) {
+            let allowed = format!("between the floor, {least}, and {MAX_TOKENS}");
+            inspector.refuse("ceiling", self.ceiling, allowed);
+        }
+        let most = self.ceiling.clamp(least, MAX_TOKENS);
+        if let Some(start) = self.start.filter(|start| !(least..=most).contains(start)) {
+            let allowed = format!("between the floor, {least}, and the ceiling, {most}");
+            inspector.refuse("start", start, allowed);
+        }
+        if !(1.0..=MAX_TOLERANCE).contains(&self.tolerance) {
+            let allowed = format!("between 1 and {MAX_TOLERANCE}");
+            inspector.refuse("tolerance", self.tolerance, allowed);
+        }
+        if !(self.smoothing > 0.0 && self.smoothing <= 1.0) {
+            inspector.refuse("smoothing", self.smoothing, "above 0 and at most 1");
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::super::InvalidRule;
+    use super::*;
+
+    fn problems(rule: &AdaptiveRule) -> Vec<String> {
+        let mut problems = Vec::new();
+        rule.inspect(&mut Inspector::new(&mut problems, 0, "adaptive".into()));
+        problems.iter().map(InvalidRule::to_string).collect()
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_named_with_its_value_and_its_range() {
+        let rule = AdaptiveRule::new(" ")
+            .floor(0)
+            .ceiling(u32::MAX)
+            .start(0)
+            .tolerance(0.5)
+            .smoothing(f64::NAN);
+        assert_eq!(
+            problems(&rule),
+            [
+                r#"rule 0 (adaptive): resource is " ", must be a name that is not blank"#,
+                "rule 0 (adaptive): floor is 0, must be between 1 and 2147483647",
+                "rule 0 (adaptive): ceiling is 4294967295, must be between the floor, 1, \
+                 and 2147483647",
+                "rule 0 (adaptive): start is 0, must be between the floor, 1, and the ceiling, \
+                 2147483647",
+                "rule 0 (adaptive): tolerance is 0.5, must be between 1 and 10",
+                "rule 0 (adaptive): smoothing is NaN, must be above 0 and at most 1",
+            ]
+        );
+        let crossed = AdaptiveRule::new("a").floor(500).start(499);
+        assert_eq!(
+            problems(&crossed),
+            [
+                "rule 0 (adaptive): ceiling is 200, must be between the floor, 500, \
+                 and 2147483647",
+                "rule 0 (adaptive): start is 499, must be between the floor, 500, \
+                 and the ceiling, 500",
+            ]
+        );
+        for bad in [f64::NAN, f64::INFINITY, -1.0] {
+            assert_eq!(problems(&AdaptiveRule::new("a").tolerance(bad)).len(), 1);
+            assert_eq!(problems(&AdaptiveRule::new("a").smoothing(bad)).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_start_that_is_not_set_lies_between_floor_and_ceiling() {
+        let rule = AdaptiveRule::new("a");
+        for (floor, ceiling, start) in [(1, 200, 20), (1, 5, 5), (50, 200, 50)] {
+            let rule = rule.clone().floor(floor).ceiling(ceiling);
+            assert!(problems(&rule).is_empty());
+            assert_eq!(rule.settings().start, start);
+        }
+        assert_eq!(rule.id("x").given_id(), Some("x"));
+    }
+}
