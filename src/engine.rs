@@ -6,12 +6,13 @@ use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
+use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::entry::Verdict;
 use crate::pipeline::{judge, pass_at_once};
 use crate::places::Moved;
-use crate::resource::{Branch, BranchKind, BranchQuery, OVERFLOW, Resource, ResourceQuery, Shared};
+use crate::resource::{OVERFLOW, Resource, ResourceQuery, Shared};
 use crate::rule::{RuleSet, Rules};
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicU64, Lock, Ordering};

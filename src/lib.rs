@@ -81,6 +81,7 @@
 
 mod adaptive;
 mod blocked;
+mod branch;
 mod call;
 pub mod clock;
 mod engine;

@@ -7,10 +7,11 @@
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::{Branch, BranchKind, Resource};
+use crate::resource::Resource;
 use crate::rule::{Basis, FlowRule, Gate, NoTurn, Quotas, Side, Standing};
 use crate::stat::{Denied, LeapArray, Loan, MAX_TOKENS, Node, Taken, Wish};
 use crate::sync::Arc;

@@ -16,6 +16,7 @@ const ORDER: &[&[&str]] = &[
     &["hook"],
     &["rule"],
     &["resource"],
+    &["branch"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
     &["pipeline", "places", "engine", "entry"],

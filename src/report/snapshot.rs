@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::branch::{Branch, BranchKind};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::{Branch, BranchKind, Resource};
+use crate::resource::Resource;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
 /// What a node of a [`Snapshot`] counts.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::branch::BranchKind;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::{BranchKind, Resource};
+use crate::resource::Resource;
 use crate::stat::{Census, Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 

@@ -1,0 +1,176 @@
+//! Branches of a resource: its calls of one origin, or through one context.
+//!
+//! Like a resource, a branch never changes but for its counts: a reload makes a
+//! new one over the same node.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use papaya::Equivalent;
+
+use crate::call::{Direction, Key, OwnedKey};
+use crate::clock::Tick;
+use crate::resource::Resource;
+use crate::rule::Gate;
+use crate::stat::{Node, Resident};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// What a branch stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BranchKind {
+    /// One origin.
+    Origin,
+    /// All calls without an origin.
+    Missing,
+    /// All origins that have no place of their own.
+    Overflow,
+    /// One context.
+    Context,
+}
+
+/// The key of a branch, and how a call asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BranchKey {
+    resource: u64,
+    kind: BranchKind,
+    name: OwnedKey,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BranchQuery<'a> {
+    pub(crate) resource: u64,
+    pub(crate) kind: BranchKind,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
+}
+
+/// One origin or context of one resource.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    key: BranchKey,
+    resource: StdArc<str>,
+    direction: Direction,
+    node: Node,
+    gate: Gate,
+    version: AtomicU64,
+    place: AtomicU32,
+    /// How long after its last use the branch still matters.
+    memory: Duration,
+}
+
+// === impl Branch ===
+
+impl Branch {
+    /// The branch of `resource` that `query` asks for; over the node of `old`,
+    /// if there was one.
+    pub(crate) fn new(
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Self {
+        let (rules, shared) = (resource.rules(), resource.shared());
+        let origins = resource.origins();
+        let indices = match query.kind {
+            BranchKind::Origin => origins.map(|origins| origins.of(query.name)),
+            BranchKind::Overflow => origins.map(|origins| origins.of_unnamed()),
+            BranchKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
+            BranchKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
+        };
+        let indices = indices.unwrap_or_default();
+        let longest_wait = rules.of(resource.text()).map(|own| own.longest_wait);
+        let flows = rules.flows(resource.text(), &indices);
+        let plan = shared.plan(flows, longest_wait.unwrap_or_default(), true);
+        let node = shared.node(&plan, old.map(|old| &old.node), true, now);
+        let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        // A node was last used up to one step after the time that it tells.
+        let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.idle);
+        Self {
+            key: BranchKey {
+                resource: query.resource,
+                kind: query.kind,
+                name: (*query.name).into(),
+            },
+            resource: resource.text().clone(),
+            direction: resource.direction(),
+            version: AtomicU64::new(resource.version()),
+            place: AtomicU32::new(0),
+            node,
+            gate,
+            memory,
+        }
+    }
+
+    /// Whether the branch was made by the rules of `resource`.
+    #[inline]
+    pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
+        self.version.load(Ordering::Relaxed) == resource.version()
+    }
+
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) const fn kind(&self) -> BranchKind {
+        self.key.kind
+    }
+
+    pub(crate) fn name(&self) -> Key<'_> {
+        self.key.name.as_key()
+    }
+
+    pub(crate) const fn resource(&self) -> &StdArc<str> {
+        &self.resource
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        let counts = 2 * size_of::<usize>();
+        counts + size_of::<Self>() + self.node.footprint() + self.gate.footprint()
+    }
+}
+
+impl Resident for Branch {
+    type Key = BranchKey;
+    /// Branches count what their resource counts as well: nothing is kept.
+    type Sum = ();
+
+    fn key(&self) -> &BranchKey {
+        &self.key
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        // An exhausted origin must not come back with a fresh quota: it stays
+        // until its windows have passed.
+        let is_shared = matches!(self.key.kind, BranchKind::Missing | BranchKind::Overflow);
+        !is_shared && now - self.node.last_used() > self.memory
+    }
+
+    fn retire(&self, (): &mut ()) {}
+}
+
+impl Equivalent<BranchKey> for BranchQuery<'_> {
+    fn equivalent(&self, key: &BranchKey) -> bool {
+        self.resource == key.resource && self.kind == key.kind && self.name.is_kept_as(&key.name)
+    }
+}
+
+impl Hash for BranchQuery<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.resource.hash(state);
+        self.kind.hash(state);
+        self.name.hash(state);
+    }
+}
