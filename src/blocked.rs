@@ -13,6 +13,9 @@ pub enum BlockKind {
     /// An [`IsolationRule`](crate::IsolationRule) or an
     /// [`AdaptiveRule`](crate::AdaptiveRule): too many calls at once.
     Isolation,
+    /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource does
+    /// not answer well.
+    CircuitBreaker,
     /// An [`AuthorityRule`](crate::AuthorityRule): this caller may not call.
     Authority,
     /// A [`SystemRule`](crate::SystemRule): all inbound calls together, or the
@@ -30,6 +33,7 @@ impl fmt::Display for BlockKind {
         f.write_str(match self {
             BlockKind::Flow => "flow",
             BlockKind::Isolation => "isolation",
+            BlockKind::CircuitBreaker => "circuit breaker",
             BlockKind::Authority => "authority",
             BlockKind::System => "system",
             BlockKind::NoTimer => "no timer",

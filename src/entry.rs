@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::adaptive::End;
 use crate::blocked::{BlockKind, Blocked};
+use crate::breaker::{self, Admission};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::{BlockEvent, ExitEvent, PassEvent};
 use crate::places::{Held, Place, Places, QuotaLeft};
-use crate::resource::Resource;
+use crate::resource::{Circuit, Resource};
 use crate::rule::Standing;
 use crate::stat::{Node, Outcome};
 use crate::timer;
@@ -58,6 +59,8 @@ pub struct Entry {
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
     ending: Ending,
+    /// What circuit breakers gave the call on its way.
+    admission: Option<Admission>,
 }
 
 /// How a call will be booked.
@@ -75,7 +78,13 @@ const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 impl Entry {
     /// A call starts: its tokens are taken and counted.
     #[inline]
-    pub(crate) fn new(places: Places, start: Tick, n: u32, has_slot: bool) -> Self {
+    pub(crate) const fn new(
+        places: Places,
+        start: Tick,
+        n: u32,
+        has_slot: bool,
+        admission: Option<Admission>,
+    ) -> Self {
         Self {
             places,
             start,
@@ -83,6 +92,7 @@ impl Entry {
             n,
             has_slot,
             ending: Ending::Completed(Outcome::Success),
+            admission,
         }
     }
 
@@ -120,11 +130,34 @@ impl Entry {
         self.ending = Ending::Cancelled;
     }
 
-    /// The response is there: its time is measured now.
-    pub(crate) fn respond(&mut self, outcome: Outcome) {
+    /// The response is there: its time is measured now. Unless more is to be
+    /// known, circuit breakers learn of it.
+    pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) {
         let now = self.places.resource().shared().time.now();
         self.end = now;
         self.ending = Ending::Completed(outcome);
+        if is_final {
+            self.tell_breakers(now, Some(outcome), now - self.start);
+        }
+    }
+
+    /// Tells circuit breakers, once, how the call ended.
+    fn tell_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
+        let Some(admission) = self.admission.take() else {
+            return;
+        };
+        let resource = self.places.resource();
+        let Some(circuit) = resource.circuit() else {
+            return;
+        };
+        let mut told = |change| resource.tell_breaker(circuit, change);
+        let breakers = &circuit.breakers;
+        match outcome {
+            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, &mut told),
+            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, &mut told),
+            // It says nothing about what was called, but for how long it took.
+            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, &mut told),
+        }
     }
 
     /// What is left of the tightest quota.
@@ -142,9 +175,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let resource = self.places.resource();
-        let shared = resource.shared();
-        let now = shared.time.now();
+        let now = self.places.resource().shared().time.now();
         let has_panicked = std::thread::panicking();
         let outcome = match self.ending {
             _ if has_panicked => Some(Outcome::Failure),
@@ -153,6 +184,9 @@ impl Drop for Entry {
         };
         let end = if self.end == RUNNING { now } else { self.end };
         let rt = end - self.start;
+        self.tell_breakers(now, outcome, rt);
+        let resource = self.places.resource();
+        let shared = resource.shared();
         self.places.each(|node| {
             match outcome {
                 Some(outcome) => node.complete(now, self.n, rt, outcome),
@@ -335,6 +369,18 @@ impl Waiting {
                 return Err(blocked);
             }
         }
+        let admission = match admit(resource, now) {
+            Ok(admission) => admission,
+            Err(blocked) => {
+                if isolation.is_some() {
+                    resource.node().free_slots(1);
+                }
+                inner.give_up(now);
+                inner.places.each(|node| node.block(now, inner.n));
+                tell_blocked(resource, inner.n, &blocked);
+                return Err(blocked);
+            }
+        };
         let waited = now - inner.since;
         // A place in a line is the call's own, in a coming bucket or not.
         let occupied = if inner.turns.is_empty() { inner.n } else { 0 };
@@ -351,7 +397,13 @@ impl Waiting {
             };
             shared.hooks.tell(|hook| hook.on_pass(&event));
         }
-        Ok(Entry::new(inner.places, now, inner.n, isolation.is_some()))
+        Ok(Entry::new(
+            inner.places,
+            now,
+            inner.n,
+            isolation.is_some(),
+            admission,
+        ))
     }
 
     /// Gives the place up because there is nothing to sleep on.
@@ -399,6 +451,31 @@ impl fmt::Debug for Waiting {
     }
 }
 
+/// Passes the circuit breakers of `resource`, as a probe if need be.
+#[inline]
+pub(crate) fn admit(resource: &Resource, now: Tick) -> Result<Option<Admission>, Blocked> {
+    let Some(circuit) = resource.circuit() else {
+        return Ok(None);
+    };
+    let mut told = |change| resource.tell_breaker(circuit, change);
+    match circuit.breakers.admit(now, &mut told) {
+        Ok(admission) => Ok(Some(admission)),
+        Err(refusal) => Err(blocked_by_breaker(resource, circuit, refusal, now)),
+    }
+}
+
+/// A refusal by a circuit breaker.
+pub(crate) fn blocked_by_breaker(
+    resource: &Resource,
+    circuit: &Circuit,
+    refusal: breaker::Refusal,
+    now: Tick,
+) -> Blocked {
+    let rule = resource.rules().id(circuit.rules[refusal.index]);
+    Blocked::new(BlockKind::CircuitBreaker, resource.text().clone(), rule)
+        .with_retry_after(refusal.retry_at.map(|at| at - now))
+}
+
 /// A refusal for want of a slot. Nobody can tell when one will be free.
 pub(crate) fn blocked_by_isolation(resource: &Resource, rule: u32, limit: u32) -> Blocked {
     Blocked::new(
@@ -424,4 +501,4 @@ fn tell_blocked(resource: &Resource, weight: u32, blocked: &Blocked) {
 
 /// It travels in every response future and body.
 #[cfg(not(sentinel_loom))]
-const _: () = assert!(size_of::<Entry>() <= 64);
+const _: () = assert!(size_of::<Entry>() <= 72);

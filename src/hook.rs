@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::blocked::Blocked;
+use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
@@ -58,6 +59,61 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     /// A call that had started has ended.
     fn on_exit(&self, event: &ExitEvent<'_>) {
         let _ = event;
+    }
+
+    /// A circuit breaker changes its state. Told once, by the thread that
+    /// changed it.
+    fn on_breaker(&self, event: &BreakerEvent<'_>) {
+        let _ = event;
+    }
+}
+
+/// A circuit breaker has changed its state.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakerEvent<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) direction: Direction,
+    pub(crate) rule: &'a str,
+    pub(crate) from: BreakerState,
+    pub(crate) to: BreakerState,
+    pub(crate) value: Option<f64>,
+}
+
+impl<'a> BreakerEvent<'a> {
+    /// The resource of the breaker.
+    #[must_use]
+    pub const fn resource(&self) -> &'a str {
+        self.resource
+    }
+
+    /// Which way its calls go.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// The id of the rule.
+    #[must_use]
+    pub const fn rule(&self) -> &'a str {
+        self.rule
+    }
+
+    /// The state before.
+    #[must_use]
+    pub const fn from(&self) -> BreakerState {
+        self.from
+    }
+
+    /// The state from now on.
+    #[must_use]
+    pub const fn to(&self) -> BreakerState {
+        self.to
+    }
+
+    /// Why it opened: the ratio or the count of bad calls, 1 for a bad probe.
+    #[must_use]
+    pub const fn value(&self) -> Option<f64> {
+        self.value
     }
 }
 

@@ -35,8 +35,8 @@
 //!
 //! ```text
 //! request → key         which resource is called, and by whom
-//!         → pipeline    authority, system, isolation, flow: every rule in one
-//!                       decision
+//!         → pipeline    authority, system, breakers, isolation, flow: every rule
+//!                       in one decision
 //!         → Entry       it runs; dropping the entry books how it ended
 //!         | Waiting     it has a place in a coming bucket, and a timer
 //!         | Blocked     429 and when to come back, or an error for clients
@@ -48,7 +48,7 @@
 //! | question | answer |
 //! |---|---|
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
-//! | Which rules are there? | [`FlowRule`], [`IsolationRule`], [`rule`] |
+//! | Which rules are there? | [`FlowRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How are resources and callers named? | [`key`] |
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
@@ -82,6 +82,7 @@
 mod adaptive;
 mod blocked;
 mod branch;
+mod breaker;
 mod call;
 pub mod clock;
 mod engine;
@@ -104,15 +105,16 @@ mod timekeeper;
 mod timer;
 
 pub use blocked::{BlockKind, Blocked};
+pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use entry::{Entry, NotAdmitted, Verdict, Waiting};
 pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
-pub use report::{InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
+pub use report::{BreakerView, InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
 pub use rule::{
-    AdaptiveRule, AuthorityRule, FlowRule, InvalidRule, InvalidRules, IsolationRule, MissingKey,
-    Rule, Rules, SystemRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,
+    IsolationRule, MissingKey, Rule, Rules, SystemRule,
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;

@@ -3,12 +3,14 @@
 //! ```text
 //! authority   who may call at all
 //! system      what all inbound calls together may ask of the machine
+//! breakers    whether the resource answers well
 //! isolation   a concurrency slot of the resource, fixed or found by itself; held
 //!             until the call ends
 //! flow        rules that look at another resource; then one lane after the
 //!             other, narrow to wide: rules of the origin, of the context, of the
 //!             resource; what was taken is given back when a later one refuses
 //! line        a turn in each line; tokens are then taken for the time of it
+//! probe       of circuit breakers that are open and due
 //! loan        a prioritized call that found a lane full: the same lanes once
 //!             more, each for the bucket in which the call can run
 //! ```
@@ -23,7 +25,7 @@ use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Verdict, Waiting, blocked_by_isolation};
+use crate::entry::{Entry, Verdict, Waiting, admit, blocked_by_breaker, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::places::{Held, Lane, Moved, NoPlaces, Place, Places, Refusal};
 use crate::resource::Resource;
@@ -59,7 +61,7 @@ pub(crate) fn pass_at_once(resource: &Arc<Resource>, call: &Call<'_>, now: Tick)
     node.start(n, taken);
     let places = Places::alone(resource.clone());
     tell_passed(&places, call);
-    Some(Entry::new(places, now, n, isolation.is_some()))
+    Some(Entry::new(places, now, n, isolation.is_some(), None))
 }
 
 /// Judges `call` to `resource` at `now`.
@@ -75,6 +77,13 @@ pub(crate) fn judge(
         let rule = resource.rules().id(rule);
         let blocked = Blocked::new(kind, resource.text().clone(), rule);
         return refuse_anywhere(engine, resource, call, now, blocked);
+    }
+    if let Some(circuit) = resource.circuit() {
+        // Nobody takes a probe before all rules have spoken.
+        if let Err(refusal) = circuit.breakers.check(now) {
+            let blocked = blocked_by_breaker(resource, circuit, refusal, now);
+            return refuse_anywhere(engine, resource, call, now, blocked);
+        }
     }
     let isolation = resource.isolation();
     if let Some(isolation) = isolation {
@@ -167,11 +176,42 @@ fn pass(
     if places.is_paced() {
         return pace(places, call, now, has_slot);
     }
+    take_and_enter(places, call, now, has_slot, Vec::new())
+}
+
+/// Takes the call's tokens and starts it. A probe is taken just before, and given
+/// back if there are no tokens.
+fn take_and_enter(
+    places: Places,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+    turns: Vec<Standing>,
+) -> Result<Verdict, Moved> {
+    let resource = places.resource();
+    let admission = match admit(resource, now) {
+        Ok(admission) => admission,
+        Err(blocked) => {
+            turns.iter().for_each(Standing::leave);
+            return Ok(refuse(&places, call, now, blocked));
+        }
+    };
     let taken = take(&mut places.lanes(now), now, call.weight);
-    match taken {
-        Ok(()) => Ok(enter(places, call, now, has_slot)),
-        Err(Refusal::Moved) => Err(Moved),
-        Err(Refusal::Full(rule)) => full(&places, call, now, rule, Vec::new()),
+    let Err(refused) = taken else {
+        tell_passed(&places, call);
+        let entry = Entry::new(places, now, call.weight, has_slot, admission);
+        return Ok(Verdict::Pass(entry));
+    };
+    if let (Some(admission), Some(circuit)) = (admission, resource.circuit()) {
+        let mut told = |change| resource.tell_breaker(circuit, change);
+        circuit.breakers.give_back(admission, &mut told);
+    }
+    match refused {
+        Refusal::Full(rule) => full(&places, call, now, rule, turns),
+        Refusal::Moved => {
+            turns.iter().for_each(Standing::leave);
+            Err(Moved)
+        }
     }
 }
 
@@ -183,15 +223,7 @@ fn pace(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Result<Ve
         Err((rule, at)) => return Ok(refuse_flow(&places, call, now, rule, at)),
     };
     if turns.iter().all(|turn| turn.start() <= now) {
-        let taken = take(&mut places.lanes(now), now, call.weight);
-        return match taken {
-            Ok(()) => Ok(enter(places, call, now, has_slot)),
-            Err(Refusal::Full(rule)) => full(&places, call, now, rule, turns),
-            Err(Refusal::Moved) => {
-                turns.iter().for_each(Standing::leave);
-                Err(Moved)
-            }
-        };
+        return take_and_enter(places, call, now, has_slot, turns);
     }
     let rule = turns.first().map_or(0, Standing::rule);
     match wait(&places, call, now, turns)? {
@@ -259,11 +291,6 @@ fn refuse_flow(
         blocked = blocked.with_limit(rule.limit(), rule.interval());
     }
     refuse(places, call, now, blocked)
-}
-
-fn enter(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Verdict {
-    tell_passed(&places, call);
-    Verdict::Pass(Entry::new(places, now, call.weight, has_slot))
 }
 
 #[inline]

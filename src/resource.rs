@@ -12,9 +12,10 @@ use std::time::Duration;
 use papaya::Equivalent;
 
 use crate::adaptive::Limiter;
+use crate::breaker::{Breakers, Change};
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::hook::{Hooks, Subject};
+use crate::hook::{BreakerEvent, Hooks, Subject};
 use crate::rule::{Authorities, ContextRules, Gate, OriginRules, Plan, ResourceRules, RuleSet};
 use crate::stat::{Node, Resident, Shape, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
@@ -99,6 +100,14 @@ pub(crate) struct Extras {
     authorities: Option<StdArc<Authorities>>,
     /// The limit that finds itself, and its rule.
     adaptive: Option<(u32, Limiter)>,
+    breakers: Option<Circuit>,
+}
+
+/// The circuit breakers of one resource, and their rules.
+#[derive(Debug)]
+pub(crate) struct Circuit {
+    pub(crate) breakers: Breakers,
+    pub(crate) rules: Box<[u32]>,
 }
 
 /// The tightest isolation rule of a resource.
@@ -190,7 +199,7 @@ impl Resource {
             isolation: own
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
-            extras: own.and_then(|own| Extras::new(own, old_extras, now)),
+            extras: Extras::new(&rules, own, old_extras, now),
             is_pinned: own.is_some() || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
@@ -219,8 +228,10 @@ impl Resource {
     /// did: nothing.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let is_bare = self.isolation.is_none() && self.extras.is_none() && self.gate.is_empty();
-        let agrees =
-            is_bare && rules.of(&self.text).is_none() && rules.limits() == self.rules.limits();
+        let agrees = is_bare
+            && rules.of(&self.text).is_none()
+            && rules.breakers(None).next().is_none()
+            && rules.limits() == self.rules.limits();
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
         }
@@ -259,6 +270,27 @@ impl Resource {
         };
         let fixed = self.isolation.filter(|fixed| fixed.limit <= found.limit);
         Some(fixed.unwrap_or(found))
+    }
+
+    /// The circuit breakers.
+    #[inline]
+    pub(crate) fn circuit(&self) -> Option<&Circuit> {
+        self.extras.as_ref()?.breakers.as_ref()
+    }
+
+    /// Tells that a circuit breaker has changed its state.
+    pub(crate) fn tell_breaker(&self, circuit: &Circuit, change: Change) {
+        if !self.shared.hooks.is_empty() {
+            let event = BreakerEvent {
+                resource: &self.text,
+                direction: self.key.direction,
+                rule: &self.rules.id(circuit.rules[change.index]),
+                from: change.from,
+                to: change.to,
+                value: change.value,
+            };
+            self.shared.hooks.tell(|hook| hook.on_breaker(&event));
+        }
     }
 
     /// The limit that finds itself, and its rule.
@@ -317,26 +349,54 @@ impl Resource {
 }
 
 impl Extras {
-    fn new(rules: &ResourceRules, old: Option<&Self>, now: Tick) -> Option<Box<Self>> {
-        let has_any = rules.origins.is_some()
-            || rules.contexts.is_some()
-            || !rules.related.is_empty()
-            || rules.authorities.is_some()
-            || rules.adaptive.is_some();
-        has_any.then(|| {
-            Box::new(Self {
-                origins: rules.origins.clone(),
-                contexts: rules.contexts.clone(),
-                related: rules.related.as_slice().into(),
-                authorities: rules.authorities.clone(),
-                adaptive: rules.adaptive.map(|(rule, settings)| {
-                    let limiter = Limiter::new(settings, now);
-                    if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
-                        limiter.take_over(old, now);
-                    }
-                    (rule, limiter)
-                }),
-            })
+    fn new(
+        rules: &RuleSet,
+        own: Option<&ResourceRules>,
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Option<Box<Self>> {
+        let mut extras = Self {
+            breakers: Circuit::new(rules, own, old, now),
+            ..Self::default()
+        };
+        if let Some(own) = own {
+            extras.origins = own.origins.clone();
+            extras.contexts = own.contexts.clone();
+            extras.related = own.related.as_slice().into();
+            extras.authorities = own.authorities.clone();
+            extras.adaptive = own.adaptive.map(|(rule, settings)| {
+                let limiter = Limiter::new(settings, now);
+                if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
+                    limiter.take_over(old, now);
+                }
+                (rule, limiter)
+            });
+        }
+        let has_any = extras.origins.is_some()
+            || extras.contexts.is_some()
+            || !extras.related.is_empty()
+            || extras.authorities.is_some()
+            || extras.adaptive.is_some()
+            || extras.breakers.is_some();
+        has_any.then(|| Box::new(extras))
+    }
+}
+
+impl Circuit {
+    fn new(
+        rules: &RuleSet,
+        own: Option<&ResourceRules>,
+        old: Option<&Extras>,
+        now: Tick,
+    ) -> Option<Self> {
+        let old = old.and_then(|old| old.breakers.as_ref());
+        let (indices, specs): (Vec<_>, Vec<_>) = rules
+            .breakers(own)
+            .map(|(index, rule)| (index, rule.spec()))
+            .unzip();
+        (!specs.is_empty()).then(|| Self {
+            breakers: Breakers::new(specs, now, old.map(|old| &old.breakers)),
+            rules: indices.into(),
         })
     }
 }

@@ -92,6 +92,20 @@ pub(crate) enum Bug {
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
+    /// A breaker counts a call without looking which generation it is of.
+    CountInAnyGeneration,
+    /// A breaker counts a call in a bucket that is no longer the newest.
+    CountBehindHead,
+    /// A probe is taken without comparing the state that it was promised for.
+    BlindProbe,
+    /// A probe decides although its lease is over.
+    ProbeOutlivesLease,
+    /// A call that one breaker refuses keeps the probes of the others.
+    KeepPartialProbes,
+    /// A change of state is told by a thread that did not make it.
+    TellWithoutWinning,
+    /// A retry time is written without looking whether it is late.
+    BlindMoment,
     /// A sampling window is closed by whoever finds it due, not by one of them.
     CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.

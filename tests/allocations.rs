@@ -16,7 +16,8 @@ use tower::{Layer, Service, service_fn};
 use tower_sentinel::key::Header;
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
-    Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock,
+    Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -205,6 +206,24 @@ fn the_layer_adds_no_allocation_to_a_call_that_passes() {
     assert_allocates_nothing("the layer", &clock, &mut call);
     let node = sentinel.node("/users/{id}").unwrap();
     assert_eq!((node.totals().complete(), node.concurrency()), (calls, 0));
+}
+
+#[test]
+fn a_rule_of_each_kind_allocates_nothing() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", OPEN))
+        .with(FlowRule::per_second("r", OPEN).warm_up(MINUTE))
+        .with(FlowRule::per_second("r", OPEN).when("other"))
+        .with(IsolationRule::new("r", 8))
+        .with(AdaptiveRule::new("r"))
+        .with(AuthorityRule::deny("r", ["bot"]))
+        .with(CircuitBreakerRule::error_ratio("r", 0.5))
+        .with(CircuitBreakerRule::slow_ratio("r", MINUTE, 0.5))
+        .with(SystemRule::new().qps(OPEN).concurrency(1_000).cpu(0.99));
+    let (sentinel, clock) = engine(rules);
+    assert_passes(&sentinel, Call::new("other"));
+    let call = || assert_passes(&sentinel, Call::new("r").origin("app"));
+    assert_allocates_nothing("a rule of each kind", &clock, call);
 }
 
 #[test]

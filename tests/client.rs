@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use axum::Router;
@@ -22,8 +22,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::from_fn;
 use tower_sentinel::middleware::{CallLayer, Fail};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, Rules, Sentinel,
-    SentinelLayer, SentinelService,
+    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
+    Key, Rules, Sentinel, SentinelLayer, SentinelService,
 };
 
 use support::{Server, collect, engine, eventually, ms, ready};
@@ -231,4 +231,73 @@ fn a_service_of_any_kind_gets_exactly_its_limit() {
         (node.totals().complete(), node.totals().block()),
         (200, 3_000)
     );
+}
+
+// === circuit breakers ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_breaker_spares_a_flaky_upstream_and_lets_exactly_its_probes_through() {
+    // Half of at least ten in a second, two seconds of rest, three probes.
+    let rule = CircuitBreakerRule::error_ratio(UPSTREAM, 0.5)
+        .min_calls(10)
+        .open_for(ms(2_000))
+        .probes(3);
+    let (clock, sentinel) = engine(rule);
+    let broken = Arc::new(AtomicBool::new(true));
+    let total = Arc::new(AtomicU32::new(0));
+    let (is_broken, seen) = (broken.clone(), total.clone());
+    let app = Router::new().route(
+        "/",
+        on_get(move || async move {
+            seen.fetch_add(1, Ordering::SeqCst);
+            if is_broken.load(Ordering::SeqCst) {
+                StatusCode::INTERNAL_SERVER_ERROR
+            } else {
+                StatusCode::OK
+            }
+        }),
+    );
+    let server = Server::axum(app).await;
+    let client = client(&sentinel);
+    let uri = format!("http://{}/", server.addr);
+    let seen = || total.load(Ordering::SeqCst);
+
+    // It opens within the window, after ten calls, and then none arrives.
+    for _ in 0..30 {
+        if let Err(error) = fetch(client.clone(), uri.clone()).await {
+            assert_eq!(blocked(&error).kind(), BlockKind::CircuitBreaker);
+        }
+    }
+    assert_eq!(seen(), 10);
+
+    // One probe at a time fails, and it rests again.
+    for rest in 1..=3 {
+        clock.advance(ms(2_000));
+        for _ in 0..10 {
+            let _ = fetch(client.clone(), uri.clone()).await;
+        }
+        assert_eq!(seen(), 10 + rest);
+    }
+
+    // Of many that come at once, three are probes; they are good, and it closes.
+    broken.store(false, Ordering::SeqCst);
+    clock.advance(ms(2_000));
+    let node = sentinel.outbound_node(UPSTREAM).unwrap();
+    let breaker = node.breakers().remove(0);
+    for probe in 1..=3 {
+        assert_ne!(breaker.state(), BreakerState::Closed);
+        assert_eq!(
+            fetch(client.clone(), uri.clone()).await.unwrap(),
+            StatusCode::OK
+        );
+        assert_eq!(seen(), 13 + probe);
+    }
+    assert_eq!(breaker.state(), BreakerState::Closed);
+    for _ in 0..20 {
+        assert_eq!(
+            fetch(client.clone(), uri.clone()).await.unwrap(),
+            StatusCode::OK
+        );
+    }
+    assert_eq!((node.concurrency(), node.waiting()), (0, 0));
 }

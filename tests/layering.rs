@@ -11,7 +11,7 @@ const ORDER: &[&[&str]] = &[
     &["clock"],
     &["call", "blocked", "timer", "timekeeper"],
     &["stat"],
-    &["shape", "adaptive"],
+    &["shape", "adaptive", "breaker"],
     &["system"],
     &["hook"],
     &["rule"],

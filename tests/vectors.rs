@@ -8,9 +8,10 @@
 
 mod replay;
 
+use replay::circuit_breaker::Broken;
 use replay::classes::{
-    FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, LEAP_ARRAY, OCCUPY,
-    STATISTIC_NODE, SYSTEM,
+    CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING,
+    LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
 };
 use replay::flow_reject::Chain;
 use replay::leap_array::Arrays;
@@ -52,6 +53,11 @@ fn vectors_flow_warm_up_throttling() {
 #[test]
 fn vectors_statistic_node() {
     replay::run::<Nodes>("statistic_node", STATISTIC_NODE);
+}
+
+#[test]
+fn vectors_circuit_breaker() {
+    replay::run::<Broken>("circuit_breaker", CIRCUIT_BREAKER);
 }
 
 #[test]

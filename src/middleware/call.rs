@@ -182,10 +182,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(self.project().guarded.poll(cx)) {
             End::Answered(answer, mut entry) => {
-                entry.respond(match &answer {
+                let outcome = match &answer {
                     Ok(_) => Outcome::Success,
                     Err(_) => Outcome::Failure,
-                });
+                };
+                entry.respond(outcome, true);
                 answer.map_err(Into::into)
             }
             End::NotReady(error) => Err(error.into()),

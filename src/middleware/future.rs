@@ -126,7 +126,7 @@ where
     let response = match answer {
         Ok(response) => response,
         Err(error) => {
-            entry.respond(classify.error());
+            entry.respond(classify.error(), true);
             return Err(error);
         }
     };
@@ -143,7 +143,7 @@ where
             (classify.trailers(None), Some(at_trailers))
         }
     };
-    entry.respond(outcome);
+    entry.respond(outcome, at_trailers.is_none());
     let fields = settings.map_or(RateLimitFields::None, |settings| settings.fields);
     if fields != RateLimitFields::None {
         if let Some(left) = entry.quota_left() {

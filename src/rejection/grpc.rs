@@ -48,7 +48,7 @@ impl Grpc {
 const fn default_code(kind: BlockKind) -> u8 {
     match kind {
         BlockKind::Flow | BlockKind::Isolation => 8,
-        BlockKind::System | BlockKind::NoTimer => 14,
+        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => 14,
         BlockKind::Authority | BlockKind::MissingKey => 7,
     }
 }

@@ -85,7 +85,9 @@ impl Http {
 const fn default_status(kind: BlockKind) -> StatusCode {
     match kind {
         BlockKind::Flow | BlockKind::Isolation => StatusCode::TOO_MANY_REQUESTS,
-        BlockKind::System | BlockKind::NoTimer => StatusCode::SERVICE_UNAVAILABLE,
+        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         BlockKind::Authority | BlockKind::MissingKey => StatusCode::FORBIDDEN,
     }
 }
@@ -320,6 +322,7 @@ mod tests {
         for kind in [
             BlockKind::Flow,
             BlockKind::Isolation,
+            BlockKind::CircuitBreaker,
             BlockKind::Authority,
             BlockKind::System,
             BlockKind::NoTimer,

@@ -5,4 +5,4 @@ mod snapshot;
 mod view;
 
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
-pub use view::{InboundView, NodeView};
+pub use view::{BreakerView, InboundView, NodeView};

@@ -1,8 +1,10 @@
 //! Single figures, read at the engine's present without copying.
 
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::branch::BranchKind;
+use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
@@ -99,6 +101,21 @@ impl NodeView {
         self.node().slots_in_use()
     }
 
+    /// The circuit breakers of the resource, in the order of their rules.
+    #[must_use]
+    pub fn breakers(&self) -> Vec<BreakerView> {
+        let indices = self
+            .resource
+            .circuit()
+            .map_or(&[][..], |circuit| &circuit.rules);
+        let view = |(index, rule): (usize, &u32)| BreakerView {
+            resource: self.resource.clone(),
+            rule: self.resource.rules().id(*rule),
+            index,
+        };
+        indices.iter().enumerate().map(view).collect()
+    }
+
     /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found;
     /// `None` without such a rule.
     #[must_use]
@@ -135,6 +152,63 @@ impl NodeView {
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.resource.footprint()
+    }
+}
+
+/// A circuit breaker of a resource.
+///
+/// ```
+/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5).id("pay-errors"));
+/// drop(sentinel.try_enter(Call::new("pay")));
+/// let breakers = sentinel.node("pay").expect("it has been called").breakers();
+/// assert_eq!((breakers[0].rule(), breakers[0].state()), ("pay-errors", BreakerState::Closed));
+/// breakers[0].force_open();
+/// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Block(_)));
+/// breakers[0].force_close();
+/// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Pass(_)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct BreakerView {
+    resource: Arc<Resource>,
+    rule: StdArc<str>,
+    index: usize,
+}
+
+impl BreakerView {
+    /// The id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// What it does with calls. An open one whose recovery time is over stays
+    /// open until a call comes.
+    #[must_use]
+    pub fn state(&self) -> BreakerState {
+        self.resource
+            .circuit()
+            .map_or(BreakerState::Closed, |circuit| {
+                circuit.breakers.state(self.index)
+            })
+    }
+
+    /// Opens it until [`force_close`](Self::force_close): no call passes, and no
+    /// probe.
+    pub fn force_open(&self) {
+        if let Some(circuit) = self.resource.circuit() {
+            let mut told = |change| self.resource.tell_breaker(circuit, change);
+            circuit.breakers.force_open(self.index, &mut told);
+        }
+    }
+
+    /// Closes it; what it has counted is forgotten.
+    pub fn force_close(&self) {
+        if let Some(circuit) = self.resource.circuit() {
+            let mut told = |change| self.resource.tell_breaker(circuit, change);
+            circuit.breakers.force_close(self.index, &mut told);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`FlowRule::for_origin`] | `limitApp` / – |
 //! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
 //! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
+//! | [`CircuitBreakerRule`] | `DegradeRule` / `circuitbreaker.Rule` |
 //! | [`AdaptiveRule`] | – / – (Gradient2 of Netflix's concurrency-limits) |
 //! | [`AuthorityRule`], [`SystemRule`] | `AuthorityRule`, `SystemRule` / –, `system.Rule` |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
@@ -20,6 +21,7 @@
 
 mod adaptive;
 mod authority;
+mod circuit_breaker;
 mod flow;
 mod gate;
 mod isolation;
@@ -30,12 +32,15 @@ mod shaping;
 mod system;
 mod template;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use problem::{Inspector, verdict};
 
+use crate::breaker::MAX_BREAKERS;
+
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
+pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
 pub use isolation::IsolationRule;
 pub use problem::{InvalidRule, InvalidRules};
@@ -58,6 +63,8 @@ pub enum Rule {
     Isolation(IsolationRule),
     /// The same, found from how long calls take.
     Adaptive(AdaptiveRule),
+    /// When a resource is not called for a while.
+    CircuitBreaker(CircuitBreakerRule),
     /// Who may call at all.
     Authority(AuthorityRule),
     /// What all inbound calls together may ask of the machine.
@@ -72,6 +79,7 @@ impl Rule {
             Rule::Flow(rule) => rule.resource(),
             Rule::Isolation(rule) => rule.resource(),
             Rule::Adaptive(rule) => rule.resource(),
+            Rule::CircuitBreaker(rule) => rule.resource(),
             Rule::Authority(rule) => rule.resource(),
             Rule::System(rule) => rule.resource(),
         }
@@ -82,6 +90,7 @@ impl Rule {
             Rule::Flow(_) => "flow",
             Rule::Isolation(_) => "isolation",
             Rule::Adaptive(_) => "adaptive",
+            Rule::CircuitBreaker(_) => "circuit-breaker",
             Rule::Authority(_) => "authority",
             Rule::System(_) => "system",
         }
@@ -92,6 +101,7 @@ impl Rule {
             Rule::Flow(rule) => rule.given_id(),
             Rule::Isolation(rule) => rule.given_id(),
             Rule::Adaptive(rule) => rule.given_id(),
+            Rule::CircuitBreaker(rule) => rule.given_id(),
             Rule::Authority(rule) => rule.given_id(),
             Rule::System(rule) => rule.given_id(),
         }
@@ -102,6 +112,7 @@ impl Rule {
             Rule::Flow(rule) => rule.inspect(inspector),
             Rule::Isolation(rule) => rule.inspect(inspector),
             Rule::Adaptive(rule) => rule.inspect(inspector),
+            Rule::CircuitBreaker(rule) => rule.inspect(inspector),
             Rule::Authority(rule) => rule.inspect(inspector),
             Rule::System(rule) => rule.inspect(inspector),
         }
@@ -123,6 +134,12 @@ impl From<IsolationRule> for Rule {
 impl From<AdaptiveRule> for Rule {
     fn from(rule: AdaptiveRule) -> Self {
         Rule::Adaptive(rule)
+    }
+}
+
+impl From<CircuitBreakerRule> for Rule {
+    fn from(rule: CircuitBreakerRule) -> Self {
+        Rule::CircuitBreaker(rule)
     }
 }
 
@@ -169,6 +186,8 @@ impl From<SystemRule> for Rule {
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
+    /// How many circuit breakers each resource has.
+    breakers: HashMap<String, usize>,
     templates: Templates,
 }
 
@@ -257,6 +276,14 @@ impl Rules {
         rule.inspect(&mut inspector);
         if !matches!(rule, Rule::System(_)) {
             if let Err(allowed) = self.templates.add(rule.resource(), index) {
+                inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+            }
+        }
+        if let Rule::CircuitBreaker(rule) = &rule {
+            let count = self.breakers.entry(rule.resource().to_owned()).or_default();
+            *count += 1;
+            if *count > MAX_BREAKERS {
+                let allowed = format!("that of at most {MAX_BREAKERS} circuit breakers");
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Authorities, Basis, FlowRule, MissingKey, Rule, Rules, Who};
+use super::{Authorities, Basis, CircuitBreakerRule, FlowRule, MissingKey, Rule, Rules, Who};
 use crate::adaptive::Settings;
 use crate::call::{Key, OwnedKey};
 use crate::system::Limits;
@@ -20,6 +20,8 @@ pub(crate) struct RuleSet {
     watchers: HashMap<u32, FlowRule>,
     /// What all system rules together allow.
     limits: Limits,
+    /// The circuit breakers of resources that have none of their own.
+    default_breakers: Vec<u32>,
     version: u64,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct ResourceRules {
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// The longest that a rule lets calls stand in its line.
     pub(crate) longest_wait: Duration,
+    /// Circuit breakers.
+    pub(crate) breakers: Vec<u32>,
     /// The adaptive rule.
     pub(crate) adaptive: Option<(u32, Settings)>,
 }
@@ -68,11 +72,18 @@ impl RuleSet {
         let mut by_authority = HashMap::<String, Authorities>::new();
         let mut watchers = HashMap::new();
         let mut limits = Limits::default();
+        let mut default_breakers = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let index = index as u32;
             if let Rule::System(rule) = rule {
                 rule.tighten(&mut limits, index);
                 continue;
+            }
+            if let Rule::CircuitBreaker(rule) = rule {
+                if rule.is_default() {
+                    default_breakers.push(index);
+                    continue;
+                }
             }
             let resource = by_resource.entry(rule.resource().to_owned()).or_default();
             if let Rule::Flow(rule) = rule {
@@ -93,6 +104,7 @@ impl RuleSet {
                         .add(index, rule);
                 }
                 Rule::Adaptive(rule) => resource.adaptive = Some((index, rule.settings())),
+                Rule::CircuitBreaker(_) => resource.breakers.push(index),
                 Rule::System(_) => {}
                 Rule::Flow(rule) => match (rule.basis(), rule.who()) {
                     (Basis::Related(related), _) => {
@@ -134,12 +146,35 @@ impl RuleSet {
             by_resource,
             watchers,
             limits,
+            default_breakers,
             version,
         }
     }
 
     pub(crate) const fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// The circuit breakers of a resource with the rules `own`.
+    pub(crate) fn breakers(
+        &self,
+        own: Option<&ResourceRules>,
+    ) -> impl Iterator<Item = (u32, &CircuitBreakerRule)> {
+        let own = own.map_or(&[][..], |own| &own.breakers);
+        let indices = if own.is_empty() {
+            &self.default_breakers
+        } else {
+            own
+        };
+        let list = &self.rules.list;
+        let rules: Vec<_> = indices
+            .iter()
+            .filter_map(|&index| match list.get(index as usize) {
+                Some(Rule::CircuitBreaker(rule)) => Some((index, rule)),
+                _ => None,
+            })
+            .collect();
+        rules.into_iter()
     }
 
     /// What all system rules together allow.

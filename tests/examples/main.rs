@@ -284,3 +284,74 @@ async fn adaptive_finds_the_slots_again_when_half_are_gone_and_after_a_spike() {
     // During the spike it stays above the floor.
     assert!(at("62")[2] >= 2);
 }
+
+// === protection and shaping ===
+
+#[tokio::test]
+async fn circuit_breaker_lets_one_call_in_three_seconds_find_out() {
+    let output = output_of("circuit_breaker").await;
+    assert_eq!(
+        row(&output, "2400 ms"),
+        "Closed → Open (50 % of the calls failed)"
+    );
+    let changes = output.lines().filter(|line| line.contains(" → ")).count();
+    assert_eq!(changes, 5, "opens, two probes, one of them good");
+    assert_eq!(
+        row(&output, "86"),
+        "calls were answered, 6 failed, and 58 were refused at once."
+    );
+}
+
+#[tokio::test]
+async fn throttle_spaces_calls_evenly_and_fills_the_gap_of_the_last_one() {
+    let output = output_of("throttle").await;
+    assert_eq!(
+        row(&output, "a window"),
+        "now now now now now - - - - - - - ms"
+    );
+    assert_eq!(
+        row(&output, "a line, at most 1 s long"),
+        "now 200 400 600 800 1000 - - - - - - ms"
+    );
+    assert_eq!(row(&output, "the line is full"), "the next call is refused");
+    assert_eq!(
+        row(&output, "the last one left"),
+        "the next call waits 1000 ms"
+    );
+}
+
+#[tokio::test]
+async fn warm_up_goes_from_a_third_to_all_and_is_cold_after_a_pause() {
+    let output = output_of("warm_up").await;
+    let passed = |second: &str| -> usize {
+        let row = row(&output, &format!("{second} s"));
+        let (passed, bar) = row.split_once(' ').expect("a number and a bar");
+        assert_eq!(bar.len().to_string(), passed);
+        bar.len()
+    };
+    assert_eq!((passed("1"), passed("37")), (20, 20));
+    let ramp: Vec<_> = (1..=16).map(|second| passed(&second.to_string())).collect();
+    assert!(ramp.is_sorted(), "{ramp:?}");
+    assert_eq!(ramp[11..], [60; 5]);
+}
+
+#[tokio::test]
+async fn system_refuses_inbound_calls_from_ninety_percent_on() {
+    let output = output_of("system").await;
+    for (second, refused) in [
+        (0, false),
+        (1, false),
+        (2, false),
+        (3, true),
+        (4, true),
+        (5, false),
+    ] {
+        let row = row(&output, &format!("second {second},"));
+        assert_eq!(
+            row.contains("refused by system rule \"system-0\""),
+            refused,
+            "{row}"
+        );
+        assert!(row.ends_with("outbound passes"), "{row}");
+    }
+}

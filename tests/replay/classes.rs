@@ -209,6 +209,21 @@ pub(crate) const STATISTIC_NODE: &[Class] = &[
     exact(14_330),
 ];
 
+pub(crate) const CIRCUIT_BREAKER: &[Class] = &[
+    listed(LATE, clock_runs_back, (26, 13)),
+    listed(
+        "a call from before a change of state decides nothing and counts nowhere",
+        |answer| half_open_past(answer).has_old_call,
+        (1_109, 85),
+    ),
+    listed(
+        "a probe that does not end has its place for a time only",
+        |answer| half_open_past(answer).has_outlived,
+        (44, 14),
+    ),
+    exact(5_343),
+];
+
 pub(crate) const SYSTEM: &[Class] = &[
     listed(QUIRK, is_quirk, (36, 7)),
     Class {
@@ -279,6 +294,52 @@ fn is_near(answer: &Answer<'_>) -> bool {
 
 fn is_low(answer: &Answer<'_>) -> bool {
     answer.case.config["count"].as_f64() < Some(10.0)
+}
+
+/// What has happened in a case of circuit breakers so far.
+#[derive(Default)]
+struct HalfOpenPast {
+    /// A call has ended that began before the last change of some state.
+    has_old_call: bool,
+    /// A breaker has been half-open for longer than a probe may take.
+    has_outlived: bool,
+}
+
+fn half_open_past(answer: &Answer<'_>) -> HalfOpenPast {
+    let mut past = HalfOpenPast::default();
+    let rules = answer.case.config["rules"].as_array();
+    let lease = rules.into_iter().flatten().map(|rule| {
+        let retry = rule["retry_timeout_s"].as_f64().unwrap_or(0.0) * 1e3;
+        retry.max(rule["max_allowed_rt_ms"].as_f64().unwrap_or(0.0))
+    });
+    let lease = lease.fold(f64::INFINITY, f64::min);
+    let mut begun = HashMap::new();
+    let (mut states, mut changed) = (Value::Null, 0);
+    let mut half_open_since = None;
+    for (index, step) in answer.so_far().enumerate() {
+        let id = step.get("id").and_then(Value::as_i64);
+        let at = step.int("t_ms") as f64;
+        let now = step
+            .get("expect")
+            .map_or(&Value::Null, |expect| &expect["states"]);
+        match step.op.as_str() {
+            "exit" => past.has_old_call |= begun.get(&id).is_some_and(|begun| *begun < changed),
+            _ => past.has_outlived |= half_open_since.is_some_and(|since| at - since >= lease),
+        }
+        if *now != states {
+            changed = index;
+            states = now.clone();
+            let is_half_open = |state: &Value| state == "half_open";
+            let any = states
+                .as_array()
+                .is_some_and(|states| states.iter().any(is_half_open));
+            half_open_since = any.then_some(at);
+        }
+        if step.op == "enter" {
+            begun.insert(id, index);
+        }
+    }
+    past
 }
 
 fn is_store(answer: &Answer<'_>) -> bool {

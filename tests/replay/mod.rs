@@ -1,6 +1,7 @@
 //! Reads recorded cases, puts every step to one of this crate's types, and
 //! compares the answers.
 
+pub(crate) mod circuit_breaker;
 pub(crate) mod classes;
 pub(crate) mod flow_reject;
 pub(crate) mod leap_array;

@@ -1,0 +1,332 @@
+//! The breakers of one resource, asked together.
+
+use std::time::Duration;
+
+use super::BreakerState;
+use super::circuit::{Answer, Breaker, End, Teller};
+use super::spec::Spec;
+use super::word::is_newer;
+use crate::clock::Tick;
+use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted};
+
+/// Most breakers of one resource: an admission has a bit for each.
+pub(crate) const MAX_BREAKERS: usize = 32;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Breakers {
+    list: Box<[Breaker]>,
+    /// Counts generations; see [`breaker`](super).
+    epoch: Arc<AtomicU32>,
+}
+
+/// What a call that passed carries to its end, where it is to be handed to
+/// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or
+/// [`give_back`](Breakers::give_back) of the same breakers, once. If it never is,
+/// its probes hold their places until their lease is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admission {
+    epoch: u32,
+    /// A bit for each breaker that the call probes.
+    probes: u32,
+}
+
+/// A breaker does not let a call pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Which breaker.
+    pub(crate) index: usize,
+    /// When it may be probed, or at the latest may be: a probe that is under way
+    /// may end sooner. `None` if it was forced open.
+    pub(crate) retry_at: Option<Tick>,
+}
+
+/// A breaker has changed its state. Told once, by the thread that changed it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) index: usize,
+    pub(crate) from: BreakerState,
+    pub(crate) to: BreakerState,
+    /// Why it opened: the ratio or the count of bad calls, 1 for a bad probe.
+    pub(crate) value: Option<f64>,
+}
+
+/// Why a call did not get its probes.
+enum Missed {
+    Refused(Refusal),
+    /// Some state changed meanwhile.
+    Changed,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// Whether the call is a probe of the breaker at `index`.
+    #[cfg(test)]
+    pub(crate) const fn is_probe(self, index: usize) -> bool {
+        self.probes >> index & 1 == 1
+    }
+}
+
+// === impl Breakers ===
+
+impl Breakers {
+    /// The breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which
+    /// they are asked.
+    ///
+    /// Those that go on where one of `old` is: one with an equal rule, else one
+    /// with a rule of the same id, else one that counts the same calls in the
+    /// same window. What counts the same keeps counts and state, with the probes
+    /// that are under way; what counts otherwise begins with no counts, but stays
+    /// open as long as its predecessor.
+    pub(crate) fn new(
+        specs: impl IntoIterator<Item = Spec>,
+        now: Tick,
+        old: Option<&Breakers>,
+    ) -> Self {
+        let specs: Vec<_> = specs.into_iter().take(MAX_BREAKERS).collect();
+        let epoch = old.map_or_else(|| Arc::new(AtomicU32::new(0)), |old| old.epoch.clone());
+        let partners = partners(&specs, old.map_or(&[], |old| &old.list));
+        let since = epoch.load(Ordering::Acquire);
+        let list = specs
+            .into_iter()
+            .zip(partners)
+            .map(|(spec, old)| Breaker::new(spec, now, since, old))
+            .collect();
+        Self { list, epoch }
+    }
+
+    /// Whether a call at `now` may pass. Takes nothing.
+    pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
+        for (index, breaker) in self.list.iter().enumerate() {
+            if let (_, Answer::Refuse(retry_at)) = breaker.ask(now) {
+                return Err(Refusal { index, retry_at });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a call pass at `now`, with a probe of each breaker that wants one, or
+    /// without any.
+    ///
+    /// While all breakers are closed this reads one word each and the epoch, and
+    /// writes nothing.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        now: Tick,
+        told: &mut dyn FnMut(Change),
+    ) -> Result<Admission, Refusal> {
+        // Before the states. Acquire: pairs with the release in `draw`.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if self.list.iter().all(|breaker| breaker.is_closed_for(epoch)) {
+            return Ok(Admission { epoch, probes: 0 });
+        }
+        self.admit_as_probe(now, told)
+    }
+
+    #[cold]
+    fn admit_as_probe(
+        &self,
+        now: Tick,
+        told: &mut dyn FnMut(Change),
+    ) -> Result<Admission, Refusal> {
+        loop {
+            self.check(now)?;
+            match self.probe_all(now, told) {
+                Ok(admission) => return Ok(admission),
+                Err(Missed::Refused(refusal)) => return Err(refusal),
+                // Someone else got on.
+                Err(Missed::Changed) => {}
+            }
+        }
+    }
+
+    /// Takes all probes, or none.
+    fn probe_all(&self, now: Tick, told: &mut dyn FnMut(Change)) -> Result<Admission, Missed> {
+        // Before the states, and newer than any of them unless they change.
+        let mut admission = Admission {
+            epoch: self.draw(),
+            probes: 0,
+        };
+        let end = End {
+            now,
+            epoch: admission.epoch,
+            is_bad: false,
+        };
+        for (index, breaker) in self.list.iter().enumerate() {
+            let (word, answer) = breaker.ask(now);
+            let mut teller = Teller { index, tell: told };
+            let missed = match answer {
+                Answer::Refuse(retry_at) => Missed::Refused(Refusal { index, retry_at }),
+                _ if is_newer(word.since(), end.epoch) => Missed::Changed,
+                Answer::Pass => {
+                    breaker.renew(word, end.epoch);
+                    continue;
+                }
+                Answer::Probe if breaker.probe(word, end, &mut teller) => {
+                    admission.probes |= 1 << index;
+                    continue;
+                }
+                Answer::Probe => Missed::Changed,
+            };
+            if !planted(Bug::KeepPartialProbes) {
+                self.give_back(admission, told);
+            }
+            return Err(missed);
+        }
+        Ok(admission)
+    }
+
+    /// A call that passed here does not run, because a later check refused it:
+    /// its probes never were. A breaker without another one is open again, and
+    /// the next call may probe at once.
+    pub(crate) fn give_back(&self, admission: Admission, told: &mut dyn FnMut(Change)) {
+        if admission.probes == 0 {
+            return;
+        }
+        for (index, breaker) in self.list.iter().enumerate() {
+            if admission.probes >> index & 1 == 1 {
+                breaker.leave(admission.epoch, &mut Teller { index, tell: told });
+            }
+        }
+    }
+
+    /// A call ended at `now`, after `rt`.
+    pub(crate) fn complete(
+        &self,
+        now: Tick,
+        admission: Admission,
+        rt: Duration,
+        is_error: bool,
+        told: &mut dyn FnMut(Change),
+    ) {
+        for (index, breaker) in self.list.iter().enumerate() {
+            let is_bad = breaker.spec().is_bad(rt, is_error);
+            self.ended(index, now, admission, is_bad, told);
+        }
+    }
+
+    /// A call was dropped at `now`, after `elapsed`, before it delivered
+    /// anything. That says nothing, except that it was slow if it was.
+    pub(crate) fn cancel(
+        &self,
+        now: Tick,
+        admission: Admission,
+        elapsed: Duration,
+        told: &mut dyn FnMut(Change),
+    ) {
+        for (index, breaker) in self.list.iter().enumerate() {
+            if breaker.spec().is_bad_cancelled(elapsed) {
+                self.ended(index, now, admission, true, told);
+            } else if admission.probes >> index & 1 == 1 {
+                breaker.leave(admission.epoch, &mut Teller { index, tell: told });
+            }
+        }
+    }
+
+    fn ended(
+        &self,
+        index: usize,
+        now: Tick,
+        admission: Admission,
+        is_bad: bool,
+        told: &mut dyn FnMut(Change),
+    ) {
+        let breaker = &self.list[index];
+        let epoch = admission.epoch;
+        let end = End { now, epoch, is_bad };
+        let mut teller = Teller { index, tell: told };
+        if admission.probes >> index & 1 == 1 {
+            breaker.decide(end, || self.draw(), &mut teller);
+        } else {
+            breaker.count(end, &mut teller);
+        }
+    }
+
+    /// How many breakers there are.
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The state of the breaker at `index`. An open one whose recovery time is
+    /// over is open until a call comes.
+    pub(crate) fn state(&self, index: usize) -> BreakerState {
+        self.list[index].word().state()
+    }
+
+    /// Opens the breaker at `index` until [`force_close`](Self::force_close).
+    pub(crate) fn force_open(&self, index: usize, told: &mut dyn FnMut(Change)) {
+        self.list[index].force_open(&mut Teller { index, tell: told });
+    }
+
+    /// Closes the breaker at `index`, with no counts.
+    pub(crate) fn force_close(&self, index: usize, told: &mut dyn FnMut(Change)) {
+        self.list[index].force_close(|| self.draw(), &mut Teller { index, tell: told });
+    }
+
+    /// A new epoch. Release: who reads it, or a later one, sees that the states
+    /// which the caller saw are over. Acquire: it is later than all that the
+    /// caller's states were drawn with.
+    fn draw(&self) -> u32 {
+        self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+}
+
+/// For each of `specs` the breaker of `old` that it goes on from; each of those
+/// once.
+fn partners<'a>(specs: &[Spec], old: &'a [Breaker]) -> Vec<Option<&'a Breaker>> {
+    let is_partner: [fn(&Spec, &Spec) -> bool; 3] = [
+        |new, old| new == old,
+        |new, old| new.id.is_some() && new.id == old.id,
+        |new, old| new.counts_like(old),
+    ];
+    let mut partners = vec![None; specs.len()];
+    let mut left: Vec<_> = old.iter().collect();
+    for is_partner in is_partner {
+        for (spec, partner) in specs.iter().zip(&mut partners) {
+            if partner.is_none() {
+                let found = left.iter().position(|old| is_partner(spec, old.spec()));
+                *partner = found.map(|place| left.remove(place));
+            }
+        }
+    }
+    partners
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::super::{Limit, Strategy};
+    use super::*;
+
+    #[test]
+    fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
+        let spec = Spec {
+            strategy: Strategy::Error,
+            limit: Limit::Count(2),
+            exceeds: false,
+            min_calls: 1,
+            open_for: Duration::from_secs(1),
+            interval: Duration::from_secs(1),
+            buckets: 1,
+            probes: 1,
+            cancelled_as_slow: true,
+            id: None,
+        };
+        let breakers = Breakers::new([spec], Tick::ZERO, None);
+        let told = &mut |_| {};
+        let mut fail = || {
+            let admission = breakers.admit(Tick::ZERO, told).unwrap();
+            breakers.complete(Tick::ZERO, admission, Duration::ZERO, true, told);
+            breakers.state(0)
+        };
+        assert_eq!(fail(), BreakerState::Closed);
+        for _ in 0..20 {
+            breakers.epoch.fetch_add(1 << 29, Ordering::Relaxed);
+            let admission = breakers.admit(Tick::ZERO, &mut |_| {}).unwrap();
+            breakers.give_back(admission, &mut |_| {});
+        }
+        assert_eq!(fail(), BreakerState::Open);
+    }
+}

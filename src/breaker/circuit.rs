@@ -1,0 +1,361 @@
+//! One breaker: a word that holds its state, the time that goes with it, and
+//! what it counts.
+//!
+//! Every change of state is one compare-and-swap of the word, and whoever wins
+//! it tells of it. The time at which an open breaker may be probed, or at which
+//! a half-open one stops to wait for its probes, is written after the change and
+//! stamped with the version that it belongs to; the first one written stands.
+//! Who needs it before that writes one of its own, from its own clock: nobody
+//! waits for a thread that is slow to write, and what such a thread writes late
+//! is not taken for the time of another version.
+//!
+//! Whether a call belongs to the present generation is told by its epoch, see
+//! [`breaker`](super).
+
+use std::time::Duration;
+
+use super::breakers::Change;
+use super::spec::{Limit, Spec};
+use super::window::{Ended, Window};
+use super::word::{Kind, Moment, Word, is_newer};
+use crate::clock::{Tick, nanos};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering, planted};
+
+/// After so many epochs a closed generation is said to have begun later, so that
+/// its distance from the present one stays small.
+const OLD: u32 = 1 << 30;
+
+/// A rule's view of its circuit.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    spec: Spec,
+    circuit: Arc<Circuit>,
+    /// Which of the rules that the circuit has had this one is.
+    rule: u32,
+    /// Longest time that a moment of the circuit can be away.
+    longest: Duration,
+}
+
+/// What outlives a changed rule.
+#[derive(Debug)]
+struct Circuit {
+    word: AtomicU64,
+    moment: AtomicU64,
+    window: Window,
+    /// The rule in force.
+    rule: AtomicU32,
+}
+
+/// What a breaker says to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Pass,
+    /// It may pass as a probe.
+    Probe,
+    /// It may come back then; `None` if only an operator knows.
+    Refuse(Option<Tick>),
+}
+
+/// One call, as a breaker sees it when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) now: Tick,
+    /// The epoch at which it was admitted.
+    pub(super) epoch: u32,
+    pub(super) is_bad: bool,
+}
+
+/// Tells of changes of the breaker at an index.
+pub(super) struct Teller<'a> {
+    pub(super) index: usize,
+    pub(super) tell: &'a mut dyn FnMut(Change),
+}
+
+// === impl Teller ===
+
+impl Teller<'_> {
+    fn changed(&mut self, from: Word, to: Word, value: Option<f64>) {
+        let (index, from, to) = (self.index, from.state(), to.state());
+        if from != to {
+            (self.tell)(Change {
+                index,
+                from,
+                to,
+                value,
+            });
+        }
+    }
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// A closed breaker, or one that goes on where `old` is.
+    pub(super) fn new(spec: Spec, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
+        let mut longest = spec.lease();
+        if let Some(old) = old {
+            longest = longest.max(old.longest);
+            if spec.counts_like(&old.spec) {
+                let rule = if spec == old.spec {
+                    old.rule
+                } else {
+                    // Relaxed: calls that end meanwhile may be judged by either.
+                    old.circuit.rule.fetch_add(1, Ordering::Relaxed) + 1
+                };
+                let circuit = old.circuit.clone();
+                return Self {
+                    spec,
+                    circuit,
+                    rule,
+                    longest,
+                };
+            }
+        }
+        let bucket_ns = (nanos(spec.interval) / u64::from(spec.buckets)).max(1);
+        let (word, moment) = match old {
+            Some(old) => old.opened_alike(epoch),
+            None => (Word::first(Kind::Closed, epoch), Moment(0)),
+        };
+        let circuit = Circuit {
+            word: AtomicU64::new(word.0),
+            moment: AtomicU64::new(moment.0),
+            window: Window::new(bucket_ns, spec.buckets, now),
+            rule: AtomicU32::new(0),
+        };
+        Self {
+            spec,
+            circuit: Arc::new(circuit),
+            rule: 0,
+            longest,
+        }
+    }
+
+    /// The first word of a breaker that is open as long as this one. What waits
+    /// for probes may be probed, for those report to this one.
+    fn opened_alike(&self, epoch: u32) -> (Word, Moment) {
+        loop {
+            let word = self.word();
+            let kind = match word.kind() {
+                Kind::HalfOpen => Kind::Ready,
+                kind => kind,
+            };
+            let first = Word::first(kind, epoch);
+            let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
+            if kind != Kind::Waiting || moment.version() == word.version() {
+                return (first, moment.with_version(first.version()));
+            }
+            if self.word() == word {
+                // Not written yet, so it is as good as written now by another.
+                return (first, Moment(0).with_version(!first.version()));
+            }
+        }
+    }
+
+    pub(super) const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The state. Acquire: who sees it sees the epoch that was drawn for it.
+    #[inline]
+    pub(super) fn word(&self) -> Word {
+        Word(self.circuit.word.load(Ordering::Acquire))
+    }
+
+    /// Whether a call that read `epoch` before passes, in the present generation.
+    #[inline]
+    pub(super) fn is_closed_for(&self, epoch: u32) -> bool {
+        let word = self.word();
+        word.kind() == Kind::Closed && epoch.wrapping_sub(word.since()) < OLD
+    }
+
+    /// What a call hears that comes at `now`. Changes nothing.
+    pub(super) fn ask(&self, now: Tick) -> (Word, Answer) {
+        loop {
+            let word = self.word();
+            let wait = match word.kind() {
+                Kind::Closed => return (word, Answer::Pass),
+                Kind::Ready => return (word, Answer::Probe),
+                Kind::Forced => return (word, Answer::Refuse(None)),
+                Kind::Waiting => self.spec.open_for,
+                Kind::HalfOpen if self.has_place(word) => return (word, Answer::Probe),
+                Kind::HalfOpen => self.spec.lease(),
+            };
+            if let Some(moment) = self.moment_of(word, now + wait) {
+                let answer = match moment.ahead_of(now, nanos(self.longest)) {
+                    None => Answer::Probe,
+                    retry_at => Answer::Refuse(retry_at),
+                };
+                return (word, answer);
+            }
+        }
+    }
+
+    fn has_place(&self, word: Word) -> bool {
+        word.kind() == Kind::HalfOpen && word.running() < self.spec.probes
+    }
+
+    /// Takes a probe that [`ask`](Self::ask) has promised for `word`, in the name
+    /// of `epoch`, which was drawn before that. False if the state has changed.
+    pub(super) fn probe(&self, word: Word, end: End, teller: &mut Teller<'_>) -> bool {
+        let next = if self.has_place(word) {
+            word.joined()
+        } else {
+            // Open, or half-open with probes that have not answered in time:
+            // those are of an older generation from now on.
+            word.half_opened(end.epoch)
+        };
+        if planted(Bug::BlindProbe) {
+            self.circuit.word.store(next.0, Ordering::Release);
+        } else if !self.swap(word, next) {
+            return false;
+        }
+        self.publish(next, end.now + self.spec.lease());
+        teller.changed(word, next, None);
+        true
+    }
+
+    /// A probe ends without saying anything.
+    pub(super) fn leave(&self, epoch: u32, teller: &mut Teller<'_>) {
+        while let Some(word) = self.half_open_for(epoch) {
+            let next = if word.running() > 1 || word.good() > 0 {
+                word.left()
+            } else {
+                word.opened(Kind::Ready)
+            };
+            if self.swap(word, next) {
+                teller.changed(word, next, None);
+                return;
+            }
+        }
+    }
+
+    /// A probe ends. `draw` draws an epoch.
+    pub(super) fn decide(&self, end: End, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
+        while let Some(word) = self.half_open_for(end.epoch) {
+            let (next, value) = if end.is_bad {
+                (word.opened(Kind::Waiting), Some(1.0))
+            } else if word.good() + 1 >= self.spec.probes {
+                (word.closed(draw()), None)
+            } else {
+                (word.left_good(), None)
+            };
+            if self.swap(word, next) {
+                if end.is_bad {
+                    self.publish(next, end.now + self.spec.open_for);
+                }
+                teller.changed(word, next, value);
+                return;
+            }
+        }
+    }
+
+    /// The state, if a probe of `epoch` may decide it.
+    fn half_open_for(&self, epoch: u32) -> Option<Word> {
+        let word = self.word();
+        let is_stale = is_newer(word.since(), epoch) && !planted(Bug::ProbeOutlivesLease);
+        (word.kind() == Kind::HalfOpen && word.running() > 0 && !is_stale).then_some(word)
+    }
+
+    /// A call ends that was no probe here.
+    #[inline]
+    pub(super) fn count(&self, end: End, teller: &mut Teller<'_>) {
+        let word = self.word();
+        if word.kind() != Kind::Closed || is_newer(word.since(), end.epoch) {
+            return;
+        }
+        let ended = Ended {
+            generation: word.generation(),
+            is_bad: end.is_bad,
+            keeps_ratio: matches!(self.spec.limit, Limit::Ratio(_)),
+        };
+        let is_over = || self.word() != word;
+        let Some(sum) = self.circuit.window.count(end.now, ended, is_over) else {
+            return;
+        };
+        // A rule that has been replaced counts for the new one and decides nothing.
+        if !self.spec.is_met(sum) || self.circuit.rule.load(Ordering::Relaxed) != self.rule {
+            return;
+        }
+        let next = word.opened(Kind::Waiting);
+        // Whoever was faster has opened it.
+        if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
+            self.publish(next, end.now + self.spec.open_for);
+            teller.changed(word, next, Some(self.spec.value(sum)));
+        }
+    }
+
+    /// Says that a closed generation began later than it did, if that was long
+    /// ago: `epoch` is the newest.
+    pub(super) fn renew(&self, word: Word, epoch: u32) {
+        if epoch.wrapping_sub(word.since()) >= OLD {
+            self.swap(word, word.renewed(epoch));
+        }
+    }
+
+    pub(super) fn force_open(&self, teller: &mut Teller<'_>) {
+        loop {
+            let word = self.word();
+            let next = word.opened(Kind::Forced);
+            if word.kind() == Kind::Forced {
+                return;
+            }
+            if self.swap(word, next) {
+                return teller.changed(word, next, None);
+            }
+        }
+    }
+
+    pub(super) fn force_close(&self, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
+        loop {
+            let word = self.word();
+            if word.kind() == Kind::Closed {
+                return;
+            }
+            let next = word.closed(draw());
+            if self.swap(word, next) {
+                return teller.changed(word, next, None);
+            }
+        }
+    }
+
+    /// Release: who sees the new state sees the epoch that was drawn for it.
+    fn swap(&self, from: Word, to: Word) -> bool {
+        self.circuit
+            .word
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The moment of `word`, or `otherwise` if none has been written. `None` if
+    /// the state has changed.
+    fn moment_of(&self, word: Word, otherwise: Tick) -> Option<Moment> {
+        let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
+        let mut moment = load();
+        if moment.version() != word.version() {
+            self.publish(word, otherwise);
+            moment = load();
+        }
+        (moment.version() == word.version()).then_some(moment)
+    }
+
+    /// Writes `time` for `word`, unless one is written or the state has changed.
+    fn publish(&self, word: Word, time: Tick) {
+        let moment = Moment::new(time, word.version());
+        let cell = &self.circuit.moment;
+        loop {
+            // Acquire: if this is of a newer version, so is the state below.
+            let found = Moment(cell.load(Ordering::Acquire));
+            let is_late =
+                found.version() == word.version() || self.word().version() != word.version();
+            if is_late && !planted(Bug::BlindMoment) {
+                return;
+            }
+            if cell
+                .compare_exchange(found.0, moment.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+}

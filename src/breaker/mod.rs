@@ -1,0 +1,70 @@
+//! Circuit breakers: who does not answer well is not called for a while.
+//!
+//! ```text
+//!             enough calls, too many of them bad
+//!    Closed ───────────────────────────────────────▶ Open
+//!      ▲                                             │  ▲
+//!      │ enough probes in a row are good             │  │ a probe is bad,
+//!      │                                             ▼  │ or says nothing
+//!      └───────────────────────────────────────── Half-open
+//!                                                    the recovery time is over
+//!                                                    and a call comes: a probe
+//! ```
+//!
+//! A resource has a set of [`Breakers`] that are asked together: a call that one
+//! of them refuses takes a probe from none.
+//!
+//! # Generations
+//!
+//! Each time a breaker closes or becomes half-open, a *generation* of it begins.
+//! All breakers of a resource draw the numbers of their generations from one
+//! counter, the *epoch*, and a call carries away a single number: the epoch at
+//! which it was admitted. It belongs to the present generation of a breaker if
+//! that is not newer. This holds because of the order in which things are done:
+//!
+//! ```text
+//! call       1 read the epoch        2 read the states
+//! breaker    1 leave the old state   2 draw a new epoch   3 publish it in a state
+//! ```
+//!
+//! A call that still saw the old state did not see what was drawn after it: if it
+//! had read the new epoch (acquire), which was drawn (release) after the old state
+//! had been left, it would have found the old state left. So it carries an older
+//! number, and whatever becomes of it counts in no newer generation. A call that
+//! sees a newer state than its epoch reads the epoch again.
+//!
+//! Epochs are 32 bits wide and compared by their distance, which is right for
+//! calls that live through fewer than 2³¹ generations.
+
+mod breakers;
+mod circuit;
+mod fraction;
+mod spec;
+mod window;
+mod word;
+
+pub(crate) use breakers::{Admission, Breakers, Change, MAX_BREAKERS, Refusal};
+pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
+
+#[cfg(all(test, sentinel_loom))]
+mod models;
+#[cfg(all(test, not(sentinel_loom)))]
+mod oracle;
+#[cfg(all(test, not(sentinel_loom)))]
+mod reload;
+#[cfg(all(test, not(sentinel_loom)))]
+mod stage;
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
+
+/// What a circuit breaker does with calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// All calls pass, and are counted.
+    Closed,
+    /// No call passes. The first one after the recovery time is a probe.
+    Open,
+    /// A few calls pass as probes; how they end decides what comes next.
+    HalfOpen,
+}

@@ -1,0 +1,323 @@
+//! Every interleaving of a few threads over breakers, checked by loom.
+//!
+//! Each model has a twin with a planted bug that must fail: a model that cannot
+//! fail proves nothing. `LOOM_MAX_PREEMPTIONS` sets the bound. What breakers tell
+//! is kept in a plain cell of each thread, so that it adds no order between them.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::BreakerState::{Closed, HalfOpen, Open};
+use super::window::{Ended, Window};
+use super::*;
+use crate::clock::Tick;
+use crate::sync::fault::plant;
+use crate::sync::{Arc, Bug};
+
+fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+    // A run is far shorter: only one that waits for another thread gets there.
+    builder.max_branches = 2_000;
+    builder.check(model);
+}
+
+/// Declares a model and its twins with planted bugs.
+macro_rules! model {
+    ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+        #[test]
+        fn $name() {
+            check($bound, $body);
+        }
+
+        $(
+            #[test]
+            #[should_panic]
+            fn $twin() {
+                plant(Bug::$bug);
+                check($bound, $body);
+            }
+        )+
+    };
+}
+
+/// Opens at the `count`th error, for 10 ms.
+fn spec(count: u32) -> Spec {
+    Spec {
+        strategy: Strategy::Error,
+        limit: Limit::Count(count),
+        exceeds: false,
+        min_calls: 1,
+        open_for: Duration::from_millis(10),
+        interval: Duration::from_millis(1_000),
+        buckets: 1,
+        probes: 1,
+        cancelled_as_slow: true,
+        id: None,
+    }
+}
+
+fn breakers(specs: impl IntoIterator<Item = Spec>) -> Arc<Breakers> {
+    Arc::new(Breakers::new(specs, Tick::ZERO, None))
+}
+
+/// A thread's view of the breakers.
+#[derive(Clone)]
+struct Caller {
+    breakers: Arc<Breakers>,
+    told: Vec<(BreakerState, BreakerState)>,
+}
+
+impl Caller {
+    fn new(breakers: &Arc<Breakers>) -> Self {
+        Self {
+            breakers: breakers.clone(),
+            told: Vec::new(),
+        }
+    }
+
+    fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
+        let told = &mut self.told;
+        self.breakers.admit(Tick::from_millis(now), &mut |change| {
+            told.push((change.from, change.to));
+        })
+    }
+
+    fn end(&mut self, now: u64, admission: Admission, is_error: bool) {
+        let told = &mut self.told;
+        let rt = Duration::ZERO;
+        self.breakers.complete(
+            Tick::from_millis(now),
+            admission,
+            rt,
+            is_error,
+            &mut |change| told.push((change.from, change.to)),
+        );
+    }
+
+    fn fail(&mut self, now: u64) {
+        let admission = self.enter(now).expect("it passes");
+        self.end(now, admission, true);
+    }
+
+    /// A new generation, by hand.
+    fn renew(&mut self) {
+        let told = &mut self.told;
+        let mut tell = |change: Change| told.push((change.from, change.to));
+        self.breakers.force_open(0, &mut tell);
+        self.breakers.force_close(0, &mut tell);
+    }
+}
+
+model! {
+    an_old_call_beside_a_new_generation at 3
+        fails with an_old_call_that_counts_in_any: CountInAnyGeneration;
+    || {
+        let breakers = breakers([spec(2)]);
+        let mut first = Caller::new(&breakers);
+        let old = first.enter(0).unwrap();
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.end(0, old, true));
+        first.renew();
+        first.fail(0);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Closed, "one error in this generation");
+        first.fail(0);
+        assert_eq!(breakers.state(0), Open, "and two");
+    }
+}
+
+model! {
+    counts_beside_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
+    || {
+        // One clock is a whole ring behind: both buckets have one cell.
+        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        let count = |window: &Window, bucket| {
+            let ended = Ended { generation: 0, is_bad: true, keeps_ratio: true };
+            window.count(Tick::from_nanos(bucket), ended, || false).unwrap().total
+        };
+        let other = window.clone();
+        let thread = thread::spawn(move || count(&other, 10));
+        let newer = count(&window, 12);
+        thread.join().unwrap();
+        let all = count(&window, 12);
+        assert!(all > newer && all <= 3, "{newer}, then {all}: a count was lost");
+    }
+}
+
+model! {
+    two_calls_for_one_probe at 3 fails with a_probe_taken_blindly: BlindProbe;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.enter(10).is_ok());
+        let ours = first.enter(10).is_ok();
+        assert!(ours != thread.join().unwrap(), "one of the two is the probe");
+        assert_eq!(breakers.state(0), HalfOpen);
+    }
+}
+
+model! {
+    three_calls_for_two_probes at 2 fails with probes_taken_blindly: BlindProbe;
+    || {
+        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let threads = [(); 2].map(|()| {
+            let mut other = first.clone();
+            thread::spawn(move || other.enter(10).ok())
+        });
+        let mut probes: Vec<_> = first.enter(10).into_iter().collect();
+        probes.extend(threads.into_iter().filter_map(|thread| thread.join().unwrap()));
+        assert_eq!(probes.len(), 2, "two of the three are probes");
+        for probe in probes {
+            first.end(10, probe, false);
+        }
+        assert_eq!(breakers.state(0), Closed, "both places were theirs");
+    }
+}
+
+model! {
+    a_late_probe_beside_the_next_one at 3
+        fails with a_late_probe_that_decides: ProbeOutlivesLease;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let late = first.enter(10).unwrap();
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || {
+            other.end(20, late, false);
+            other.told
+        });
+        // Its lease is over: either it decides in time, or the next one does.
+        let next = first.enter(20).expect("as a probe or as an ordinary call");
+        let decided = !thread.join().unwrap().is_empty();
+        assert_eq!(decided, !next.is_probe(0), "one probe at a time");
+        assert_eq!(breakers.state(0), if decided { Closed } else { HalfOpen });
+    }
+}
+
+model! {
+    a_probe_of_two_breakers_beside_a_change at 3
+        fails with a_refused_call_that_keeps_a_probe: KeepPartialProbes;
+    || {
+        let breakers = breakers([spec(1), spec(1)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.breakers.force_open(1, &mut |_| {}));
+        let probe = first.enter(10);
+        thread.join().unwrap();
+        // All or none.
+        let expected = if probe.is_ok() { HalfOpen } else { Open };
+        assert_eq!([breakers.state(0), breakers.state(1)], [expected, Open]);
+    }
+}
+
+model! {
+    two_callers_of_two_breakers at 2
+        fails with callers_that_block_each_other: KeepPartialProbes;
+    || {
+        // A later check refuses both, and an operator moves the second breaker.
+        let breakers = breakers([spec(1), spec(1)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let probe = |caller: &mut Caller| {
+            if let Ok(probe) = caller.enter(10) {
+                caller.breakers.give_back(probe, &mut |_| {});
+            }
+        };
+        let (mut other, operator) = (first.clone(), first.clone());
+        let threads = [
+            thread::spawn(move || probe(&mut other)),
+            thread::spawn(move || {
+                operator.breakers.force_open(1, &mut |_| {});
+                operator.breakers.force_close(1, &mut |_| {});
+            }),
+        ];
+        probe(&mut first);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        // Nobody holds anything, so nothing sticks.
+        let probe = first.enter(10).expect("all places are free");
+        first.end(10, probe, false);
+        assert_eq!([breakers.state(0), breakers.state(1)], [Closed, Closed]);
+    }
+}
+
+model! {
+    two_calls_that_open_it at 3 fails with a_change_told_twice: TellWithoutWinning;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        let calls = [first.enter(0).unwrap(), first.enter(0).unwrap()];
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || {
+            other.end(0, calls[1], true);
+            other.told
+        });
+        first.end(0, calls[0], true);
+        let mut told = first.told;
+        told.extend(thread.join().unwrap());
+        assert_eq!(told, [(Closed, Open)]);
+    }
+}
+
+model! {
+    a_late_retry_time_beside_the_next_one at 3
+        fails with a_retry_time_written_blindly: BlindMoment;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        let call = first.enter(0).unwrap();
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || {
+            if other.breakers.state(0) != Open {
+                return false;
+            }
+            // Opened at 0, perhaps not written yet. Closed, and opened at 5.
+            other.breakers.force_close(0, &mut |_| {});
+            other.fail(5);
+            true
+        });
+        first.end(0, call, true);
+        let is_second = thread.join().unwrap();
+        let refusal = breakers.check(Tick::from_millis(9)).unwrap_err();
+        let retry_at = Tick::from_millis(if is_second { 15 } else { 10 });
+        assert_eq!(refusal.retry_at, Some(retry_at));
+    }
+}
+
+model! {
+    a_call_beside_a_generation at 3
+        fails with a_call_that_outlives_its_generation: CountInAnyGeneration;
+    || {
+        // A call enters and ends while one generation gives way to the next.
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || {
+            if let Ok(call) = other.enter(0) {
+                if !call.is_probe(0) {
+                    other.end(0, call, true);
+                }
+            }
+            other.told.len()
+        });
+        first.renew();
+        let opened = thread.join().unwrap();
+        // It opened the generation in which it was admitted, or nothing.
+        assert!(opened <= 1);
+        let is_open = breakers.state(0) == Open;
+        assert!(opened == 1 || !is_open);
+        if !is_open {
+            first.fail(0);
+            assert_eq!(breakers.state(0), Open);
+        }
+    }
+}

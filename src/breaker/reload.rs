@@ -1,0 +1,75 @@
+//! What breakers keep when their rules change.
+
+use super::BreakerState::{Closed, HalfOpen, Open};
+use super::stage::{Stage, at, ms, refused, slow, spec};
+use super::*;
+
+#[test]
+fn an_equal_rule_keeps_everything() {
+    let mut stage = Stage::new([spec()]);
+    let calls: Vec<_> = (0..5).map(|_| stage.enter(0).unwrap()).collect();
+    let other = slow(100);
+    let old = stage.reload(0, [other, spec()]);
+    // Calls of before end where they began.
+    for call in calls {
+        old.complete(at(0), call, ms(0), true, &mut |_| {});
+    }
+    assert_eq!(stage.states(), [Closed, Open]);
+    let probe = stage.enter(2_000).unwrap();
+    let old = stage.reload(2_000, [spec()]);
+    assert_eq!(stage.states(), [HalfOpen]);
+    assert!(stage.enter(2_000).is_err(), "its place is taken");
+    old.complete(at(2_000), probe, ms(0), false, &mut |_| {});
+    assert_eq!(stage.states(), [Closed]);
+}
+
+#[test]
+fn a_changed_limit_keeps_counts_and_state() {
+    let tighter = |min_calls| Spec {
+        limit: Limit::Count(min_calls),
+        min_calls,
+        ..spec()
+    };
+    let mut stage = Stage::new([spec()]);
+    let old_call = stage.enter(0).unwrap();
+    for _ in 0..4 {
+        stage.call(0, true);
+    }
+    let old = stage.reload(0, [tighter(7)]);
+    // It counts for the new rule, and is not judged by the old one.
+    old.complete(at(0), old_call, ms(0), true, &mut |_| {
+        panic!("nothing changed")
+    });
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Closed]);
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Open], "the seventh");
+    stage.reload(500, [tighter(8)]);
+    assert_eq!(stage.enter(1_999), refused(0, 2_000));
+    assert!(stage.enter(2_000).is_ok());
+}
+
+#[test]
+fn a_rule_that_counts_otherwise_keeps_only_the_open_state_of_its_id() {
+    let named = |spec| Spec {
+        id: Some("named".into()),
+        ..spec
+    };
+    let mut stage = Stage::new([named(spec())]);
+    stage.trip(0);
+    stage.reload(1_000, [named(slow(100))]);
+    assert_eq!(stage.enter(1_999), refused(0, 2_000));
+    let probe = stage.enter(2_000).unwrap();
+    let old = stage.reload(2_000, [named(slow(200))]);
+    assert_eq!(stage.states(), [Open]);
+    old.complete(at(2_000), probe, ms(0), false, &mut |_| {});
+    assert_eq!(stage.states(), [Open], "it was no probe of this one");
+    let probe = stage.enter(2_000).unwrap();
+    stage.end(2_000, probe, 0, false);
+    assert_eq!(stage.states(), [Closed]);
+    stage.breakers.force_open(0, &mut |_| {});
+    stage.reload(2_000, [named(spec())]);
+    assert!(stage.enter(1_000_000).is_err(), "forced");
+    stage.reload(2_000, [slow(100)]);
+    assert_eq!(stage.states(), [Closed], "another rule");
+}

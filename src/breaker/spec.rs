@@ -1,0 +1,112 @@
+//! What a breaker has to know of its rule.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fraction::Fraction;
+use super::window::Sum;
+
+/// Most probes at once: what its place in the word of a breaker holds.
+pub(crate) const MAX_PROBES: u32 = 63;
+
+/// Most buckets of one window: each is read at the end of each call.
+pub(crate) const MAX_BUCKETS: u32 = 64;
+
+/// Most calls that a rule may ask for: a bucket counts about four times as many.
+pub(crate) const MAX_COUNT: u32 = 1_000_000;
+
+/// One breaker. All fields are in the ranges that its rule has checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spec {
+    pub(crate) strategy: Strategy,
+    pub(crate) limit: Limit,
+    /// Whether it opens above the limit, not already at it.
+    pub(crate) exceeds: bool,
+    pub(crate) min_calls: u32,
+    pub(crate) open_for: Duration,
+    pub(crate) interval: Duration,
+    /// A divisor of the interval.
+    pub(crate) buckets: u32,
+    pub(crate) probes: u32,
+    pub(crate) cancelled_as_slow: bool,
+    /// The name that the user gave to the rule.
+    pub(crate) id: Option<Arc<str>>,
+}
+
+/// Which calls are bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    /// Those that take longer.
+    Slow(Duration),
+    /// Those that fail.
+    Error,
+}
+
+/// How many bad calls are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// A part of all calls.
+    Ratio(Fraction),
+    Count(u32),
+}
+
+// === impl Spec ===
+
+impl Spec {
+    /// Whether a call that ended after `rt` is bad.
+    pub(super) fn is_bad(&self, rt: Duration, is_error: bool) -> bool {
+        match self.strategy {
+            Strategy::Slow(max) => rt > max,
+            Strategy::Error => is_error,
+        }
+    }
+
+    /// Whether a call that was cancelled after `elapsed` is bad: it had been
+    /// slow already, whenever it would have ended.
+    pub(super) fn is_bad_cancelled(&self, elapsed: Duration) -> bool {
+        self.cancelled_as_slow && self.is_bad(elapsed, false)
+    }
+
+    /// Whether a breaker that counted `sum` opens.
+    pub(super) fn is_met(&self, sum: Sum) -> bool {
+        let Sum { total, bad } = sum;
+        total >= u64::from(self.min_calls)
+            && match (self.limit, self.exceeds) {
+                (Limit::Ratio(limit), false) => limit.is_reached(bad, total),
+                (Limit::Ratio(limit), true) => limit.is_exceeded(bad, total),
+                (Limit::Count(limit), false) => bad >= u64::from(limit),
+                (Limit::Count(limit), true) => bad > u64::from(limit),
+            }
+    }
+
+    /// What the limit is compared with, for people.
+    pub(super) fn value(&self, sum: Sum) -> f64 {
+        match self.limit {
+            Limit::Ratio(_) => sum.bad as f64 / sum.total as f64,
+            Limit::Count(_) => sum.bad as f64,
+        }
+    }
+
+    /// After that time without an answer a probe holds its place no longer.
+    pub(super) fn lease(&self) -> Duration {
+        match self.strategy {
+            Strategy::Slow(max) => self.open_for.max(max),
+            Strategy::Error => self.open_for,
+        }
+    }
+
+    /// Whether what was counted for `other` is what this one would have counted.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        (self.strategy, self.interval, self.buckets)
+            == (other.strategy, other.interval, other.buckets)
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// A part of all calls, between 0 and 1.
+    pub(crate) fn ratio(ratio: f64) -> Self {
+        Self::Ratio(Fraction::nearest(ratio))
+    }
+}

@@ -1,0 +1,306 @@
+//! What a breaker counts: ended calls and bad ones, in a sliding window.
+//!
+//! ```text
+//! head    bucket 8
+//! cells   [ bucket 6: 40, 3 bad ][ bucket 7: 38, 1 ][ bucket 8: 9, 2 ]
+//! counted 87, 6 bad
+//! ```
+//!
+//! A cell is one word with its counts, the bucket that they are of, and the
+//! breaker's generation in which they were made. It is changed by one
+//! compare-and-swap that adds to what it finds or, where that is of another
+//! bucket or generation, starts anew. So counts are never mixed, nothing has to
+//! be cleared when a generation begins, and there is no moment at which a bucket
+//! is half cleared.
+//!
+//! A call looks at a cell *first* and then whether the head and the generation
+//! are still those that it counts for. If so, what it saw in the cell is not
+//! newer: who writes there for a newer bucket or generation has seen that the
+//! head or the breaker had gone on before, and both are read after the cell
+//! (acquire, pairing with the release of the writer). Should they go on later, the
+//! swap fails if anyone has used the cell since, and else only touches counts
+//! that nobody reads any more.
+//!
+//! A cell tells buckets of 2¹² rounds of the ring apart and generations of 2⁸
+//! versions. Who moves the head rewrites the cells that it skips, so none keeps
+//! an old stamp. A late clock counts in the newest bucket. Calls that end at the
+//! same instant in two neighbouring buckets may each miss the other one when
+//! they add up; the next call sees both.
+
+use crate::clock::Tick;
+use crate::sync::{AtomicU64, Bug, Ordering, planted};
+
+const COUNT_BITS: u32 = 22;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const TAG_BITS: u32 = 20;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const ROUND_BITS: u32 = 12;
+const ROUND_MASK: u64 = (1 << ROUND_BITS) - 1;
+/// Most rounds of the ring that the head may skip at once.
+const FARTHEST: u64 = ROUND_MASK - 1;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Window {
+    /// The newest bucket that a call has ended in.
+    head: AtomicU64,
+    cells: Box<[AtomicU64]>,
+    bucket_ns: u64,
+}
+
+/// Calls that ended, and how many of them were bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) total: u64,
+    pub(super) bad: u64,
+}
+
+/// One call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) generation: u8,
+    pub(super) is_bad: bool,
+    /// What a full cell keeps: the ratio of its counts, or the bad ones.
+    pub(super) keeps_ratio: bool,
+}
+
+/// `[ total:22 | bad:22 | round:12 | generation:8 ]`
+#[derive(Clone, Copy)]
+struct Cell(u64);
+
+// === impl Cell ===
+
+impl Cell {
+    const fn empty(round: u64, generation: u8) -> Self {
+        Self((round & ROUND_MASK) << 8 | generation as u64)
+    }
+
+    const fn is_like(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TAG_MASK == 0
+    }
+
+    const fn sum(self) -> Sum {
+        Sum {
+            total: self.0 >> (TAG_BITS + COUNT_BITS),
+            bad: self.0 >> TAG_BITS & COUNT_MASK,
+        }
+    }
+
+    /// With one more call. In a full cell both counts are halved, or the total
+    /// stays where it is.
+    const fn with(self, ended: Ended) -> Self {
+        let Sum { mut total, mut bad } = self.sum();
+        if total == COUNT_MASK {
+            if ended.keeps_ratio {
+                (total, bad) = (total / 2, bad / 2);
+            } else {
+                total -= 1;
+            }
+        }
+        total += 1;
+        if ended.is_bad && bad < COUNT_MASK {
+            bad += 1;
+        }
+        Self(total << (TAG_BITS + COUNT_BITS) | bad << TAG_BITS | self.0 & TAG_MASK)
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    pub(super) fn new(bucket_ns: u64, buckets: u32, now: Tick) -> Self {
+        Self {
+            head: AtomicU64::new(now.as_nanos() / bucket_ns),
+            cells: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
+            bucket_ns,
+        }
+    }
+
+    /// Counts a call that ended at `now`, and tells what its generation has
+    /// counted in the window. `None` if `is_over` says that there is a newer
+    /// generation: then it is counted nowhere.
+    pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
+        let bucket = now.as_nanos() / self.bucket_ns;
+        loop {
+            let newest = self.reach(bucket);
+            let (cell, empty) = self.cell(newest, ended.generation);
+            let found = Cell(cell.load(Ordering::Acquire));
+            if is_over() && !planted(Bug::CountInAnyGeneration) {
+                return None;
+            }
+            if self.head() != newest && !planted(Bug::CountBehindHead) {
+                continue;
+            }
+            let is_mine = found.is_like(empty) || planted(Bug::CountInAnyGeneration);
+            let counted = (if is_mine { found } else { empty }).with(ended);
+            // Release: pairs with the load above in who finds it.
+            if cell
+                .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Some(self.sum(newest, ended.generation));
+            }
+        }
+    }
+
+    /// What `generation` counted in the window that ends with bucket `newest`.
+    fn sum(&self, newest: u64, generation: u8) -> Sum {
+        let oldest = (newest + 1).saturating_sub(self.buckets());
+        let mut sum = Sum::default();
+        for bucket in oldest..=newest {
+            let (cell, empty) = self.cell(bucket, generation);
+            let found = Cell(cell.load(Ordering::Acquire));
+            if found.is_like(empty) {
+                let Sum { total, bad } = found.sum();
+                sum.total += total;
+                sum.bad += bad;
+            }
+        }
+        sum
+    }
+
+    /// The newest bucket, at least `bucket`.
+    fn reach(&self, bucket: u64) -> u64 {
+        let mut head = self.head();
+        let mut is_clear = false;
+        while head < bucket {
+            // So far away stamps come round again: first the ring is emptied.
+            let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
+            let next = if is_far {
+                self.skip(head + 1, head + self.buckets(), head);
+                head + self.buckets()
+            } else {
+                bucket
+            };
+            // Release: who sees the head sees the ring emptied.
+            match self
+                .head
+                .compare_exchange(head, next, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) if is_far => is_clear = true,
+                Ok(_) => {
+                    let first = (head + 1).max((next + 1).saturating_sub(self.buckets()));
+                    // The last one is stamped by who counts there.
+                    self.skip(first, next - 1, next);
+                }
+                Err(faster) => {
+                    head = faster;
+                    continue;
+                }
+            }
+            head = next;
+        }
+        head
+    }
+
+    /// Empties the cells of the buckets from `first` to `last` for them, as long
+    /// as the head is at `head`.
+    fn skip(&self, first: u64, last: u64, head: u64) {
+        for bucket in first..=last {
+            let (cell, empty) = self.cell(bucket, 0);
+            let found = cell.load(Ordering::Acquire);
+            if self.head() != head {
+                return;
+            }
+            // Whoever was faster has stamped it.
+            let _ = cell.compare_exchange(found, empty.0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Acquire: who sees the head counts in no older bucket.
+    fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
+    }
+
+    fn buckets(&self) -> u64 {
+        self.cells.len() as u64
+    }
+
+    /// The place of `bucket`, and how it looks when empty.
+    fn cell(&self, bucket: u64, generation: u8) -> (&AtomicU64, Cell) {
+        let (round, place) = (bucket / self.buckets(), bucket % self.buckets());
+        (&self.cells[place as usize], Cell::empty(round, generation))
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn count(window: &Window, bucket: u64, generation: u8, is_bad: bool) -> (u64, u64) {
+        let ended = Ended {
+            generation,
+            is_bad,
+            keeps_ratio: true,
+        };
+        let sum = window.count(Tick::from_nanos(bucket), ended, || false);
+        sum.map(|sum| (sum.total, sum.bad)).unwrap()
+    }
+
+    #[test]
+    fn buckets_leave_one_by_one() {
+        let window = Window::new(1, 3, Tick::from_nanos(10));
+        assert_eq!(count(&window, 10, 1, true), (1, 1));
+        assert_eq!(count(&window, 11, 1, false), (2, 1));
+        assert_eq!(count(&window, 12, 1, true), (3, 2));
+        assert_eq!(count(&window, 13, 1, false), (3, 1));
+        assert_eq!(count(&window, 15, 1, false), (2, 0));
+        // A late clock counts in the newest bucket.
+        assert_eq!(count(&window, 2, 1, true), (3, 1));
+    }
+
+    #[test]
+    fn a_new_generation_starts_at_zero() {
+        let window = Window::new(1, 3, Tick::ZERO);
+        assert_eq!(count(&window, 10, 1, true), (1, 1));
+        assert_eq!(count(&window, 11, 1, true), (2, 2));
+        assert_eq!(count(&window, 11, 2, false), (1, 0));
+        assert_eq!(count(&window, 12, 2, false), (2, 0));
+    }
+
+    #[test]
+    fn stamps_that_come_round_again_are_not_confused() {
+        for buckets in [1, 2, 7] {
+            for jump in [FARTHEST, FARTHEST + 1, ROUND_MASK + 1, 5 * (ROUND_MASK + 1)] {
+                for slack in -2..=2_i64 {
+                    let window = Window::new(1, buckets, Tick::ZERO);
+                    for bucket in 10..20 {
+                        count(&window, bucket, 1, true);
+                    }
+                    let jump = u64::from(buckets) * jump;
+                    let bucket = (19 + jump).saturating_add_signed(slack);
+                    assert_eq!(count(&window, bucket, 1, false), (1, 0), "{jump} {slack}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cells_that_are_skipped_lose_their_stamps() {
+        // Only odd buckets are used until the stamp of bucket 0 comes round.
+        let window = Window::new(1, 2, Tick::ZERO);
+        assert_eq!(count(&window, 0, 1, true), (1, 1));
+        assert_eq!(count(&window, 1, 1, true), (2, 2));
+        for round in 1..=ROUND_MASK + 1 {
+            assert_eq!(count(&window, 2 * round + 1, 1, false), (1, 0), "{round}");
+        }
+    }
+
+    #[test]
+    fn a_full_cell_keeps_its_ratio_or_its_bad_calls() {
+        for (keeps_ratio, total, bad) in [
+            (true, COUNT_MASK / 2 + 1, COUNT_MASK / 8 + 1),
+            (false, COUNT_MASK, COUNT_MASK / 4 + 1),
+        ] {
+            let ended = Ended {
+                generation: 3,
+                is_bad: true,
+                keeps_ratio,
+            };
+            let full = COUNT_MASK << (TAG_BITS + COUNT_BITS) | (COUNT_MASK / 4) << TAG_BITS | 3;
+            let cell = Cell(full).with(ended);
+            assert_eq!(cell.sum(), Sum { total, bad });
+            assert!(cell.is_like(Cell::empty(0, 3)));
+        }
+    }
+}

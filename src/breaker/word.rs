@@ -1,0 +1,196 @@
+//! The packed words of a breaker: 64 bits each, so that one compare-and-swap
+//! decides.
+//!
+//! ```text
+//! Word    [ since:32 | version:16 | running:6 | good:6 | – | kind:3 ]
+//! Moment  [ time:48  | version:16 ]
+//! Cell    [ total:22 | bad:22 | round:12 | generation:8 ]
+//! ```
+//!
+//! Each change of a word that is followed by a new time, and each that changes
+//! the kind, steps its version. So a word never comes back, and a moment tells
+//! which version it belongs to.
+
+use super::BreakerState;
+use crate::clock::Tick;
+
+const SINCE: u32 = 32;
+const VERSION: u32 = 16;
+const RUNNING: u32 = 10;
+const GOOD: u32 = 4;
+const KIND_MASK: u64 = 7;
+const SMALL_MASK: u64 = 63;
+const VERSION_MASK: u64 = 0xffff;
+
+/// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
+/// years.
+const UNIT_NS: u64 = 8_000;
+const TIME_MASK: u64 = (1 << 48) - 1;
+
+/// What a breaker does with calls, in more detail than users see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Closed,
+    /// Open until the moment of this version.
+    Waiting,
+    /// Open, and the next call may probe.
+    Ready,
+    /// Open until an operator closes it.
+    Forced,
+    HalfOpen,
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+/// When a version of a word becomes due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment(pub(super) u64);
+
+/// Whether the epoch `a` is later than the epoch `b`.
+pub(super) const fn is_newer(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(super) const fn state(self) -> BreakerState {
+        match self {
+            Self::Closed => BreakerState::Closed,
+            Self::Waiting | Self::Ready | Self::Forced => BreakerState::Open,
+            Self::HalfOpen => BreakerState::HalfOpen,
+        }
+    }
+}
+
+// === impl Word ===
+
+impl Word {
+    /// The first version of a breaker.
+    pub(super) const fn first(kind: Kind, since: u32) -> Self {
+        Self((since as u64) << SINCE | kind as u64)
+    }
+
+    pub(super) const fn kind(self) -> Kind {
+        match self.0 & KIND_MASK {
+            0 => Kind::Closed,
+            1 => Kind::Waiting,
+            2 => Kind::Ready,
+            3 => Kind::Forced,
+            _ => Kind::HalfOpen,
+        }
+    }
+
+    pub(super) const fn state(self) -> BreakerState {
+        self.kind().state()
+    }
+
+    /// The epoch at which the generation began, if it is closed or half-open.
+    pub(super) const fn since(self) -> u32 {
+        (self.0 >> SINCE) as u32
+    }
+
+    pub(super) const fn version(self) -> u16 {
+        (self.0 >> VERSION & VERSION_MASK) as u16
+    }
+
+    /// What the cells of a closed generation are stamped with.
+    pub(super) const fn generation(self) -> u8 {
+        self.version() as u8
+    }
+
+    /// Probes that run.
+    pub(super) const fn running(self) -> u32 {
+        (self.0 >> RUNNING & SMALL_MASK) as u32
+    }
+
+    /// Probes in a row that were good.
+    pub(super) const fn good(self) -> u32 {
+        (self.0 >> GOOD & SMALL_MASK) as u32
+    }
+
+    const fn next(self, kind: Kind, since: u32, running: u32, good: u32) -> Self {
+        let version = self.version().wrapping_add(1) as u64;
+        Self(
+            (since as u64) << SINCE
+                | version << VERSION
+                | (running as u64) << RUNNING
+                | (good as u64) << GOOD
+                | kind as u64,
+        )
+    }
+
+    /// Open, in one way or another.
+    pub(super) const fn opened(self, kind: Kind) -> Self {
+        self.next(kind, self.since(), 0, 0)
+    }
+
+    /// Closed, in the generation that begins at `epoch`.
+    pub(super) const fn closed(self, epoch: u32) -> Self {
+        self.next(Kind::Closed, epoch, 0, 0)
+    }
+
+    /// Half-open, in the generation that begins at `epoch`, with one probe.
+    pub(super) const fn half_opened(self, epoch: u32) -> Self {
+        self.next(Kind::HalfOpen, epoch, 1, 0)
+    }
+
+    /// With one more probe; there are fewer than 63.
+    pub(super) const fn joined(self) -> Self {
+        self.next(
+            Kind::HalfOpen,
+            self.since(),
+            self.running() + 1,
+            self.good(),
+        )
+    }
+
+    /// With one probe less, of which there is one.
+    pub(super) const fn left(self) -> Self {
+        Self(self.0 - (1 << RUNNING))
+    }
+
+    /// With one probe less, of which there is one, and that was good.
+    pub(super) const fn left_good(self) -> Self {
+        Self(self.left().0 + (1 << GOOD))
+    }
+
+    /// The same generation, said to have begun at `epoch`.
+    pub(super) const fn renewed(self, epoch: u32) -> Self {
+        Self((epoch as u64) << SINCE | self.0 & (u64::MAX >> SINCE))
+    }
+}
+
+// === impl Moment ===
+
+impl Moment {
+    /// `time`, rounded up to a unit, for `version`.
+    pub(super) const fn new(time: Tick, version: u16) -> Self {
+        let units = time.as_nanos().div_ceil(UNIT_NS);
+        Self((units & TIME_MASK) << 16 | version as u64)
+    }
+
+    pub(super) const fn version(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The same time for another version.
+    pub(super) const fn with_version(self, version: u16) -> Self {
+        Self(self.0 & !VERSION_MASK | version as u64)
+    }
+
+    /// When it comes; `None` if it is over. One that is further away than
+    /// `longest_ns` is over as well: the clock has stepped back since.
+    pub(super) const fn ahead_of(self, now: Tick, longest_ns: u64) -> Option<Tick> {
+        let present = now.as_nanos() / UNIT_NS;
+        let ahead = (self.0 >> 16).wrapping_sub(present) & TIME_MASK;
+        if ahead == 0 || ahead > longest_ns.div_ceil(UNIT_NS) + 1 {
+            return None;
+        }
+        Some(Tick::from_nanos(
+            present.saturating_add(ahead).saturating_mul(UNIT_NS),
+        ))
+    }
+}

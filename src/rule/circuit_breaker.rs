@@ -1,0 +1,484 @@
+//! Circuit breakers: when a resource is not called for a while.
+
+use std::time::Duration;
+
+use super::problem::Inspector;
+use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
+
+/// The resource that stands for every one without a breaker of its own.
+const ANY_RESOURCE: &str = "*";
+
+/// Most buckets of an interval whose number of buckets was not set.
+const DEFAULT_BUCKETS: u32 = 10;
+
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A resource that does not answer well is not called for a while.
+///
+/// The breaker is *closed* at first: all calls pass, and are counted when they
+/// end. As soon as enough calls ended in its [interval](Self::interval) and too
+/// many of them were slow or failed, it *opens*: every call is refused. When the
+/// [recovery time](Self::open_for) is over it is *half-open*: the next call
+/// passes as a probe, all others are refused. If the probe is good the breaker
+/// closes, with no counts; if it is bad it opens anew.
+///
+/// * A call is slow if it took longer than the limit, not if it took as long.
+/// * A ratio or a count is met when it is *reached*, unless
+///   [`exceeds`](Self::exceeds) is set. A ratio is compared as the simplest
+///   fraction that it stands for, in integers: 0.1 is one call in ten, and
+///   `2.0 / 3.0` two in three.
+/// * A call counts once, whatever its weight, and only in the state in which it
+///   was admitted. What was admitted before the breaker opened decides nothing
+///   when it ends after.
+/// * A probe that is cancelled, or that a later check refuses, says nothing: the
+///   next call probes at once. One that never ends holds its place for the
+///   recovery time, or for the limit of a slow call if that is longer.
+/// * A call that is cancelled counts nowhere, but see
+///   [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
+/// * A resource may have up to 32 breakers. They are asked together: if one
+///   refuses a call, none of the others takes it as a probe.
+///
+/// A rule for the resource `*` is the default: every resource that has no rule
+/// of this kind has a breaker of its own after it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{CircuitBreakerRule, Rules};
+///
+/// let rules = Rules::new()
+///     // Half of at least 20 calls in ten seconds took longer than 300 ms.
+///     .with(
+///         CircuitBreakerRule::slow_ratio("/search", Duration::from_millis(300), 0.5)
+///             .interval(Duration::from_secs(10))
+///             .min_calls(20),
+///     )
+///     // Every resource without a rule: a tenth of the calls failed.
+///     .with(CircuitBreakerRule::error_ratio("*", 0.1).open_for(Duration::from_secs(5)))
+///     // 50 errors in a minute; three good probes close it again.
+///     .with(
+///         CircuitBreakerRule::error_count("/pay", 50)
+///             .interval(Duration::from_secs(60))
+///             .probes(3),
+///     );
+/// assert_eq!(rules.len(), 3);
+///
+/// let error = Rules::build([CircuitBreakerRule::error_ratio("/pay", 1.5).min_calls(0)]).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "rule 0 (circuit-breaker \"/pay\"): ratio is 1.5, must be above 0 and at most 1; \
+///      rule 0 (circuit-breaker \"/pay\"): min_calls is 0, must be between 1 and 1000000",
+/// );
+/// ```
+///
+/// # Accuracy
+///
+/// Times are kept to 8 µs, and never shortened. The interval is a window of
+/// aligned buckets, so what it counts is between an interval less one bucket and
+/// a whole interval old. A bucket counts 4 194 303 calls exactly; after that a
+/// ratio is that of the more recent calls of the bucket.
+///
+/// # Source
+///
+/// Sentinel's three strategies. There, any call that ends while a breaker is
+/// half-open decides, a probe that never ends keeps it half-open for ever, and
+/// the ratio of errors 1.0 cannot be exceeded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CircuitBreakerRule {
+    resource: String,
+    strategy: Strategy,
+    threshold: Threshold,
+    exceeds: bool,
+    min_calls: u32,
+    open_for: Duration,
+    interval: Duration,
+    buckets: Option<u32>,
+    probes: u32,
+    cancelled_as_slow: bool,
+    id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Threshold {
+    Ratio(f64),
+    Count(u32),
+}
+
+// === impl CircuitBreakerRule ===
+
+impl CircuitBreakerRule {
+    /// Opens when at least `ratio` of the calls of `resource` took longer than
+    /// `max_rt`: above 0 and at most 1. A `max_rt` of 0 means that every call
+    /// which took any time is slow.
+    #[must_use]
+    pub fn slow_ratio(resource: impl Into<String>, max_rt: Duration, ratio: f64) -> Self {
+        let strategy = Strategy::Slow(max_rt);
+        Self::with_strategy(resource.into(), strategy, Threshold::Ratio(ratio))
+    }
+
+    /// Opens when at least `ratio` of the calls of `resource` failed: above 0 and
+    /// at most 1.
+    #[must_use]
+    pub fn error_ratio(resource: impl Into<String>, ratio: f64) -> Self {
+        Self::with_strategy(resource.into(), Strategy::Error, Threshold::Ratio(ratio))
+    }
+
+    /// Opens when at least `count` calls of `resource` failed: between 1 and
+    /// 1 000 000.
+    #[must_use]
+    pub fn error_count(resource: impl Into<String>, count: u32) -> Self {
+        Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
+    }
+
+    fn with_strategy(resource: String, strategy: Strategy, threshold: Threshold) -> Self {
+        Self {
+            resource,
+            strategy,
+            threshold,
+            exceeds: false,
+            min_calls: 5,
+            open_for: Duration::from_secs(10),
+            interval: Duration::from_secs(1),
+            buckets: None,
+            probes: 1,
+            cancelled_as_slow: true,
+            id: None,
+        }
+    }
+
+    /// How long the breaker stays open before a call may probe: between 1 ms and
+    /// 366 days. Default 10 s.
+    #[must_use]
+    pub fn open_for(mut self, recovery: Duration) -> Self {
+        self.open_for = recovery;
+        self
+    }
+
+    /// How many calls must have ended in the interval before the breaker may
+    /// open: between 1 and 1 000 000. Default 5.
+    #[must_use]
+    pub fn min_calls(mut self, calls: u32) -> Self {
+        self.min_calls = calls;
+        self
+    }
+
+    /// The time over which calls are counted: between 1 ms and 366 days. Default
+    /// 1 s.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// How many buckets the interval is cut into: between 1 and 64, each at least
+    /// 1 ms long. Default 10, or the next lower number that divides the interval.
+    ///
+    /// One bucket is a fixed window: it starts anew at each multiple of the
+    /// interval, as in Sentinel. Each bucket is read whenever a call ends.
+    #[must_use]
+    pub fn buckets(mut self, buckets: u32) -> Self {
+        self.buckets = Some(buckets);
+        self
+    }
+
+    /// How many probes may run at once while the breaker is half-open, and how
+    /// many must be good in a row to close it: between 1 and 63. Default 1.
+    #[must_use]
+    pub fn probes(mut self, probes: u32) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// Opens when the ratio or count is exceeded, not already when it is reached,
+    /// as in Sentinel for Java. The ratio or count may then be 0, for which one
+    /// bad call is enough; a ratio of 1 is never exceeded.
+    #[must_use]
+    pub fn exceeds(mut self) -> Self {
+        self.exceeds = true;
+        self
+    }
+
+    /// Whether a call that is cancelled counts as slow if it had taken longer
+    /// than the limit by then. Default true.
+    ///
+    /// Without this, a service that hangs behind callers with a timeout never
+    /// ends a call, and its breaker never opens. Only a
+    /// [`slow_ratio`](Self::slow_ratio) rule counts such calls.
+    #[must_use]
+    pub fn count_cancelled_as_slow(mut self, count_cancelled_as_slow: bool) -> Self {
+        self.cancelled_as_slow = count_cancelled_as_slow;
+        self
+    }
+
+    /// The name of the rule in refusals. Default: its kind and its place in the
+    /// set, such as `circuit-breaker-2`.
+    ///
+    /// A rule that replaces one of the same name stays open as long as that one
+    /// would have.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for; `*` for all that have no own one.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    /// Whether the rule is for every resource that has no own one.
+    pub(crate) fn is_default(&self) -> bool {
+        self.resource == ANY_RESOURCE
+    }
+
+    /// What a breaker has to know of the rule.
+    pub(crate) fn spec(&self) -> Spec {
+        Spec {
+            strategy: self.strategy,
+            limit: match self.threshold {
+                Threshold::Ratio(ratio) => Limit::ratio(ratio),
+                Threshold::Count(count) => Limit::Count(count),
+            },
+            exceeds: self.exceeds,
+            min_calls: self.min_calls,
+            open_for: self.open_for,
+            interval: self.interval,
+            buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
+            probes: self.probes,
+            cancelled_as_slow: self.cancelled_as_slow,
+            id: self.id.as_deref().map(Into::into),
+        }
+    }
+
+    /// The largest number of buckets up to the default that divides the interval.
+    fn most_buckets(&self) -> u32 {
+        (2..=DEFAULT_BUCKETS)
+            .rev()
+            .find(|&buckets| self.is_cut_by(buckets) && self.interval / buckets >= SHORTEST)
+            .unwrap_or(1)
+    }
+
+    fn is_cut_by(&self, buckets: u32) -> bool {
+        self.interval.as_nanos() % u128::from(buckets) == 0
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if let Strategy::Slow(max_rt) = self.strategy {
+            inspect_time(inspector, "max_rt", max_rt, Duration::ZERO);
+        }
+        self.inspect_threshold(inspector);
+        inspect_number(inspector, "min_calls", self.min_calls, 1, MAX_COUNT);
+        inspect_time(inspector, "open_for", self.open_for, SHORTEST);
+        if inspect_time(inspector, "interval", self.interval, SHORTEST) {
+            self.inspect_buckets(inspector);
+        }
+        inspect_number(inspector, "probes", self.probes, 1, MAX_PROBES);
+    }
+
+    fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
+        let is_zero_allowed = self.exceeds;
+        match self.threshold {
+            Threshold::Count(count) => {
+                inspect_number(
+                    inspector,
+                    "count",
+                    count,
+                    u32::from(!is_zero_allowed),
+                    MAX_COUNT,
+                );
+            }
+            Threshold::Ratio(ratio) => {
+                let is_valid = (0.0..=1.0).contains(&ratio) && (ratio > 0.0 || is_zero_allowed);
+                if !is_valid {
+                    let allowed = if is_zero_allowed {
+                        "between 0 and 1"
+                    } else {
+                        "above 0 and at most 1"
+                    };
+                    inspector.refuse("ratio", ratio, allowed);
+                }
+            }
+        }
+    }
+
+    fn inspect_buckets(&self, inspector: &mut Inspector<'_>) {
+        let Some(buckets) = self.buckets else {
+            return;
+        };
+        if !inspect_number(inspector, "buckets", buckets, 1, MAX_BUCKETS) {
+            return;
+        }
+        if !self.is_cut_by(buckets) {
+            let allowed = format!("a number that divides the interval of {:?}", self.interval);
+            inspector.refuse("buckets", buckets, allowed);
+        } else if self.interval / buckets < SHORTEST {
+            let most = self.interval.as_millis();
+            let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
+            inspector.refuse("buckets", buckets, allowed);
+        }
+    }
+}
+
+/// Checks that `value` is between `least` and `most`.
+fn inspect_number(
+    inspector: &mut Inspector<'_>,
+    field: &'static str,
+    value: u32,
+    least: u32,
+    most: u32,
+) -> bool {
+    let is_valid = (least..=most).contains(&value);
+    if !is_valid {
+        let allowed = format!("between {least} and {most}");
+        inspector.refuse(field, value, allowed);
+    }
+    is_valid
+}
+
+/// Checks that `value` is between `least` and a year.
+fn inspect_time(
+    inspector: &mut Inspector<'_>,
+    field: &'static str,
+    value: Duration,
+    least: Duration,
+) -> bool {
+    let is_valid = (least..=YEAR).contains(&value);
+    if !is_valid {
+        let least = if least.is_zero() { "0" } else { "1 ms" };
+        let allowed = format!("between {least} and 366 days");
+        inspector.refuse(field, format_args!("{value:?}"), allowed);
+    }
+    is_valid
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::rule::Rules;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn problems(rule: CircuitBreakerRule) -> Vec<String> {
+        match Rules::build([rule]) {
+            Ok(_) => Vec::new(),
+            Err(error) => error
+                .problems()
+                .iter()
+                .map(|p| format!("{} is {}, must be {}", p.field(), p.value(), p.allowed()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn every_bad_field_is_named_with_its_value_and_range() {
+        let rule = |ratio| CircuitBreakerRule::error_ratio("r", ratio);
+        let ratio = "above 0 and at most 1";
+        let time = "between 1 ms and 366 days";
+        let cases = [
+            (rule(0.0), format!("ratio is 0, must be {ratio}")),
+            (rule(1.01), format!("ratio is 1.01, must be {ratio}")),
+            (rule(f64::NAN), format!("ratio is NaN, must be {ratio}")),
+            (
+                rule(-0.5).exceeds(),
+                "ratio is -0.5, must be between 0 and 1".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 0),
+                "count is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 1_000_001).exceeds(),
+                "count is 1000001, must be between 0 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::slow_ratio("r", Duration::MAX, 1.0),
+                format!(
+                    "max_rt is {:?}, must be between 0 and 366 days",
+                    Duration::MAX
+                ),
+            ),
+            (
+                rule(0.5).min_calls(0),
+                "min_calls is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                rule(0.5).open_for(Duration::ZERO),
+                format!("open_for is 0ns, must be {time}"),
+            ),
+            (
+                rule(0.5).interval(Duration::from_micros(10)).buckets(0),
+                format!("interval is 10µs, must be {time}"),
+            ),
+            (
+                rule(0.5).buckets(65),
+                "buckets is 65, must be between 1 and 64".to_owned(),
+            ),
+            (
+                rule(0.5).buckets(7),
+                "buckets is 7, must be a number that divides the interval of 1s".to_owned(),
+            ),
+            (
+                rule(0.5).interval(ms(5)).buckets(10),
+                "buckets is 10, must be at most 5, so that a bucket lasts 1 ms".to_owned(),
+            ),
+            (
+                rule(0.5).probes(64),
+                "probes is 64, must be between 1 and 63".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_ratio(" ", 0.5),
+                "resource is \" \", must be a name that is not blank".to_owned(),
+            ),
+        ];
+        for (rule, problem) in cases {
+            assert_eq!(problems(rule), [problem]);
+        }
+        for good in [
+            rule(1.0),
+            rule(1e-300),
+            rule(0.0).exceeds(),
+            CircuitBreakerRule::error_count("*", 0).exceeds(),
+            CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.2).probes(63),
+        ] {
+            assert_eq!(problems(good), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_resource_has_at_most_32() {
+        let rules = |count| vec![CircuitBreakerRule::error_ratio("r", 0.5); count];
+        assert!(Rules::build(rules(32)).is_ok());
+        let error = Rules::build(rules(33)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rule 32 (circuit-breaker \"r\"): resource is \"r\", \
+             must be that of at most 32 circuit breakers"
+        );
+    }
+
+    #[test]
+    fn the_interval_is_cut_into_ten_or_what_divides_it() {
+        let buckets = |interval| {
+            let rule = CircuitBreakerRule::error_ratio("r", 0.5).interval(interval);
+            rule.spec().buckets
+        };
+        assert_eq!(buckets(ms(1_000)), 10);
+        assert_eq!(buckets(ms(10)), 10);
+        assert_eq!(buckets(ms(7)), 7);
+        assert_eq!(buckets(ms(1)), 1);
+        assert_eq!(buckets(Duration::from_nanos(21_000_003)), 3);
+        assert_eq!(buckets(Duration::from_nanos(1_000_000_007)), 1);
+    }
+}

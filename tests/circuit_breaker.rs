@@ -1,0 +1,410 @@
+//! Circuit breakers in the engine and in the layer.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_types, reason = "a hook of a test keeps a list")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::hook::{BreakerEvent, Hook};
+use tower_sentinel::{
+    BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
+    Rules, Sentinel, SentinelLayer, Tick, Verdict,
+};
+
+use support::{Rng, get, ready};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What breakers told, as `from → to`.
+#[derive(Debug, Default)]
+struct Changes(Mutex<Vec<String>>);
+
+impl Hook for Changes {
+    fn on_breaker(&self, event: &BreakerEvent<'_>) {
+        let change = format!("{} {:?} → {:?}", event.rule(), event.from(), event.to());
+        self.0.lock().unwrap().push(change);
+    }
+}
+
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+    changes: Arc<Changes>,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+        let changes = Arc::new(Changes::default());
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(clock.clone())
+            .hook("changes", changes.clone())
+            .build();
+        Self {
+            sentinel,
+            clock,
+            changes,
+        }
+    }
+
+    fn enter(&self) -> Result<Entry, BlockKind> {
+        match self.sentinel.try_enter(Call::new("r")) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Block(blocked) => Err(blocked.kind()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn calls(&self, failures: usize, successes: usize) {
+        for _ in 0..failures {
+            self.enter().unwrap().fail();
+        }
+        for _ in 0..successes {
+            drop(self.enter().unwrap());
+        }
+    }
+
+    fn state(&self) -> BreakerState {
+        self.sentinel.node("r").unwrap().breakers()[0].state()
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.changes.0.lock().unwrap())
+    }
+}
+
+/// Half of at least five calls in a second; two seconds of rest.
+fn errors() -> CircuitBreakerRule {
+    CircuitBreakerRule::error_ratio("r", 0.5)
+        .min_calls(5)
+        .open_for(ms(2_000))
+        .id("errors")
+}
+
+/// A bench whose breaker has just opened.
+fn open(rules: impl Into<Rules>) -> Bench {
+    let bench = Bench::new(rules);
+    bench.calls(5, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+    bench.told();
+    bench
+}
+
+// === the engine ===
+
+#[test]
+fn it_opens_rests_probes_and_closes() {
+    let bench = Bench::new(errors());
+    bench.calls(4, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    // The fifth is good, and four of five are bad.
+    bench.calls(0, 1);
+    assert_eq!(bench.state(), BreakerState::Open);
+    assert_eq!(bench.told(), ["errors Closed → Open"]);
+
+    bench.clock.advance(ms(1_500));
+    let Verdict::Block(blocked) = bench.sentinel.try_enter(Call::new("r")) else {
+        panic!("it rests");
+    };
+    assert_eq!(
+        (blocked.kind(), blocked.rule()),
+        (BlockKind::CircuitBreaker, "errors")
+    );
+    assert_eq!(blocked.retry_after(), Some(ms(500)));
+    bench.clock.advance(ms(499));
+    assert_eq!(bench.enter().err(), Some(BlockKind::CircuitBreaker));
+
+    bench.clock.advance(ms(1));
+    let probe = bench.enter().unwrap();
+    assert_eq!(bench.state(), BreakerState::HalfOpen);
+    assert_eq!(bench.enter().err(), Some(BlockKind::CircuitBreaker));
+    drop(probe);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    assert_eq!(
+        bench.told(),
+        ["errors Open → HalfOpen", "errors HalfOpen → Closed"]
+    );
+    // It begins with nothing.
+    bench.calls(4, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn slow_calls_open_it_also_when_they_are_given_up() {
+    let slow = || CircuitBreakerRule::slow_ratio("r", ms(100), 0.5).min_calls(4);
+    let bench = Bench::new(slow());
+    for given_up in [false, true, false, true] {
+        let entry = bench.enter().unwrap();
+        bench.clock.advance(ms(101));
+        if given_up {
+            entry.cancel();
+        } else {
+            drop(entry);
+        }
+    }
+    assert_eq!(bench.state(), BreakerState::Open);
+    // A quick one that is given up says nothing.
+    let bench = Bench::new(slow());
+    for _ in 0..10 {
+        bench.enter().unwrap().cancel();
+    }
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn a_call_from_before_decides_nothing() {
+    let bench = Bench::new(errors());
+    let old: Vec<_> = (0..3).map(|_| bench.enter().unwrap()).collect();
+    bench.calls(5, 0);
+    bench.clock.advance(ms(2_000));
+    let probe = bench.enter().unwrap();
+    for mut entry in old {
+        entry.fail();
+    }
+    assert_eq!(bench.state(), BreakerState::HalfOpen);
+    drop(probe);
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn however_a_probe_ends_it_never_sticks() {
+    let mut rng = Rng::seeded();
+    for round in 0..20 {
+        let rules = Rules::new().with(errors()).with(IsolationRule::new("r", 1));
+        let bench = open(rules);
+        for _ in 0..50 {
+            // Wait until somebody passes: at most the lease and one rest.
+            let mut waited = ms(0);
+            let probe = loop {
+                match bench.enter() {
+                    Ok(probe) => break probe,
+                    Err(_) => {
+                        bench.clock.advance(ms(100));
+                        waited += ms(100);
+                        assert!(waited <= ms(4_000), "stuck in round {round}");
+                    }
+                }
+            };
+            match rng.below(6) {
+                0 => drop(probe),
+                1 => {
+                    let mut probe = probe;
+                    probe.fail();
+                }
+                2 => probe.cancel(),
+                3 => {
+                    let mut probe = probe;
+                    probe.ignore();
+                }
+                4 => {
+                    let panics = std::panic::AssertUnwindSafe(|| {
+                        let _probe = probe;
+                        std::panic::resume_unwind(Box::new("a handler panics"));
+                    });
+                    assert!(std::panic::catch_unwind(panics).is_err());
+                }
+                _ => {
+                    // It hangs, and others are refused until its lease is over.
+                    bench.clock.advance(ms(rng.below(3_000) as u64));
+                    drop(probe);
+                }
+            }
+        }
+        let node = bench.sentinel.node("r").unwrap();
+        assert_eq!((node.concurrency(), node.slots_in_use()), (0, 0));
+    }
+}
+
+#[test]
+fn a_probe_that_a_later_rule_refuses_is_given_back() {
+    let rules = Rules::new()
+        .with(errors())
+        .with(FlowRule::per("r", 6, Duration::from_secs(60)));
+    let bench = open(rules);
+    bench.clock.advance(ms(2_000));
+    drop(bench.enter().unwrap());
+    assert_eq!(bench.state(), BreakerState::Closed);
+    // The window is full now; the breaker opens by a longer way.
+    let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+    view.force_open();
+    view.force_close();
+    assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
+
+    let rules = Rules::new()
+        .with(errors())
+        .with(FlowRule::per("r", 5, Duration::from_secs(60)));
+    let bench = open(rules);
+    bench.clock.advance(ms(2_000));
+    for _ in 0..3 {
+        assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
+        assert_eq!(bench.state(), BreakerState::Open);
+    }
+    bench.clock.advance(Duration::from_secs(60));
+    drop(bench.enter().unwrap());
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn a_call_that_waited_is_a_probe_or_is_refused_when_its_turn_comes() {
+    let rules = Rules::new()
+        .with(errors())
+        .with(FlowRule::per_second("r", 10).throttle(ms(5_000)));
+    let bench = Bench::new(rules);
+    let mut waiting = Vec::new();
+    let first = bench.enter().unwrap();
+    for _ in 0..5 {
+        match bench.sentinel.try_enter(Call::new("r")) {
+            Verdict::Wait(turn) => waiting.push(turn),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(first);
+    let last = waiting.pop().unwrap();
+    for turn in waiting {
+        bench.clock.advance(ms(100));
+        turn.admit().unwrap().fail();
+    }
+    assert_eq!(bench.state(), BreakerState::Open);
+    bench.clock.advance(ms(100));
+    assert!(last.admit().is_err());
+    let node = bench.sentinel.node("r").unwrap();
+    assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+}
+
+#[test]
+fn two_breakers_are_asked_before_either_is_probed() {
+    let rules = Rules::new()
+        .with(errors())
+        .with(errors().open_for(ms(5_000)).id("slower"));
+    let bench = open(rules);
+    bench.clock.advance(ms(2_000));
+    let Verdict::Block(blocked) = bench.sentinel.try_enter(Call::new("r")) else {
+        panic!("the second one rests");
+    };
+    assert_eq!(blocked.rule(), "slower");
+    let states: Vec<_> = bench.sentinel.node("r").unwrap().breakers();
+    assert!(
+        states
+            .iter()
+            .all(|breaker| breaker.state() == BreakerState::Open)
+    );
+    bench.clock.advance(ms(3_000));
+    drop(bench.enter().unwrap());
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn exactly_so_many_probes_pass_at_a_time() {
+    let bench = open(errors().probes(3));
+    bench.clock.advance(ms(2_000));
+    let probes: Vec<_> = (0..10).filter_map(|_| bench.enter().ok()).collect();
+    assert_eq!(probes.len(), 3);
+    drop(probes);
+    assert_eq!(bench.state(), BreakerState::Closed);
+}
+
+#[test]
+fn a_default_breaker_is_for_resources_without_their_own() {
+    let rules = Rules::new()
+        .with(
+            CircuitBreakerRule::error_count("*", 2)
+                .min_calls(1)
+                .id("default"),
+        )
+        .with(errors());
+    let bench = Bench::new(rules);
+    bench.calls(2, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    for _ in 0..2 {
+        let Verdict::Pass(mut entry) = bench.sentinel.try_enter(Call::new("other")) else {
+            panic!("it is closed");
+        };
+        entry.fail();
+    }
+    let Verdict::Block(blocked) = bench.sentinel.try_enter(Call::new("other")) else {
+        panic!("two errors open it");
+    };
+    assert_eq!(blocked.rule(), "default");
+    assert!(bench.sentinel.reload(errors()));
+    assert!(matches!(
+        bench.sentinel.try_enter(Call::new("other")),
+        Verdict::Pass(_)
+    ));
+}
+
+#[test]
+fn a_reload_keeps_what_is_open() {
+    let bench = open(errors());
+    let more = Rules::new()
+        .with(FlowRule::per_second("s", 1))
+        .with(errors());
+    assert!(bench.sentinel.reload(more));
+    assert_eq!(bench.enter().err(), Some(BlockKind::CircuitBreaker));
+    bench.clock.advance(ms(2_000));
+    assert!(bench.enter().is_ok());
+    assert!(bench.sentinel.reload(Rules::new()));
+    assert!(bench.enter().is_ok());
+}
+
+#[test]
+fn operators_open_and_close_it() {
+    let bench = Bench::new(errors());
+    drop(bench.enter().unwrap());
+    let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+    view.force_open();
+    bench.clock.advance(Duration::from_secs(3_600));
+    let Verdict::Block(blocked) = bench.sentinel.try_enter(Call::new("r")) else {
+        panic!("an operator has opened it");
+    };
+    assert_eq!(blocked.retry_after(), None);
+    view.force_close();
+    assert!(bench.enter().is_ok());
+}
+
+// === the layer ===
+
+#[test]
+fn failing_responses_open_it_for_http() {
+    let bench = Bench::new(errors());
+    let fails = |_: Request<Body>| async {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        Ok::<_, Infallible>(response)
+    };
+    let mut service = SentinelLayer::with(bench.sentinel.clone())
+        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+        .layer(service_fn(fails));
+    for _ in 0..5 {
+        let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
+        // The verdict is at the head: the body has not been read.
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "2");
+}
+
+#[test]
+fn a_probe_whose_future_is_dropped_leaves_the_way_free() {
+    let bench = open(errors());
+    bench.clock.advance(ms(2_000));
+    let hangs = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let mut service = SentinelLayer::with(bench.sentinel.clone())
+        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+        .layer(service_fn(hangs));
+    for _ in 0..3 {
+        let call = ready(service.ready()).unwrap().call(get("/"));
+        assert_eq!(bench.state(), BreakerState::HalfOpen);
+        drop(call);
+        assert_eq!(bench.state(), BreakerState::Open);
+    }
+}
