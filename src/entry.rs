@@ -142,6 +142,7 @@ impl Entry {
     }
 
     /// Tells circuit breakers, once, how the call ended.
+    #[cold]
     fn tell_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
         let Some(admission) = self.admission.take() else {
             return;
@@ -184,7 +185,9 @@ impl Drop for Entry {
         };
         let end = if self.end == RUNNING { now } else { self.end };
         let rt = end - self.start;
-        self.tell_breakers(now, outcome, rt);
+        if self.admission.is_some() {
+            self.tell_breakers(now, outcome, rt);
+        }
         let resource = self.places.resource();
         let shared = resource.shared();
         self.places.each(|node| {

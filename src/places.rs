@@ -249,8 +249,10 @@ impl Places {
         if let Some(context) = &self.context {
             f(context.node());
         }
-        if let Some(inbound) = self.inbound() {
-            f(inbound);
+        if self.is_inbound {
+            if let Some(inbound) = self.inbound() {
+                f(inbound);
+            }
         }
     }
 
