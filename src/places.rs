@@ -99,9 +99,7 @@ impl Lane<'_> {
     pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
         let taken = match self.node {
             Some(node) => node.acquire(now, n, &self.quotas),
-            None => self
-                .ring
-                .acquire(self.ring.bucket_number(now), n, &self.quotas),
+            None => self.ring.acquire_at(now, n, &self.quotas),
         };
         taken.map_err(|denied| self.refusal(denied))
     }

@@ -401,12 +401,18 @@ impl LeapArray {
         // Nearly always it is the newest one, and asking that is a product where
         // the answer is a division. Only a guess, so any order will do.
         let newest = self.words.newest.load(Ordering::Relaxed);
-        let start = newest.wrapping_mul(self.bucket_ns);
-        if at.as_nanos().wrapping_sub(start) < self.bucket_ns {
+        if self.holds(newest, at) {
             newest
         } else {
             divide(at.as_nanos(), self.bucket_ns)
         }
+    }
+
+    /// Whether `at` lies in bucket `number`.
+    #[inline]
+    const fn holds(&self, number: u64, at: Tick) -> bool {
+        let start = number.wrapping_mul(self.bucket_ns);
+        at.as_nanos().wrapping_sub(start) < self.bucket_ns
     }
 
     /// When the bucket that `at` lies in began.
@@ -497,7 +503,7 @@ impl LeapArray {
     /// another one.
     #[inline]
     pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
-        match self.acquire(self.bucket_number(now), n, quotas) {
+        match self.acquire_at(now, n, quotas) {
             Ok(taken) => Ok(Bucket(taken.bucket)),
             Err(denied) => Err(denied.full(0)),
         }
@@ -529,22 +535,26 @@ impl LeapArray {
 
     // --- deciding ---
 
-    /// Takes `n` tokens in bucket `now` or, if that is past, in the newest one.
+    /// Takes `n` tokens in the bucket of `now` or, if that is past, in the newest
+    /// one.
     #[inline(always)]
-    pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire_at(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+        // Nearly always the head stands at the bucket of `now`. The newest number
+        // is at most one move behind the head, so equal stamps are equal numbers.
         let head = self.load_head();
-        if self.is_present(head, now) {
-            if let Some(answer) = self.attempt(head, now, n, quotas) {
+        let newest = self.words.newest.load(Ordering::Relaxed);
+        if self.holds(newest, now) && head.is_open_at(stamp(newest)) {
+            if let Some(answer) = self.attempt(head, newest, n, quotas) {
                 return answer;
             }
         }
-        self.acquire_again(now, n, quotas)
+        self.acquire(self.bucket_number(now), n, quotas)
     }
 
-    /// The same where the bucket has to be opened first, the clock is late, or
-    /// another thread was faster.
+    /// The same for bucket `now`, also where it has to be opened first, the clock
+    /// is late, or another thread was faster.
     #[cold]
-    fn acquire_again(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         loop {
             let (head, bucket) = self.present(now)?;
             if let Some(answer) = self.attempt(head, bucket, n, quotas) {

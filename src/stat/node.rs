@@ -157,11 +157,10 @@ impl Node {
     #[inline]
     pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         self.come(now);
-        let bucket = self.ring.bucket_number(now);
         if quotas.is_empty() {
-            Ok(self.ring.add_at(bucket, n)?)
+            Ok(self.ring.add_at(self.ring.bucket_number(now), n)?)
         } else {
-            self.ring.acquire(bucket, n, quotas)
+            self.ring.acquire_at(now, n, quotas)
         }
     }
 
