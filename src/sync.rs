@@ -146,4 +146,14 @@ pub(crate) mod fault {
     pub(crate) fn plant(bug: Bug) {
         PLANTED.with(|planted| planted.set(Some(bug)));
     }
+
+    /// Runs `model` through all interleavings with at most `bound` preemptions,
+    /// or as many as `LOOM_MAX_PREEMPTIONS` says.
+    pub(crate) fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+        // A run is far shorter: only one that waits for another thread gets there.
+        builder.max_branches = 2_000;
+        builder.check(model);
+    }
 }

@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::window::{Sample, Terms, Window};
 use crate::clock::Tick;
-use crate::sync::fault::plant;
+use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, AtomicU64, Bug, Ordering};
 
 /// A window that may close with every sample.
@@ -23,13 +23,6 @@ const ALWAYS: Terms = Terms {
 };
 
 const NOW: Tick = Tick::from_nanos(1_000);
-
-fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
-    builder.max_branches = 2_000;
-    builder.check(model);
-}
 
 /// Ends a call that took `rt_ns`: what the window saw, if the call closed it.
 fn end(window: &Window, rt_ns: u64, when_closed: impl FnOnce()) -> Sample {

@@ -12,16 +12,8 @@ use super::BreakerState::{Closed, HalfOpen, Open};
 use super::window::{Ended, Window};
 use super::*;
 use crate::clock::Tick;
-use crate::sync::fault::plant;
+use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, Bug};
-
-fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
-    // A run is far shorter: only one that waits for another thread gets there.
-    builder.max_branches = 2_000;
-    builder.check(model);
-}
 
 /// Declares a model and its twins with planted bugs.
 macro_rules! model {

@@ -19,6 +19,7 @@
 //! allocates, locks or sleeps on the path of a call, and neither needs a thread:
 //! whoever calls moves the state on.
 
+mod curve;
 mod throttle;
 mod warm_up;
 

@@ -10,23 +10,15 @@ use loom::thread;
 use super::throttle::{Throttle, Turn};
 use super::warm_up::WarmUp;
 use crate::clock::Tick;
-use crate::sync::fault::plant;
+use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, Bug};
-
-/// Runs `model` through all interleavings with at most three preemptions, or as
-/// many as `LOOM_MAX_PREEMPTIONS` says.
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(model);
-}
 
 /// Declares a model and its twins with planted bugs.
 macro_rules! model {
     ($name:ident fails with $($twin:ident: $bug:ident),+; $body:expr) => {
         #[test]
         fn $name() {
-            check($body);
+            check(3, $body);
         }
 
         $(
@@ -34,7 +26,7 @@ macro_rules! model {
             #[should_panic]
             fn $twin() {
                 plant(Bug::$bug);
-                check($body);
+                check(3, $body);
             }
         )+
     };

@@ -74,7 +74,7 @@ use std::time::Duration;
 
 use super::quota::{MAX_TOKENS, Quota, Share};
 use super::window::InvalidWindow;
-use super::word::{Cut, Head, Loan, distance, divide, stamp};
+use super::word::{Cut, Head, Loan, distance, divide, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -722,21 +722,6 @@ impl LeapArray {
     pub(super) const fn ahead(&self) -> u64 {
         self.loan_mask as u64 + 1
     }
-}
-
-/// Whether `n` more tokens fit under `limit` when `granted − cut` are used.
-#[inline]
-pub(super) fn fits(granted: u32, cut: u32, n: u32, limit: u32) -> bool {
-    match limit.checked_sub(n) {
-        Some(most) => granted.wrapping_sub(cut) <= most,
-        None => false,
-    }
-}
-
-#[inline]
-pub(super) fn swap(cell: &AtomicU64, from: u64, to: u64) -> bool {
-    cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -16,18 +16,8 @@ use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::{Loan, Wish};
 use super::quota::{Quota, Share};
 use crate::clock::Tick;
-use crate::sync::fault::plant;
+use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, AtomicU64, Bug, Ordering};
-
-/// Runs `model` through all interleavings with at most `bound` preemptions, or
-/// as many as `LOOM_MAX_PREEMPTIONS` says.
-fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
-    // A run is far shorter: only one that waits for another thread gets there.
-    builder.max_branches = 2_000;
-    builder.check(model);
-}
 
 /// Declares a model and its twin with a planted bug.
 macro_rules! model {

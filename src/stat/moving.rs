@@ -18,7 +18,8 @@
 //! What left the old array's reach is not known any more: a rule with a longer
 //! window than any before it starts with what there is.
 
-use super::leap_array::{Grid, LeapArray, Moved, swap};
+use super::leap_array::{Grid, LeapArray, Moved};
+use super::word::swap;
 use super::word::{Cut, Head, Loan as Cell};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};

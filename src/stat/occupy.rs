@@ -42,9 +42,10 @@
 
 use std::time::Duration;
 
-use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved, fits, swap};
+use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved};
 use super::quota::{Quota, Share};
 use super::word::{Head, Loan as Cell, stamp};
+use super::word::{fits, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{Bug, Ordering, fence, planted};
 

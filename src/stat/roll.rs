@@ -3,7 +3,8 @@
 //! See the front of [`leap_array`](super::leap_array) for the steps and why
 //! anyone may take them at any moment.
 
-use super::leap_array::{LeapArray, Moved, swap};
+use super::leap_array::{LeapArray, Moved};
+use super::word::swap;
 use super::word::{Cut, Head, Loan, stamp};
 use crate::sync::{Bug, Ordering, planted};
 

@@ -11,6 +11,8 @@
 //! the rest. An id is the low 30 bits of a bucket's number; two ids are only
 //! compared for equality or by their signed distance, never by size.
 
+use crate::sync::{AtomicU64, Ordering};
+
 const SEALED: u64 = 1;
 const FROZEN: u64 = 2;
 const USED: u64 = 2;
@@ -161,6 +163,21 @@ impl Loan {
     pub(super) const fn sealed(self) -> Self {
         Self(self.0 | SEALED)
     }
+}
+
+/// Whether `n` more tokens fit under `limit` when `granted − cut` are used.
+#[inline]
+pub(super) fn fits(granted: u32, cut: u32, n: u32, limit: u32) -> bool {
+    match limit.checked_sub(n) {
+        Some(most) => granted.wrapping_sub(cut) <= most,
+        None => false,
+    }
+}
+
+#[inline]
+pub(super) fn swap(cell: &AtomicU64, from: u64, to: u64) -> bool {
+    cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -8,7 +8,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::capacity::{Capacity, Estimate};
+use super::capacity::Estimate;
+use super::limits::{Limits, reaches};
 use super::probe::Readings;
 use crate::clock::Tick;
 use crate::stat::{Event, Node};
@@ -24,7 +25,7 @@ pub enum SystemReason {
     /// They take too long on average.
     Rt,
     /// The load of the machine is too high, and more calls are in flight than
-    /// the [`Capacity`].
+    /// the [`Capacity`](super::Capacity).
     Load,
     /// The CPU is too busy.
     Cpu,
@@ -54,25 +55,6 @@ pub(crate) struct InboundFigures {
     /// The factors of the capacity; see [`Estimate`].
     pub(crate) max_complete_per_second: f64,
     pub(crate) min_rt: Duration,
-}
-
-/// A limit, and the rule that it comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Limit<T> {
-    pub(crate) value: T,
-    pub(crate) rule: u32,
-}
-
-/// The tightest limits of all system rules, field by field.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
-    pub(crate) qps: Option<Limit<f64>>,
-    pub(crate) concurrency: Option<Limit<u32>>,
-    pub(crate) rt: Option<Limit<Duration>>,
-    pub(crate) load: Option<Limit<f64>>,
-    pub(crate) cpu: Option<Limit<f64>>,
-    /// That of the rule with the tightest load.
-    pub(crate) capacity: Capacity,
 }
 
 /// Whether a call of `weight` may pass.
@@ -107,11 +89,6 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Whether `value` is known and has come to `limit`.
-fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<Limit<T>>) -> bool {
-    matches!((value, limit), (Some(value), Some(limit)) if value >= limit.value)
-}
-
 // === impl InboundFigures ===
 
 impl InboundFigures {
@@ -135,53 +112,12 @@ impl InboundFigures {
     }
 }
 
-// === impl Limits ===
-
-impl Limits {
-    /// Whether there is none at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        let machine = self.load.is_none() && self.cpu.is_none();
-        machine && self.qps.is_none() && self.concurrency.is_none() && self.rt.is_none()
-    }
-
-    /// Whether a limit needs to know what the machine says.
-    pub(crate) fn asks_machine(&self) -> bool {
-        self.load.is_some() || self.cpu.is_some()
-    }
-
-    /// Whether the capacity matters to a call that comes now. If not, its
-    /// figures may be anything.
-    pub(crate) fn is_load_reached(&self, readings: Readings) -> bool {
-        reaches(readings.load(), self.load)
-    }
-
-    /// The rule whose limit `reason` names.
-    pub(crate) fn rule(&self, reason: SystemReason) -> Option<u32> {
-        match reason {
-            SystemReason::Qps => self.qps.map(|limit| limit.rule),
-            SystemReason::Concurrency => self.concurrency.map(|limit| limit.rule),
-            SystemReason::Rt => self.rt.map(|limit| limit.rule),
-            SystemReason::Load => self.load.map(|limit| limit.rule),
-            SystemReason::Cpu => self.cpu.map(|limit| limit.rule),
-        }
-    }
-}
-
-impl<T: Copy + PartialOrd> Limit<T> {
-    /// The smaller one; the `known` one if they are equal.
-    pub(crate) fn tighter(known: Option<Self>, value: Option<T>, rule: u32) -> Option<Self> {
-        match (known, value) {
-            (Some(known), Some(value)) if known.value <= value => Some(known),
-            (_, Some(value)) => Some(Self { value, rule }),
-            (known, None) => known,
-        }
-    }
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::capacity::Capacity;
+    use super::super::limits::Limit;
     use super::*;
 
     const IDLE: InboundFigures = InboundFigures {

@@ -13,6 +13,7 @@
 
 mod capacity;
 mod figures;
+mod limits;
 mod probe;
 mod sampler;
 
@@ -26,9 +27,10 @@ mod proc;
 pub use capacity::Capacity;
 pub(crate) use capacity::Estimate;
 pub use figures::SystemReason;
-pub(crate) use figures::{InboundFigures, Limit, Limits, judge};
+pub(crate) use figures::{InboundFigures, judge};
 #[cfg(feature = "system")]
 pub use host::SystemProbe;
+pub(crate) use limits::{Limit, Limits};
 pub use probe::{ManualProbe, Probe, Readings};
 pub use sampler::{Sampler, SamplerHandle};
 

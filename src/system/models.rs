@@ -7,16 +7,8 @@ use loom::thread;
 use super::sampler::{AT_ONCE, BUSY};
 use super::{Probe, Sampler};
 use crate::clock::Tick;
-use crate::sync::fault::plant;
+use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
-
-/// Runs `model` through all interleavings with at most `bound` preemptions, or
-/// as many as `LOOM_MAX_PREEMPTIONS` says.
-fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
-    builder.check(model);
-}
 
 /// A probe that minds being asked twice at once.
 #[derive(Debug)]

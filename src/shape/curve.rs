@@ -1,0 +1,112 @@
+//! The limit of a rule that warms up, by its stored tokens: the formulas of
+//! [`warm_up`](super::warm_up), without its state.
+
+use std::time::Duration;
+
+/// From here on whole tokens are not told apart.
+const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
+
+/// What the limit is at how many tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Curve {
+    pub(super) threshold: f64,
+    pub(super) interval: Duration,
+    pub(super) period: Duration,
+    pub(super) cold_factor: f64,
+    /// `None`: always the threshold.
+    pub(super) ramp: Option<Ramp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ramp {
+    pub(super) per_second: f64,
+    pub(super) warning: f64,
+    pub(super) max: f64,
+    pub(super) step_ns: u64,
+    /// What a cold rule admits in one step, at least 1: less is no load.
+    pub(super) cold: u64,
+}
+
+// === impl Ramp ===
+
+impl Ramp {
+    pub(super) fn new(
+        threshold: f64,
+        interval: Duration,
+        period: Duration,
+        cold_factor: f64,
+    ) -> Option<Self> {
+        if !(threshold > 0.0 && cold_factor > 1.0) {
+            return None;
+        }
+        let interval = interval.as_secs_f64();
+        let per_second = threshold / interval;
+        let tokens = period.as_secs_f64() * per_second;
+        let warning = tokens / (cold_factor - 1.0);
+        let max = warning + 2.0 * tokens / (1.0 + cold_factor);
+        // Not a number, if they are infinite.
+        if !(1.0..MOST_TOKENS).contains(&(max - warning)) {
+            return None;
+        }
+        // The cold rule admits `whole` tokens in `span` seconds.
+        let cold_limit = threshold / cold_factor;
+        let (whole, span) = if cold_limit >= 1.0 {
+            (cold_limit.floor(), interval)
+        } else {
+            (1.0, interval / cold_limit)
+        };
+        let step = span.ceil().max(1.0);
+        // Conversions saturate.
+        Some(Self {
+            per_second,
+            warning,
+            max,
+            step_ns: (step as u64).saturating_mul(1_000_000_000),
+            cold: (whole * (step / span).floor()) as u64,
+        })
+    }
+
+    /// `stored` after `elapsed` seconds, in whose last step `previous` tokens
+    /// passed.
+    pub(super) fn refilled(&self, stored: f64, elapsed: f64, previous: u64) -> f64 {
+        let is_idle = stored <= self.warning || previous < self.cold;
+        let filled = if is_idle {
+            (stored + elapsed * self.per_second).min(self.max)
+        } else {
+            stored
+        };
+        (filled - previous as f64).max(0.0)
+    }
+}
+
+// === impl Curve ===
+
+impl Curve {
+    /// The limit with `stored` tokens: between `threshold / cold_factor` and
+    /// `threshold`.
+    pub(super) fn at(&self, stored: f64) -> f64 {
+        let Some(ramp) = &self.ramp else {
+            return self.threshold;
+        };
+        if stored <= ramp.warning {
+            return self.threshold;
+        }
+        // From 0 at the warning line to exactly 1 at the maximum.
+        let coldness = (stored - ramp.warning) / (ramp.max - ramp.warning);
+        let limit = self.threshold / (1.0 + (self.cold_factor - 1.0) * coldness);
+        // A hair more: rounding must not keep it below a whole number.
+        (limit * (1.0 + 4.0 * f64::EPSILON)).min(self.threshold)
+    }
+
+    /// By which factor tokens of `old` become tokens of this curve; `None` if
+    /// they differ in more than the threshold.
+    pub(super) fn scale(&self, old: &Self) -> Option<f64> {
+        let renamed = Self {
+            threshold: self.threshold,
+            ramp: self.ramp,
+            ..*old
+        };
+        (renamed == *self && self.ramp.is_some() && old.ramp.is_some())
+            .then(|| self.threshold / old.threshold)
+    }
+}

@@ -1,0 +1,386 @@
+//! The warm-up against the figures of its sources, and under load.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use super::super::throttle::{Throttle, cost};
+use super::*;
+use crate::clock::nanos;
+
+mod formulas;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+fn per_second(threshold: f64, period: u64, cold_factor: f64) -> WarmUp {
+    WarmUp::new(threshold, SECOND, secs(period), cold_factor)
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-12 * b.abs()
+}
+
+#[test]
+fn the_curve_has_the_figures_of_guava() {
+    let rule = per_second(100.0, 10, 3.0);
+    let ramp = rule.curve.ramp.unwrap();
+    assert_eq!((ramp.warning, ramp.max), (500.0, 1000.0));
+    assert_eq!(rule.stored(), 1000.0);
+    let cases = [
+        (1000.0, 100.0 / 3.0),
+        (750.0, 50.0),
+        (500.0, 100.0),
+        (499.0, 100.0),
+        (0.0, 100.0),
+    ];
+    for (stored, limit) in cases {
+        let found = rule.curve.at(stored);
+        assert!(found >= limit && close(found, limit), "{found} at {stored}");
+    }
+    // The straight line that the sources draw, between the ends.
+    for stored in 501..1000 {
+        let inverse = f64::from(stored - 500) * 4e-5 + 0.01;
+        assert!(close(rule.curve.at(stored.into()), 1.0 / inverse));
+    }
+}
+
+#[test]
+fn the_curve_has_the_figures_that_sentinel_derives() {
+    // Threshold, period, cold factor, warning and max, which Sentinel cuts to
+    // whole tokens.
+    let cases = [
+        (100.0, 10, 2.0, 1000.0, 1666.0),
+        (100.0, 10, 5.0, 250.0, 583.0),
+        (33.3, 8, 3.0, 133.0, 266.0),
+        (5.0, 6, 5.0, 7.0, 17.0),
+        (3.0, 7, 3.0, 10.0, 20.0),
+    ];
+    for (threshold, period, cold_factor, warning, max) in cases {
+        let ramp = per_second(threshold, period, cold_factor)
+            .curve
+            .ramp
+            .unwrap();
+        assert_eq!(ramp.warning.floor(), warning);
+        // Two numbers are cut there.
+        assert!((max..max + 2.0).contains(&ramp.max), "{}", ramp.max);
+    }
+}
+
+#[test]
+fn a_ramp_of_less_than_a_token_is_none() {
+    // The first is the one that blocks for ever when tokens are whole.
+    let none = [
+        (1.0, 1, 3.0),
+        (0.3, 1, 3.0),
+        (0.0, 10, 3.0),
+        (-1.0, 10, 3.0),
+        (10.0, 0, 3.0),
+        (10.0, 10, 1.0),
+        (10.0, 10, 0.0),
+        (10.0, 10, -3.0),
+        (10.0, 10, f64::NAN),
+        (10.0, 10, f64::INFINITY),
+        (f64::INFINITY, 10, 3.0),
+        (f64::MAX, 10, 3.0),
+        (1e-9, 10, 3.0),
+    ];
+    for (threshold, period, cold_factor) in none {
+        let rule = per_second(threshold, period, cold_factor);
+        for now in [0, 1_000, u64::MAX] {
+            let limit = rule.limit(at(now), || panic!("nothing to refill"));
+            assert_eq!(limit, threshold);
+        }
+    }
+    assert!(
+        WarmUp::new(5.0, Duration::ZERO, SECOND, 3.0)
+            .curve
+            .ramp
+            .is_none()
+    );
+    assert!(per_second(2.0, 1, 3.0).curve.ramp.is_some());
+}
+
+#[test]
+fn a_new_rule_is_cold_from_the_first_call_on() {
+    let rule = per_second(90.0, 10, 3.0);
+    for now in [0, 500, 999] {
+        let limit = rule.limit(at(now), || 1_000_000);
+        assert!((30.0..30.1).contains(&limit));
+        assert_eq!(rule.whole(limit), 30);
+        assert_eq!(rule.stored(), 900.0);
+    }
+}
+
+#[test]
+fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
+    let rule = per_second(10.0, 10, 3.0);
+    let mut passed = 0;
+    let mut step = |second: u64, n: u64| {
+        passed += n;
+        rule.limit(at(second * 1_000), || passed);
+        rule.stored()
+    };
+    assert_eq!(step(100, 0), 100.0);
+    // Three are what a cold rule admits: no refill.
+    assert_eq!(step(101, 3), 97.0);
+    // Two are less: refilled to the maximum, less what passed.
+    assert_eq!(step(102, 2), 98.0);
+    assert_eq!(step(103, 48), 50.0);
+    // At the warning line exactly, tokens come back.
+    assert_eq!(step(104, 0), 60.0);
+    assert_eq!(step(105, 30), 30.0);
+    assert_eq!(step(106, 10), 30.0);
+    assert_eq!(step(107, 1_000), 0.0);
+    // Nobody came for three seconds, so nothing passed in the last one.
+    assert_eq!(step(111, 7), 40.0);
+    assert_eq!(step(110, 7), 40.0, "a late clock changes nothing");
+    assert_eq!(step(1_000, 0), 100.0);
+}
+
+#[test]
+fn passes_are_asked_for_once_a_step() {
+    let rule = per_second(10.0, 10, 3.0);
+    let asked = Cell::new(0);
+    for now in (5_000..8_000).step_by(10) {
+        rule.limit(at(now), || {
+            asked.set(asked.get() + 1);
+            0
+        });
+    }
+    assert_eq!(asked.get(), 3);
+}
+
+#[test]
+fn limits_stay_between_the_cold_and_the_full_threshold() {
+    let thresholds = [1e-9, 0.2, 1.0, 3.0, 100.0, 2147483647.0, 1e15, f64::MAX];
+    let factors = [1.0 + f64::EPSILON, 1.1, 2.0, 3.0, 7.3, 1e6, f64::MAX];
+    let periods = [
+        Duration::ZERO,
+        SECOND,
+        secs(10),
+        secs(1 << 40),
+        Duration::MAX,
+    ];
+    let intervals = [
+        Duration::from_millis(1),
+        SECOND,
+        secs(60),
+        secs(366 * 86_400),
+    ];
+    let idle = [0, 1, 999, 1_000, 10_000, 86_400_000, 1 << 44];
+    for threshold in thresholds {
+        for cold_factor in factors {
+            for (period, interval) in periods.into_iter().flat_map(|p| intervals.map(|i| (p, i))) {
+                let rule = WarmUp::new(threshold, interval, period, cold_factor);
+                let mut now = 0_u64;
+                let mut passed = 0_u64;
+                for gap in idle.into_iter().cycle().take(3 * idle.len()) {
+                    now = now.saturating_add(gap);
+                    passed = passed.wrapping_add(now * 7);
+                    let limit = rule.limit(at(now), || passed);
+                    let least = threshold / cold_factor;
+                    assert!(limit >= least && limit <= threshold, "{rule:?}: {limit}");
+                    assert!(rule.stored() >= 0.0, "{rule:?}");
+                }
+                let limits = [0.0, 0.5, 1.0, 1e3, 1e9, 1e300].map(|stored| rule.curve.at(stored));
+                assert!(limits.is_sorted_by(|a, b| a >= b), "{rule:?}: {limits:?}");
+            }
+        }
+    }
+}
+
+/// How a rule's limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// A window of two buckets, of whole calls.
+    Window,
+    /// A line of calls.
+    Line,
+}
+
+/// A rule under as many calls as it lets pass, after how many seconds it is
+/// warm.
+fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
+    let Curve {
+        threshold,
+        interval,
+        period,
+        ..
+    } = rule.curve;
+    let start = secs(1_000);
+    let end = start + period * 6 + secs(100);
+    let every = (interval / 2).min(secs(1) / 2);
+    let line = Throttle::new();
+    let mut window: VecDeque<(u128, u64)> = VecDeque::new();
+    let (mut now, mut passed) = (start, 0);
+    while now < end {
+        let tick = Tick::from_nanos(nanos(now));
+        let limit = rule.limit(tick, || passed);
+        if limit >= threshold {
+            return (now - start).as_secs_f64();
+        }
+        match way {
+            Way::Window => {
+                let bucket = now.as_nanos() / (interval / 2).as_nanos();
+                window.retain(|&(taken, _)| taken + 1 >= bucket);
+                let taken: u64 = window.iter().map(|&(_, n)| n).sum();
+                let room = u64::from(rule.whole(limit)).saturating_sub(taken);
+                window.push_back((bucket, room));
+                passed += room;
+                now += every;
+            }
+            Way::Line => {
+                let cost_ns = cost(1, limit, interval).unwrap();
+                match line.join(tick, cost_ns, Duration::ZERO) {
+                    Ok(_) => passed += 1,
+                    Err(later) => now = Duration::from_nanos(later.as_nanos()),
+                }
+            }
+        }
+    }
+    panic!("{rule:?} is never warm")
+}
+
+#[test]
+fn under_full_load_a_rule_is_warm_after_its_period() {
+    let rules = [
+        // Threshold, interval in ms, period in s, cold factor.
+        (100.0, 1_000, 10, 3.0),
+        (10.0, 1_000, 10, 3.0),
+        (33.3, 1_000, 8, 3.0),
+        (7.5, 1_000, 20, 2.5),
+        (3.0, 1_000, 60, 3.0),
+        (5.0, 100, 10, 3.0),
+        (10.0, 500, 30, 3.0),
+        (10.0, 300, 30, 3.0),
+        (20.0, 1_500, 30, 4.0),
+        (1_000.0, 60_000, 600, 3.0),
+        (5.0, 60_000, 3_600, 3.0),
+        (100.0, 10_000, 300, 10.0),
+        // A cold rule admits less than one call per interval.
+        (1.0, 1_000, 30, 3.0),
+        (2.0, 1_000, 60, 3.0),
+        (1.0, 10_000, 600, 5.0),
+        (0.5, 1_000, 300, 3.0),
+    ];
+    for (threshold, interval, period, cold_factor) in rules {
+        let new = || {
+            let interval = Duration::from_millis(interval);
+            WarmUp::new(threshold, interval, secs(period), cold_factor)
+        };
+        let step = new().curve.ramp.unwrap().step_ns as f64 / 1e9;
+        let turn = interval as f64 / 1e3 * cold_factor / threshold;
+        let period = period as f64;
+        let slack = 2.0 * (step + turn);
+        let took = seconds_until_warm(&new(), Way::Line);
+        assert!(
+            (took - period).abs() <= slack,
+            "{took} s on a line: {:?}",
+            new()
+        );
+        if threshold < 1.0 {
+            continue;
+        }
+        let took = seconds_until_warm(&new(), Way::Window);
+        // With less than a call per interval, one is more than the curve.
+        let least = if threshold >= cold_factor {
+            period - slack
+        } else {
+            0.0
+        };
+        let most = 2.0 * period + slack;
+        assert!(
+            (least..=most).contains(&took),
+            "{took} s in a window: {:?}",
+            new()
+        );
+    }
+}
+
+#[test]
+fn a_warm_rule_under_full_load_stays_warm() {
+    for interval in [SECOND, secs(60), Duration::from_millis(100)] {
+        let rule = WarmUp::new(60.0, interval, secs(600), 3.0);
+        let ramp = rule.curve.ramp.unwrap();
+        seconds_until_warm(&rule, Way::Line);
+        let mut passed = rule.passed.load(Ordering::Relaxed);
+        let first = rule.due.load(Ordering::Relaxed);
+        for step in 0..100 {
+            passed += (ramp.per_second * ramp.step_ns as f64 / 1e9) as u64;
+            let now = Tick::from_nanos(first + step * ramp.step_ns);
+            assert_eq!(rule.limit(now, || passed), 60.0);
+        }
+        // And is cold after it was idle for as long as its tokens take.
+        let cold = secs(10) + Duration::from_secs_f64(ramp.max / ramp.per_second);
+        let now = Tick::from_nanos(first + 100 * ramp.step_ns) + cold;
+        assert!((20.0..20.1).contains(&rule.limit(now, || passed)));
+    }
+}
+
+fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
+    let rule = per_second(threshold, period, 3.0);
+    rule.limit(at(7_000), || 5);
+    rule.stored.store(stored.to_bits(), Ordering::Relaxed);
+    rule
+}
+
+#[test]
+fn an_equal_rule_goes_on_where_the_old_one_was() {
+    let (old, new) = (used(10.0, 10, 62.5), per_second(10.0, 10, 3.0));
+    new.take_over(&old);
+    assert_eq!(new.stored(), 62.5);
+    // The second has its refill already; the next one takes off its passes.
+    new.limit(at(7_500), || panic!("filled"));
+    new.limit(at(8_000), || 9);
+    assert_eq!(new.stored(), 58.5);
+}
+
+#[test]
+fn tokens_are_scaled_when_only_the_threshold_changed() {
+    for (threshold, stored) in [(20.0, 125.0), (5.0, 31.25), (0.5, 3.125)] {
+        let new = per_second(threshold, 10, 3.0);
+        new.take_over(&used(10.0, 10, 62.5));
+        assert_eq!(new.stored(), stored);
+        let share = new.curve.at(stored) / threshold;
+        assert!(close(
+            share,
+            per_second(10.0, 10, 3.0).curve.at(62.5) / 10.0
+        ));
+    }
+    // A slow rule has longer steps: its last refill was in that of 6 s.
+    let slow = per_second(0.5, 10, 3.0);
+    slow.take_over(&used(10.0, 10, 100.0));
+    slow.limit(at(11_999), || panic!("filled"));
+    slow.limit(at(12_000), || 6);
+    assert_eq!(slow.stored(), 4.0);
+}
+
+#[test]
+fn a_rule_that_differs_in_more_is_cold() {
+    let others = [
+        per_second(10.0, 20, 3.0),
+        per_second(10.0, 10, 4.0),
+        WarmUp::new(10.0, secs(2), secs(10), 3.0),
+        per_second(10.0, 0, 3.0),
+        per_second(0.0, 10, 3.0),
+    ];
+    let warm = used(10.0, 10, 0.0);
+    for new in others {
+        let cold = new.stored();
+        new.take_over(&warm);
+        assert_eq!(new.stored(), cold);
+    }
+    // Nor is there anything to take from one that had no ramp, or no call.
+    let new = per_second(10.0, 10, 3.0);
+    new.take_over(&per_second(0.1, 10, 3.0));
+    new.take_over(&per_second(10.0, 10, 3.0));
+    assert_eq!(new.stored(), 100.0);
+    assert!((3.3..3.4).contains(&new.limit(at(0), || 0)));
+}
