@@ -83,7 +83,7 @@ impl Branch {
         let flows = rules.flows(resource.text(), &indices);
         let plan = shared.plan(flows, longest_wait.unwrap_or_default(), true);
         let node = shared.node(&plan, old.map(|old| &old.node), true, now);
-        let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
         // A node was last used up to one step after the time that it tells.
         let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.idle);
         Self {

@@ -10,7 +10,7 @@ use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::entry::Verdict;
-use crate::pipeline::{judge, pass_at_once};
+use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery, Shared};
 use crate::rule::{RuleSet, Rules};
@@ -117,10 +117,11 @@ impl Engine {
             let guard = self.resources.guard();
             if let Some(resource) = self.resources.get(&query, &guard) {
                 if resource.is_fresh() {
-                    if let Some(entry) = pass_at_once(resource, call, now) {
-                        return Verdict::Pass(entry);
-                    }
-                    if let Ok(verdict) = judge(self, resource, call, now) {
+                    let why = match pass_at_once(resource, call, now) {
+                        Ok(entry) => return Verdict::Pass(entry),
+                        Err(why) => why,
+                    };
+                    if let Ok(verdict) = detour(self, resource, call, now, why) {
                         return verdict;
                     }
                 }

@@ -9,9 +9,10 @@ use crate::breaker::{self, Admission};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::{BlockEvent, ExitEvent, PassEvent};
-use crate::places::{Held, Place, Places, QuotaLeft};
+use crate::lane::{Held, Place};
+use crate::places::{Places, QuotaLeft};
 use crate::resource::{Circuit, Resource};
-use crate::rule::Standing;
+use crate::rule::Turns;
 use crate::stat::{Node, Outcome};
 use crate::timer;
 
@@ -248,7 +249,7 @@ pub struct Waiting {
 struct Inner {
     places: Places,
     held: Vec<(Place, Held)>,
-    turns: Vec<Standing>,
+    turns: Turns,
     since: Tick,
     start: Tick,
     n: u32,
@@ -270,7 +271,7 @@ impl Waiting {
     pub(crate) fn new(
         places: Places,
         held: Vec<(Place, Held)>,
-        turns: Vec<Standing>,
+        turns: Turns,
         since: Tick,
         start: Tick,
         n: u32,
@@ -385,8 +386,12 @@ impl Waiting {
             }
         };
         let waited = now - inner.since;
-        // A place in a line is the call's own, in a coming bucket or not.
-        let occupied = if inner.turns.is_empty() { inner.n } else { 0 };
+        // A place in a line is the call's own; what it waits for beyond its turn
+        // is borrowed.
+        let turn = inner.turns.last().map(|last| last.turn.start());
+        let is_borrowed = turn.is_none_or(|turn| inner.start > turn);
+        let occupied = if is_borrowed { inner.n } else { 0 };
+        inner.places.take_inbound(now, inner.n);
         inner.places.each(|node| {
             node.stop_waiting();
             node.start_waited(now, inner.n, occupied, waited);
@@ -431,7 +436,7 @@ impl Inner {
         for (place, held) in &self.held {
             self.places.cancel(*place, now, *held, self.n);
         }
-        self.turns.iter().for_each(Standing::leave);
+        self.places.leave(&self.turns);
         self.places.each(Node::stop_waiting);
     }
 }

@@ -11,9 +11,10 @@ use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
+use crate::lane::{Held, Lane, Place, own, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Gate, NoTurn, Quotas, Side, Standing};
-use crate::stat::{Denied, LeapArray, Loan, MAX_TOKENS, Node, Taken, Wish};
+use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Standing, Turns};
+use crate::stat::{MAX_TOKENS, Node};
 use crate::sync::Arc;
 
 /// The rings were replaced while the call was judged: it must come again.
@@ -41,38 +42,6 @@ pub(crate) struct QuotaLeft {
     pub(crate) reset: Duration,
 }
 
-/// One place where tokens are taken, in the order in which they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    OriginSide(usize),
-    Origin,
-    ResourceSide(usize),
-    Resource,
-    ContextSide(usize),
-    Context,
-    Inbound,
-}
-
-/// Tokens that a waiting call holds in one place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Held {
-    /// In a coming bucket.
-    Loan(Loan),
-    /// In the present bucket, which the call will run in as well.
-    Taken(Taken),
-}
-
-/// One place with what is judged there.
-pub(crate) struct Lane<'a> {
-    pub(crate) place: Place,
-    pub(crate) ring: &'a LeapArray,
-    /// The node whose figures come from the ring.
-    pub(crate) node: Option<&'a Node>,
-    quotas: Quotas<'a>,
-    /// The rules of the quotas.
-    indices: &'a [u32],
-}
-
 /// Why there is nothing to count a call on.
 pub(crate) enum NoPlaces {
     /// The rule with this index refuses calls without a key.
@@ -83,77 +52,6 @@ pub(crate) enum NoPlaces {
 impl From<Moved> for NoPlaces {
     fn from(Moved: Moved) -> Self {
         Self::Moved
-    }
-}
-
-/// Why a lane did not let a call pass.
-pub(crate) enum Refusal {
-    /// The rule with this index has no room.
-    Full(u32),
-    Moved,
-}
-
-// === impl Lane ===
-
-impl Lane<'_> {
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
-        let taken = match self.node {
-            Some(node) => node.acquire(now, n, &self.quotas),
-            None => self.ring.acquire_at(now, n, &self.quotas),
-        };
-        taken.map_err(|denied| self.refusal(denied))
-    }
-
-    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
-        match self.node {
-            Some(node) => node.give_back(taken, n),
-            // A ring without figures: what comes too late just stays spent.
-            None => {
-                let _ = self.ring.refund_at(taken.bucket, n);
-            }
-        }
-    }
-
-    /// Holds tokens for `wish.from` or, if there is no room then, for the next
-    /// time at which there is. A lane that has room now and whose present
-    /// bucket is still open at that time takes them at once.
-    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Refusal> {
-        let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
-        if is_present {
-            match self.take(wish.now, wish.n) {
-                Ok(taken) => return Ok(Held::Taken(taken)),
-                Err(Refusal::Moved) => return Err(Refusal::Moved),
-                Err(Refusal::Full(_)) => {}
-            }
-        }
-        let loan = match self.node {
-            Some(node) => node.borrow_for(wish, &self.quotas),
-            None => self.ring.borrow_for(wish, &self.quotas).loan,
-        };
-        match loan {
-            Ok(loan) => Ok(Held::Loan(loan)),
-            Err(denied) => Err(self.refusal(denied)),
-        }
-    }
-
-    /// When each of its rules has room for `n` tokens; `None` if one never has.
-    fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.quotas.iter().try_fold(now, |latest, quota| {
-            if self.ring.room(now, quota) >= n {
-                return Some(latest);
-            }
-            Some(latest.max(self.ring.room_at(now, n, quota)?))
-        })
-    }
-
-    #[cold]
-    fn refusal(&self, denied: Denied) -> Refusal {
-        match denied {
-            Denied::Moved => Refusal::Moved,
-            Denied::Full(index) => {
-                Refusal::Full(self.indices.get(index).copied().unwrap_or_default())
-            }
-        }
     }
 }
 
@@ -183,6 +81,7 @@ impl Places {
     }
 
     /// The resource, and all inbound calls if they are counted.
+    #[inline]
     pub(crate) fn only(resource: Arc<Resource>) -> Self {
         Self {
             is_inbound: counts_inbound(&resource),
@@ -190,6 +89,13 @@ impl Places {
             origin: None,
             context: None,
         }
+    }
+
+    /// Whether the resource's own ring is all that judges the call's rate.
+    #[inline]
+    pub(crate) fn are_one_lane(&self) -> bool {
+        let has_branch = self.origin.is_some() || self.context.is_some();
+        !has_branch && self.resource.gate().is_plain()
     }
 
     /// Everything that counts `call`.
@@ -255,6 +161,7 @@ impl Places {
     }
 
     /// The node of all inbound calls, if this one counts there.
+    #[inline]
     fn inbound(&self) -> Option<&Node> {
         let inbound = self.resource.shared().inbound.get();
         inbound.filter(|_| self.is_inbound)
@@ -322,25 +229,45 @@ impl Places {
 
     /// Whether a rule lets calls stand in a line.
     pub(crate) fn is_paced(&self) -> bool {
-        self.gates().any(|(_, gate)| !gate.lines().is_empty())
+        self.lines().next().is_some()
     }
 
     /// A turn in every line, or in none: for a call of weight `n`.
-    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Vec<Standing>, NoTurn> {
-        let mut turns = Vec::new();
-        let lines = self
-            .gates()
-            .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)));
-        for (node, line) in lines {
+    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Turns, NoTurn> {
+        let mut turns = Turns::default();
+        for (place, (node, line)) in self.lines().enumerate() {
             match line.join(now, n, node.ring()) {
-                Ok(turn) => turns.extend(turn),
+                Ok(None) => {}
+                Ok(Some(turn)) => turns.add(Standing {
+                    line: place,
+                    rule: line.index(),
+                    turn,
+                }),
                 Err(none) => {
-                    turns.iter().for_each(Standing::leave);
+                    self.leave(&turns);
                     return Err(none);
                 }
             }
         }
         Ok(turns)
+    }
+
+    /// Gives the turns up that [`line_up`](Self::line_up) gave.
+    pub(crate) fn leave(&self, turns: &Turns) {
+        for standing in turns.iter() {
+            if let Some((_, line)) = self.lines().nth(standing.line) {
+                line.leave(standing.turn);
+            }
+        }
+    }
+
+    /// The lines that the call stands in, and the nodes that they are on.
+    fn lines(&self) -> impl Iterator<Item = (&Node, &Line)> {
+        let branches = self.origin.iter().chain(&self.context);
+        branches
+            .map(|branch| (branch.node(), branch.gate()))
+            .chain([(self.resource.node(), self.resource.gate())])
+            .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)))
     }
 
     /// The first rule that has no room for `n` tokens now.
@@ -354,30 +281,43 @@ impl Places {
         })
     }
 
-    fn gates(&self) -> impl Iterator<Item = (&Node, &Gate)> {
-        let branches = self.origin.iter().chain(&self.context);
-        branches
-            .map(|branch| (branch.node(), branch.gate()))
-            .chain([(self.resource.node(), self.resource.gate())])
-    }
-
     /// One more waiting call everywhere, unless there are too many somewhere.
     pub(crate) fn start_waiting(&self) -> bool {
-        let resource = (self.resource.node(), self.resource.gate().max_waiting());
-        let branches = [&self.origin, &self.context];
-        let branches = branches.into_iter().flatten();
-        let nodes = std::iter::once(resource)
-            .chain(branches.map(|branch| (branch.node(), branch.gate().max_waiting())))
-            .chain(self.inbound().map(|node| (node, u32::MAX)));
-        let mut started = Vec::new();
-        for (node, most) in nodes {
-            if !node.start_waiting(most) {
-                started.into_iter().for_each(Node::stop_waiting);
-                return false;
-            }
-            started.push(node);
+        let full = self
+            .waiting_rooms()
+            .position(|(node, most)| !node.start_waiting(most));
+        if let Some(full) = full {
+            let started = self.waiting_rooms().take(full);
+            started.for_each(|(node, _)| node.stop_waiting());
         }
-        true
+        full.is_none()
+    }
+
+    /// Where a waiting call counts, and how many may wait there.
+    fn waiting_rooms(&self) -> impl Iterator<Item = (&Node, u32)> {
+        let branches = [&self.origin, &self.context].into_iter().flatten();
+        let branches = branches.map(|branch| (branch.node(), branch.gate().max_waiting()));
+        std::iter::once((self.resource.node(), self.resource.gate().max_waiting()))
+            .chain(branches)
+            .chain(self.inbound().map(|node| (node, u32::MAX)))
+    }
+
+    /// A call of weight `n` passes among all inbound ones.
+    #[inline]
+    pub(crate) fn pass_inbound(&self, now: Tick, n: u32) {
+        if let Some(inbound) = self.inbound() {
+            inbound.pass(now, n);
+        }
+    }
+
+    /// Takes the tokens of a call that has waited among all inbound ones, before
+    /// it starts.
+    pub(crate) fn take_inbound(&self, now: Tick, n: u32) {
+        if let Some(inbound) = self.inbound() {
+            // There is no limit, and no reload replaces its ring: it is counted
+            // unless its window can count no further, which is 2³¹ a second.
+            let _ = inbound.acquire(now, n, &[]);
+        }
     }
 
     /// Gives back what is held in one place.
@@ -386,6 +326,7 @@ impl Places {
             return;
         };
         match (held, lane.node) {
+            (Held::Later, _) => {}
             (Held::Taken(taken), _) => lane.give_back(taken, n),
             (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
             (Held::Loan(loan), None) => {
@@ -407,7 +348,7 @@ impl Places {
         let sides = sides(resource.gate(), now, Place::ResourceSide);
         let main = own(Place::Resource, resource.node(), resource.gate());
         let context = self.context.iter().flat_map(move |branch| {
-            crate::places::sides(branch.gate(), now, Place::ContextSide).chain([own(
+            crate::lane::sides(branch.gate(), now, Place::ContextSide).chain([own(
                 Place::Context,
                 branch.node(),
                 branch.gate(),
@@ -433,31 +374,4 @@ impl Places {
 fn counts_inbound(resource: &Resource) -> bool {
     let is_inbound = resource.direction() == Direction::Inbound;
     is_inbound && resource.shared().inbound.get().is_some()
-}
-
-fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
-    Lane {
-        place,
-        ring: node.ring(),
-        node: Some(node),
-        quotas: Quotas::Fixed(gate.quotas()),
-        indices: gate.rules(),
-    }
-}
-
-fn sides<'a>(
-    gate: &'a Gate,
-    now: Tick,
-    place: impl Fn(usize) -> Place + 'a,
-) -> impl Iterator<Item = Lane<'a>> {
-    gate.sides()
-        .iter()
-        .enumerate()
-        .map(move |(index, side): (usize, &Side)| Lane {
-            place: place(index),
-            ring: side.ring(),
-            node: None,
-            quotas: side.quotas(now),
-            indices: side.rule(),
-        })
 }

@@ -30,9 +30,6 @@ const RESOURCE_BUCKETS: u64 = 256;
 /// Most buckets of a branch's ring: there are many of them.
 const BRANCH_BUCKETS: u64 = 32;
 
-/// A call of any resource may stand in line for so long and count here.
-const MOST_WAIT: Duration = Duration::from_secs(256);
-
 /// What does not change while an engine lives, and what all its parts need.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -88,6 +85,8 @@ pub(crate) struct Resource {
     place: AtomicU32,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
+    /// See [`is_alone`](Self::is_alone).
+    is_alone: bool,
 }
 
 /// What most resources do not have.
@@ -138,11 +137,16 @@ impl Shared {
         Plan::new(rules, shape, most, patience)
     }
 
+    /// The gate of `plan` on `node`, going on from `old`.
+    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, old: Option<&Gate>, now: Tick) -> Gate {
+        plan.build(node.ring(), old, self.sampler.as_ref(), now)
+    }
+
     /// The figures of all inbound calls. They begin when they are first asked
     /// for.
     pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
         self.inbound.get_or_init(|| {
-            let plan = self.plan([], MOST_WAIT, false);
+            let plan = self.plan([], Duration::ZERO, false);
             Node::with_grid(plan.grid(), self.shape.clone(), now)
         })
     }
@@ -192,14 +196,16 @@ impl Resource {
         let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
         let plan = shared.plan(rules.flows(&text, anyone), longest_wait, false);
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
-        let gate = plan.build(node.ring(), old.map(|old| &old.gate), now);
+        let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
+        let extras = Extras::new(&rules, own, old_extras, now);
         Self {
+            is_alone: gate.is_plain() && !extras.as_ref().is_some_and(|it| it.are_elsewhere()),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
-            extras: Extras::new(&rules, own, old_extras, now),
+            extras,
             is_pinned: own.is_some() || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
@@ -317,10 +323,16 @@ impl Resource {
         self.extras.as_ref()?.authorities.as_deref()
     }
 
-    /// Whether its own node and isolation are all that judges its calls.
+    /// Whether anything is to be asked before the call's rate.
     #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
-        self.extras.is_none() && self.gate.is_plain()
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.extras.is_some() || self.shared.inbound.get().is_some()
+    }
+
+    /// Whether its own ring is all that judges the rate of its calls.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
@@ -379,6 +391,11 @@ impl Extras {
             || extras.adaptive.is_some()
             || extras.breakers.is_some();
         has_any.then(|| Box::new(extras))
+    }
+
+    /// Whether other rings than the resource's own judge its calls.
+    fn are_elsewhere(&self) -> bool {
+        self.origins.is_some() || self.contexts.is_some() || !self.related.is_empty()
     }
 }
 

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
 use tower::{Layer, Service, service_fn};
-use tower_sentinel::key::Header;
+use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock,
@@ -68,7 +68,7 @@ fn the_counter_counts() {
 #[test]
 fn a_call_that_passes_allocates_nothing() {
     let second = || FlowRule::per_second("r", OPEN);
-    let sets: [(&str, Rules); 6] = [
+    let sets: [(&str, Rules); 7] = [
         ("no rule", Rules::new()),
         ("one rule", second().into()),
         (
@@ -83,6 +83,12 @@ fn a_call_that_passes_allocates_nothing() {
             Rules::new()
                 .with(second())
                 .with(FlowRule::per("r", OPEN, MINUTE * 60 * 24)),
+        ),
+        (
+            "thresholds that change",
+            Rules::new()
+                .with(second().warm_up(Duration::from_secs(10)))
+                .with(second().memory(0.5..0.9, OPEN / 2)),
         ),
         (
             "isolation",
@@ -209,9 +215,86 @@ fn the_layer_adds_no_allocation_to_a_call_that_passes() {
 }
 
 #[test]
+fn a_call_whose_turn_it_is_allocates_nothing() {
+    let line = FlowRule::per_second("r", 1_000).throttle(MINUTE);
+    let (sentinel, clock) = engine(
+        Rules::new()
+            .with(line)
+            .with(FlowRule::per_second("r", OPEN)),
+    );
+    let call = || {
+        clock.advance(Duration::from_millis(1));
+        assert_passes(&sentinel, Call::new("r"));
+    };
+    assert_allocates_nothing("a line", &clock, call);
+}
+
+/// What ten thousand waiting calls take, for each: bytes and allocations.
+fn of_a_waiter<W>(mut wait: impl FnMut() -> W) -> (u64, u64) {
+    const WAITERS: u64 = 10_000;
+    let mut waiters = Vec::with_capacity(WAITERS as usize);
+    let taken = measure(|| waiters.extend((0..WAITERS).map(|_| wait())));
+    let before = measure(|| drop(waiters));
+    assert_eq!(
+        taken.count_current + before.count_current,
+        -1,
+        "all is given back, and the list"
+    );
+    (
+        taken.bytes_current as u64 / WAITERS,
+        taken.count_total / WAITERS,
+    )
+}
+
+#[test]
+fn a_waiting_call_is_small_and_leaves_nothing_behind() {
+    let rules = || {
+        Rules::new()
+            .with(FlowRule::per_second("r", 10_000).throttle(MINUTE))
+            .with(IsolationRule::new("r", 8))
+    };
+    let (sentinel, _clock) = engine(rules());
+    assert_passes(&sentinel, Call::new("r"));
+    let (bytes, count) = of_a_waiter(|| {
+        let verdict = sentinel.try_enter(Call::new("r"));
+        assert!(matches!(verdict, Verdict::Wait(_)));
+        verdict
+    });
+    // The call's places, and what it holds in them.
+    assert!(bytes <= 384 && count <= 2, "{bytes} bytes in {count}");
+
+    // In the layer the request, the service and a timer come with it.
+    let (sentinel, _clock) = engine(rules());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _guard = runtime.enter();
+    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::from("hello"))) };
+    let layer = SentinelLayer::with(sentinel).resource(from_fn(|_| Some("r".into())));
+    let mut service = layer.layer(service_fn(answer));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.call(Request::new(())).now_or_never().is_some());
+    let wait = || {
+        let mut call = Box::pin(service.call(Request::new(())));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        call
+    };
+    let (bytes, count) = of_a_waiter(wait);
+    assert!(bytes <= 1_280 && count <= 6, "{bytes} bytes in {count}");
+}
+
+#[test]
 fn a_rule_of_each_kind_allocates_nothing() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", OPEN))
+        .with(
+            FlowRule::per_second("r", OPEN)
+                .throttle(MINUTE)
+                .for_origin("line"),
+        )
+        .with(FlowRule::per_second("r", OPEN).memory(0.5..0.9, OPEN / 2))
         .with(FlowRule::per_second("r", OPEN).warm_up(MINUTE))
         .with(FlowRule::per_second("r", OPEN).when("other"))
         .with(IsolationRule::new("r", 8))

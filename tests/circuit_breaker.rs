@@ -5,12 +5,15 @@
 mod support;
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
@@ -406,5 +409,75 @@ fn a_probe_whose_future_is_dropped_leaves_the_way_free() {
         assert_eq!(bench.state(), BreakerState::HalfOpen);
         drop(call);
         assert_eq!(bench.state(), BreakerState::Open);
+    }
+}
+
+/// Answers, after an error in `poll_ready` if it is told so.
+#[derive(Clone)]
+struct Moody {
+    is_unready: Arc<AtomicBool>,
+}
+
+impl Service<Request<Body>> for Moody {
+    type Response = Response<Body>;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<Response<Body>, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        Poll::Ready(if self.is_unready.load(Ordering::Relaxed) {
+            Err("not ready")
+        } else {
+            Ok(())
+        })
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        std::future::ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_not_ready_after_the_wait_leaves_the_way_free() {
+    let mut rng = Rng::seeded();
+    for round in 0..20 {
+        let line = FlowRule::per_second("r", 20).throttle(ms(5_000));
+        let sentinel = Sentinel::builder()
+            .rules(Rules::new().with(errors()).with(line))
+            .clock(TokioClock::new())
+            .build();
+        let is_unready = Arc::new(AtomicBool::new(false));
+        let mut service = SentinelLayer::with(sentinel.clone())
+            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+            .fail()
+            .layer(Moody {
+                is_unready: is_unready.clone(),
+            });
+        drop(sentinel.enter(Call::new("r")).await.unwrap());
+        let breaker = sentinel.node("r").unwrap().breakers().remove(0);
+        for _ in 0..6 {
+            let mut entry = sentinel.enter(Call::new("r")).await.unwrap();
+            entry.fail();
+            drop(entry);
+            if breaker.state() == BreakerState::Open {
+                break;
+            }
+        }
+        assert_eq!(breaker.state(), BreakerState::Open);
+        tokio::time::advance(ms(2_000)).await;
+        for _ in 0..rng.below(4) {
+            // The first is a probe that is given up; the second waits behind it.
+            drop(service.ready().await.unwrap().call(get("/")));
+            let second = service.ready().await.unwrap().call(get("/"));
+            is_unready.store(true, Ordering::Relaxed);
+            let error = second.await.unwrap_err();
+            is_unready.store(false, Ordering::Relaxed);
+            assert!(error.to_string().contains("not ready"), "{error}");
+            assert_eq!(breaker.state(), BreakerState::Open, "round {round}");
+        }
+        tokio::time::advance(ms(5_000)).await;
+        assert!(service.ready().await.unwrap().call(get("/")).await.is_ok());
+        assert_eq!(breaker.state(), BreakerState::Closed, "round {round}");
+        let node = sentinel.node("r").unwrap();
+        assert_eq!((node.waiting(), node.concurrency()), (0, 0));
     }
 }

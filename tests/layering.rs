@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["sync"],
     &["clock"],
-    &["call", "blocked", "timer", "timekeeper"],
+    &["call", "blocked", "partners", "timer", "timekeeper"],
     &["stat"],
     &["shape", "adaptive", "breaker"],
     &["system"],
@@ -19,7 +19,7 @@ const ORDER: &[&[&str]] = &[
     &["branch"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
-    &["pipeline", "places", "engine", "entry"],
+    &["pipeline", "places", "lane", "engine", "entry"],
     &["report"],
     &["sentinel"],
     &["key"],
@@ -28,7 +28,7 @@ const ORDER: &[&[&str]] = &[
 ];
 
 /// Modules that make up one thing in several files.
-const TOGETHER: &[&str] = &["pipeline", "places", "engine", "entry"];
+const TOGETHER: &[&str] = &["pipeline", "places", "lane", "engine", "entry"];
 
 fn line_of(module: &str) -> usize {
     ORDER

@@ -1,9 +1,11 @@
-//! Rules with a line, rules that warm up, and how they meet windows and loans.
+//! Rules with a line, that warm up, or that look at memory; and how they meet
+//! windows and loans.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
+use tower_sentinel::system::{ManualProbe, Memory, Probe, Sampler};
 use tower_sentinel::{
     BlockKind, Blocked, Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick, Verdict,
     Waiting,
@@ -161,13 +163,21 @@ fn no_more_calls_stand_in_the_line_than_the_rule_lets() {
     let (waits, _queue) = bench.burst(6);
     assert_eq!(waits.iter().flatten().count(), 4);
     assert_eq!(bench.sentinel.node("r").unwrap().waiting(), 3);
+    // When the turn comes that was refused, the three are through.
+    let blocked = bench.call(Call::new("r")).unwrap_err();
+    assert_eq!(blocked.retry_after(), Some(ms(400)));
 }
 
 #[test]
 fn an_impatient_call_does_not_stand_in_line() {
     let bench = Bench::new(paced(10, 1_000));
     assert!(bench.call(Call::new("r")).is_ok());
-    assert!(bench.call(Call::new("r").patience(ms(100))).is_err());
+    let blocked = bench.call(Call::new("r").patience(ms(100))).unwrap_err();
+    assert_eq!(
+        blocked.retry_after(),
+        Some(ms(100)),
+        "not before its turn would be"
+    );
     // It has left the line again.
     assert_eq!(
         bench.call(Call::new("r").patience(ms(101))).unwrap().0,
@@ -285,6 +295,145 @@ fn two_rules_with_rings_of_their_own_keep_one_each_over_a_reload() {
     assert_eq!(bench.passed(20), 8);
 }
 
+#[test]
+fn a_rule_keeps_its_own_line_when_the_one_before_it_goes() {
+    let (slow, fast) = (paced(1, 60_000), paced(10, 60_000).id("fast"));
+    let bench = Bench::new(Rules::new().with(slow).with(fast.clone()));
+    // The slow line is 3 s long, the fast one too: they stand in both.
+    let (waits, queue) = bench.burst(4);
+    assert_eq!(waits.last(), Some(&Some(3_000)));
+    drop(queue);
+    // Only the last of the slow line went back; the fast one has 300 ms.
+    assert!(bench.sentinel.reload(fast.clone().max_waiting(7)));
+    assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(300));
+    // A line that is not named goes on as the one that paces alike.
+    assert!(bench.sentinel.reload(paced(5, 60_000)));
+    assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(400));
+}
+
+#[test]
+fn a_prioritized_call_in_line_borrows_only_what_comes_after_its_turn() {
+    // Of ten a second in line, two in a window.
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(paced(10, 5_000));
+    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .occupy_timeout(ms(1_000))
+        .build();
+    let bench = Bench { sentinel, clock };
+    let call = Call::new("r").prioritized(true);
+    let mut queue = Vec::new();
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let (wait, waiting) = bench.at(400).call(call).unwrap();
+            queue.extend(waiting);
+            wait.as_millis()
+        })
+        .collect();
+    // The window of the first opens at 1000; the turn of the third was at 600.
+    assert_eq!(waits, [0, 100, 600]);
+    bench.at(1_000);
+    for waiting in queue {
+        drop(waiting.admit().unwrap());
+    }
+    let totals = bench.sentinel.node("r").unwrap().totals();
+    assert_eq!((totals.waits(), totals.occupied()), (2, 1));
+}
+
+// === memory ===
+
+/// The engine, and the memory that the machine is said to use of 1 000 MiB.
+fn with_memory(rule: FlowRule) -> (Bench, ManualProbe) {
+    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+    let probe = ManualProbe::new();
+    let sentinel = Sentinel::builder()
+        .rules(rule)
+        .sampler(Sampler::new(probe.clone()))
+        .clock(clock.clone())
+        .build();
+    (Bench { sentinel, clock }, probe)
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn the_threshold_falls_with_memory_and_rises_again() {
+    let shares = FlowRule::per_second("r", 100).memory(0.5..0.75, 20);
+    let bytes = FlowRule::per_second("r", 100).memory_bytes(500 * MIB..750 * MIB, 20);
+    for rule in [shares, bytes] {
+        let (bench, probe) = with_memory(rule);
+        let mut second = 0;
+        let mut passed = |used: Option<u64>| {
+            probe.set_memory(used.and_then(|used| Memory::new(used * MIB, 1_000 * MIB)));
+            second += 2;
+            bench.at(second * 1_000).passed(200)
+        };
+        assert_eq!(passed(None), 100, "not known");
+        assert_eq!(
+            [400, 500, 600].map(|used| passed(Some(used))),
+            [100, 100, 68]
+        );
+        assert_eq!([750, 999, 550].map(|used| passed(Some(used))), [20, 20, 84]);
+        assert_eq!(passed(None), 100, "not known any more");
+    }
+}
+
+#[test]
+fn a_reading_of_memory_is_150_ms_old_at_most() {
+    let (bench, probe) = with_memory(FlowRule::per_second("r", 100).memory(0.5..0.75, 20));
+    assert_eq!(bench.at(0).passed(10), 10);
+    probe.set_memory(Memory::new(800, 1_000));
+    assert_eq!(bench.at(149).passed(20), 20);
+    // Thirty have passed, and now it is twenty at most.
+    assert_eq!(bench.at(150).passed(1), 0);
+}
+
+#[test]
+fn a_line_gets_slower_while_memory_runs_out() {
+    let (bench, probe) = with_memory(paced(10, 5_000).memory(0.5..0.75, 2));
+    assert_eq!(bench.burst(3).0, [Some(0), Some(100), Some(200)]);
+    probe.set_memory(Memory::new(800, 1_000));
+    assert_eq!(
+        bench.at(1_000).burst(3).0,
+        [Some(0), Some(500), Some(1_000)]
+    );
+}
+
+#[test]
+fn nobody_pays_for_memory_before_a_rule_looks_at_it() {
+    #[derive(Debug)]
+    struct Never;
+    impl Probe for Never {
+        fn load(&self) -> Option<f64> {
+            None
+        }
+        fn cpu(&self) -> Option<f64> {
+            None
+        }
+        fn memory(&self) -> Option<Memory> {
+            panic!("asked")
+        }
+    }
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("r", 1))
+        .sampler(Sampler::new(Never))
+        .clock(clock.clone())
+        .build();
+    let bench = Bench { sentinel, clock };
+    assert_eq!(bench.passed(3), 1);
+    // And a probe that panics is one that does not know.
+    assert!(
+        bench
+            .sentinel
+            .reload(FlowRule::per_second("r", 5).memory(0.1..0.2, 1))
+    );
+    assert_eq!(bench.at(2_000).passed(9), 5);
+}
+
 // === warm-up ===
 
 /// How many of 200 calls a second pass, second by second.
@@ -378,6 +527,36 @@ fn bad_shaping_names_the_field() {
         (
             rule().strict().throttle(second),
             "strict is true, must be false",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory(0.9..0.7, 1),
+            "memory is 0.9..0.7, must be a rising range above 0 and at most 1",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory(0.7..1.1, 1),
+            "memory is 0.7..1.1",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory(f64::NAN..0.9, 1),
+            "memory is NaN..0.9",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory_bytes(0..5, 1),
+            "memory is 0..5 bytes, must be a rising range above 0",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory(0.7..0.9, 10),
+            "memory.threshold is 10, must be between 0 and the whole threshold, which is 9",
+        ),
+        (
+            FlowRule::per_second("r", 9)
+                .memory(0.7..0.9, 1)
+                .warm_up(second),
+            "memory is 0.7..0.9, must be given only without a warm-up",
+        ),
+        (
+            FlowRule::per_second("r", 9).memory(0.7..0.9, 1).when("s"),
+            "related is \"s\", must be without a line",
         ),
         (
             rule().when("s").throttle(second),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tower_sentinel::ManualClock;
-use tower_sentinel::system::{Probe, SystemProbe};
+use tower_sentinel::system::{Memory, Probe, SystemProbe};
 
 /// A copy of a recorded machine on which time goes on.
 struct Machine {
@@ -229,6 +229,55 @@ fn what_is_not_there_is_not_known() {
     }
 }
 
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_is_what_is_resident_of_the_tightest_limit() {
+    // fixture, used, limit
+    let table = [
+        ("cgroup_v1", 96 * MIB, 256 * MIB),
+        // The group itself has none, the one above it has.
+        ("cgroup_v2", 64 * MIB, 512 * MIB),
+        // That of the machine.
+        ("no_quota", 32 * MIB, 8_192 * MIB),
+    ];
+    for (fixture, used, limit) in table {
+        let machine = Machine::new(fixture, "memory");
+        let memory = machine.probe().memory();
+        assert_eq!(memory, Memory::new(used, limit), "{fixture}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_no_limit_is_that_of_the_machine() {
+    let machine = Machine::new("cgroup_v1", "memory-unlimited");
+    let probe = machine.probe();
+    let file = "sys/fs/cgroup/memory/memory.limit_in_bytes";
+    machine.write(file, "9223372036854771712\n");
+    assert_eq!(probe.memory(), Memory::new(96 * MIB, 16_384 * MIB));
+    machine.write(file, "much\n");
+    assert_eq!(probe.memory(), None);
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_known() {
+    let nowhere = SystemProbe::with("/no/such/machine", ManualClock::new());
+    assert_eq!(nowhere.memory(), None);
+    for (index, (file, is_known)) in [
+        ("proc/self/status", false),
+        // The limit of the group is enough.
+        ("proc/meminfo", true),
+        ("proc/self/mountinfo", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let machine = Machine::new("cgroup_v2", &format!("no-memory-{index}"));
+        machine.remove(file);
+        assert_eq!(machine.probe().memory().is_some(), is_known, "{file}");
+    }
+}
+
 #[test]
 fn without_a_quota_either_share_will_do() {
     for (index, (file, share)) in [
@@ -312,4 +361,6 @@ fn this_machine_says_how_busy_it_is() {
     clock.advance(Duration::from_secs(1));
     let cpu = probe.cpu().expect("a share");
     assert!(cpu > 0.0 && cpu <= 1.0, "{cpu}");
+    let memory = probe.memory().expect("some memory");
+    assert!(memory.used() > 0 && memory.used() < memory.limit());
 }

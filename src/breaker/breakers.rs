@@ -7,6 +7,7 @@ use super::circuit::{Answer, Breaker, End, Teller};
 use super::spec::Spec;
 use super::word::is_newer;
 use crate::clock::Tick;
+use crate::partners::partners;
 use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted};
 
 /// Most breakers of one resource: an admission has a bit for each.
@@ -86,7 +87,15 @@ impl Breakers {
     ) -> Self {
         let specs: Vec<_> = specs.into_iter().take(MAX_BREAKERS).collect();
         let epoch = old.map_or_else(|| Arc::new(AtomicU32::new(0)), |old| old.epoch.clone());
-        let partners = partners(&specs, old.map_or(&[], |old| &old.list));
+        let partners = partners(
+            &specs,
+            old.map_or(&[][..], |old| &old.list),
+            &[
+                |new: &Spec, old: &Breaker| new == old.spec(),
+                |new, old| new.id.is_some() && new.id == old.spec().id,
+                |new, old| new.counts_like(old.spec()),
+            ],
+        );
         let since = epoch.load(Ordering::Acquire);
         let list = specs
             .into_iter()
@@ -272,27 +281,6 @@ impl Breakers {
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
-}
-
-/// For each of `specs` the breaker of `old` that it goes on from; each of those
-/// once.
-fn partners<'a>(specs: &[Spec], old: &'a [Breaker]) -> Vec<Option<&'a Breaker>> {
-    let is_partner: [fn(&Spec, &Spec) -> bool; 3] = [
-        |new, old| new == old,
-        |new, old| new.id.is_some() && new.id == old.id,
-        |new, old| new.counts_like(old),
-    ];
-    let mut partners = vec![None; specs.len()];
-    let mut left: Vec<_> = old.iter().collect();
-    for is_partner in is_partner {
-        for (spec, partner) in specs.iter().zip(&mut partners) {
-            if partner.is_none() {
-                let found = left.iter().position(|old| is_partner(spec, old.spec()));
-                *partner = found.map(|place| left.remove(place));
-            }
-        }
-    }
-    partners
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -335,6 +335,10 @@ impl FlowRule {
         self.missing
     }
 
+    pub(super) const fn is_strict(&self) -> bool {
+        self.strict
+    }
+
     pub(crate) const fn most_waiting(&self) -> u32 {
         self.max_waiting
     }
@@ -374,6 +378,28 @@ impl FlowRule {
         self.id.as_deref()
     }
 
+    /// Whether both were given the same id.
+    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// Whether the two count the same calls in the same window, so that one may
+    /// take over what the other has counted.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
+        self.selects_like(other) && window(self) == window(other)
+    }
+
+    /// Whether the two let the same calls stand in a line.
+    pub(super) fn paces_like(&self, other: &Self) -> bool {
+        let waits = |rule: &Self| rule.shaping.max_wait.is_some();
+        self.selects_like(other) && waits(self) == waits(other)
+    }
+
+    fn selects_like(&self, other: &Self) -> bool {
+        self.resource == other.resource && self.who == other.who && self.basis == other.basis
+    }
+
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
         if !(0.0..=f64::from(MAX_TOKENS)).contains(&self.threshold) {
@@ -381,7 +407,7 @@ impl FlowRule {
             inspector.refuse("threshold", self.threshold, allowed);
         }
         self.inspect_window(inspector);
-        self.shaping.inspect(self.strict, inspector);
+        self.shaping.inspect(self, inspector);
         if let Who::Only(origin) = &self.who {
             inspector.name("origin", origin);
         }

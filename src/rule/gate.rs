@@ -16,11 +16,13 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::FlowRule;
-use super::line::{Line, limit, warm_up};
+use super::line::Line;
+use super::threshold::Threshold;
 use crate::clock::Tick;
-use crate::shape::WarmUp;
+use crate::partners::partners;
 use crate::stat::{Grid, LeapArray, Quota, Shape};
 use crate::sync::Arc;
+use crate::system::Sampler;
 
 /// Most buckets ahead that a call may wait for.
 const MOST_AHEAD: u64 = 512;
@@ -46,18 +48,12 @@ struct Apart {
 /// A ring beside the node's.
 #[derive(Debug)]
 pub(crate) struct Side {
+    index: [u32; 1],
+    rule: FlowRule,
+    threshold: Threshold,
+    quota: Quota,
+    /// Shared with the side that it goes on from, for the calls that it counts.
     ring: Arc<LeapArray>,
-    limit: Limit,
-    rule: [u32; 1],
-}
-
-/// What a side ring limits.
-#[derive(Debug)]
-enum Limit {
-    /// The tokens of one window.
-    Window(Quota),
-    /// The same, with a limit that changes.
-    Warm(Quota, Arc<WarmUp>),
 }
 
 /// The quotas of one ring, as they are now.
@@ -96,7 +92,7 @@ impl<'a> Plan<'a> {
             }
             let finer = gcd(bucket_ns, rule.bucket_ns());
             let longer = span_ns.max(rule.bucket_ns() * u64::from(rule.counted_buckets()));
-            if longer / finer <= most && rule.shaping().warm_up.is_none() {
+            if longer / finer <= most && !rule.shaping().is_changing() {
                 (bucket_ns, span_ns) = (finer, longer);
                 shared.push((index, rule));
             } else {
@@ -130,9 +126,16 @@ impl<'a> Plan<'a> {
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
-    /// The gate over `ring`. Rules with rings or lines of their own keep those
-    /// that they had in `old`.
-    pub(crate) fn build(self, ring: &LeapArray, old: Option<&Gate>, now: Tick) -> Gate {
+    /// The gate over `ring`. Rules with rings or lines of their own go on from
+    /// those of `old`: from that of an equal rule, else of one with the same id,
+    /// else of one that counts and paces alike.
+    pub(crate) fn build(
+        self,
+        ring: &LeapArray,
+        old: Option<&Gate>,
+        sampler: Option<&Sampler>,
+        now: Tick,
+    ) -> Gate {
         let bucket_ns = ring.grid().bucket_ns;
         let all = self.shared.iter().chain(&self.apart).chain(&self.paced);
         let max_waiting = all.map(|(_, rule)| rule.most_waiting()).min();
@@ -141,55 +144,45 @@ impl<'a> Plan<'a> {
             .iter()
             .map(|(index, rule)| (rule.quota(bucket_ns), index))
             .unzip::<_, _, Vec<_>, Vec<_>>();
-        let mut known = Known::of(old);
-        let sides: Vec<_> = self
+        let old_sides = old.map_or(&[][..], Gate::sides);
+        let sides = partners(
+            &self.apart,
+            old_sides,
+            &[
+                |(_, new), old| **new == old.rule,
+                |(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
+                |(_, new), old| new.counts_like(&old.rule),
+            ],
+        );
+        let sides: Box<[_]> = self
             .apart
             .iter()
-            .map(|&(index, rule)| Side::new(index, rule, &mut known, self.patience, now))
+            .zip(sides)
+            .map(|(&(index, rule), old)| Side::new(index, rule, old, self.patience, sampler, now))
             .collect();
-        let lines: Vec<_> = self
+        let old_lines = old.map_or(&[][..], Gate::lines);
+        let lines = partners(
+            &self.paced,
+            old_lines,
+            &[
+                |(_, new), old| *new == old.rule(),
+                |(_, new), old| new.is_named_like(old.rule()),
+                |(_, new), old| new.paces_like(old.rule()),
+            ],
+        );
+        let lines: Box<[_]> = self
             .paced
             .iter()
-            .map(|&(index, rule)| {
-                let max_wait = rule.shaping().max_wait.unwrap_or_default();
-                let old = known.lines.next();
-                let warm = warm_up(rule, old.and_then(Line::warm));
-                Line::new(index, rule, max_wait, warm, old)
-            })
+            .zip(lines)
+            .map(|(&(index, rule), old)| Line::new(index, rule, old, sampler))
             .collect();
         Gate {
             quotas: quotas.into(),
             rules: rules.into_iter().copied().collect(),
-            apart: (!sides.is_empty() || !lines.is_empty()).then(|| {
-                Box::new(Apart {
-                    sides: sides.into(),
-                    lines: lines.into(),
-                })
-            }),
+            apart: (!sides.is_empty() || !lines.is_empty())
+                .then(|| Box::new(Apart { sides, lines })),
             max_waiting: max_waiting.unwrap_or(u32::MAX),
         }
-    }
-}
-
-/// What an older gate has that a new one goes on with, each at most once.
-struct Known<'a> {
-    sides: Vec<&'a Side>,
-    lines: std::slice::Iter<'a, Line>,
-}
-
-impl<'a> Known<'a> {
-    fn of(old: Option<&'a Gate>) -> Self {
-        Self {
-            sides: old.map_or_else(Vec::new, |old| old.sides().iter().collect()),
-            lines: old.map_or_else(Default::default, |old| old.lines().iter()),
-        }
-    }
-
-    /// The next window of this shape.
-    fn side(&mut self, grid: Grid) -> Option<&'a Side> {
-        let fits = |side: &&Side| side.ring.grid() == grid;
-        let place = self.sides.iter().position(fits)?;
-        Some(self.sides.remove(place))
     }
 }
 
@@ -207,8 +200,9 @@ impl Side {
     fn new(
         index: u32,
         rule: &FlowRule,
-        known: &mut Known<'_>,
+        old: Option<&Self>,
         patience: Duration,
+        sampler: Option<&Sampler>,
         now: Tick,
     ) -> Self {
         let bucket_ns = rule.bucket_ns();
@@ -217,20 +211,17 @@ impl Side {
             buckets: rule.counted_buckets(),
             ahead: ahead(bucket_ns, patience),
         };
-        let old = known.side(grid);
-        let ring = old.map(|old| old.ring.clone());
-        let warm = match old.map(|old| &old.limit) {
-            Some(Limit::Warm(_, old)) => warm_up(rule, Some(old)),
-            _ => warm_up(rule, None),
+        let ring = match old {
+            Some(old) if old.ring.grid() == grid => old.ring.clone(),
+            Some(old) => Arc::new(old.ring.move_to(grid, now)),
+            None => Arc::new(LeapArray::with_grid(grid, now)),
         };
-        let quota = rule.quota(bucket_ns);
         Self {
-            ring: ring.unwrap_or_else(|| Arc::new(LeapArray::with_grid(grid, now))),
-            limit: match warm {
-                Some(warm) => Limit::Warm(quota, warm),
-                None => Limit::Window(quota),
-            },
-            rule: [index],
+            index: [index],
+            threshold: Threshold::new(rule, old.map(|old| &old.threshold), sampler),
+            quota: rule.quota(bucket_ns),
+            rule: rule.clone(),
+            ring,
         }
     }
 
@@ -240,17 +231,18 @@ impl Side {
 
     /// What the ring limits now.
     pub(crate) fn quotas(&self, now: Tick) -> Quotas<'_> {
-        match &self.limit {
-            Limit::Window(quota) => Quotas::Fixed(std::slice::from_ref(quota)),
-            Limit::Warm(quota, warm) => {
-                let limit = warm.whole(limit(warm, now, &self.ring));
-                Quotas::Now([quota.limited_to(limit)])
+        match &self.threshold {
+            Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
+            changing => {
+                let limit = changing.whole(now, &self.ring);
+                Quotas::Now([self.quota.limited_to(limit)])
             }
         }
     }
 
-    pub(crate) const fn rule(&self) -> &[u32; 1] {
-        &self.rule
+    /// The rule that the ring counts for.
+    pub(crate) const fn index(&self) -> &[u32; 1] {
+        &self.index
     }
 }
 

@@ -1,30 +1,38 @@
-//! What keeps a rule's calls apart: a line, a warm-up, or both.
-
-use std::time::Duration;
+//! The line of a rule whose calls pass one after the other.
 
 use super::FlowRule;
+use super::threshold::Threshold;
 use crate::clock::Tick;
-use crate::shape::{Throttle, Turn, WarmUp, cost};
+use crate::shape::{Throttle, Turn, cost};
 use crate::stat::LeapArray;
 use crate::sync::Arc;
+use crate::system::Sampler;
 
 /// A rule whose calls stand in a line.
 #[derive(Debug)]
 pub(crate) struct Line {
-    rule: u32,
-    threshold: f64,
-    interval: Duration,
-    max_wait: Duration,
+    index: u32,
+    rule: FlowRule,
+    threshold: Threshold,
+    /// Shared with the line that it goes on from, for those who stand in it.
     throttle: Arc<Throttle>,
-    warm: Option<Arc<WarmUp>>,
 }
 
-/// A place in a line, and which line that is.
-#[derive(Clone, Debug)]
+/// The turns of one call: nearly always one, which needs no allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    first: Option<Standing>,
+    more: Vec<Standing>,
+}
+
+/// A turn in one of the lines that a call stands in.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    rule: u32,
-    throttle: Arc<Throttle>,
-    turn: Turn,
+    /// Which of the call's lines it is.
+    pub(crate) line: usize,
+    /// The rule whose line it is.
+    pub(crate) rule: u32,
+    pub(crate) turn: Turn,
 }
 
 /// There is no place in the line of this rule, and when there will be one.
@@ -32,98 +40,73 @@ pub(crate) type NoTurn = (u32, Option<Tick>);
 
 impl Line {
     /// The line of `rule`; whoever stands in `old` keeps the place.
-    pub(crate) fn new(
+    pub(super) fn new(
         index: u32,
         rule: &FlowRule,
-        max_wait: Duration,
-        warm: Option<Arc<WarmUp>>,
         old: Option<&Self>,
+        sampler: Option<&Sampler>,
     ) -> Self {
         Self {
-            rule: index,
-            threshold: rule.threshold(),
-            interval: rule.interval(),
-            max_wait,
+            index,
+            threshold: Threshold::new(rule, old.map(|old| &old.threshold), sampler),
             throttle: old.map_or_else(|| Arc::new(Throttle::new()), |old| old.throttle.clone()),
-            warm,
+            rule: rule.clone(),
         }
+    }
+
+    /// The rule whose line it is.
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) const fn rule(&self) -> &FlowRule {
+        &self.rule
     }
 
     /// A turn for a call of weight `n`; `None` for a call that needs none. The
     /// rule counts in `ring`.
-    pub(crate) fn join(
-        &self,
-        now: Tick,
-        n: u32,
-        ring: &LeapArray,
-    ) -> Result<Option<Standing>, NoTurn> {
+    pub(crate) fn join(&self, now: Tick, n: u32, ring: &LeapArray) -> Result<Option<Turn>, NoTurn> {
         if n == 0 {
             return Ok(None);
         }
-        let threshold = match &self.warm {
-            Some(warm) => limit(warm, now, ring),
-            None => self.threshold,
+        let threshold = self.threshold.now(now, ring);
+        let Some(cost) = cost(n, threshold, self.rule.interval()) else {
+            return Err((self.index, None));
         };
-        let Some(cost) = cost(n, threshold, self.interval) else {
-            return Err((self.rule, None));
-        };
-        match self.throttle.join(now, cost, self.max_wait) {
-            Ok(turn) => Ok(Some(Standing {
-                rule: self.rule,
-                throttle: self.throttle.clone(),
-                turn,
-            })),
-            Err(at) => Err((self.rule, Some(at))),
+        let max_wait = self.rule.shaping().max_wait.unwrap_or_default();
+        match self.throttle.join(now, cost, max_wait) {
+            Ok(turn) => Ok(Some(turn)),
+            Err(at) => Err((self.index, Some(at))),
         }
     }
 
-    pub(super) fn warm(&self) -> Option<&WarmUp> {
-        self.warm.as_deref()
+    /// Gives a turn up: it goes to the next call, unless somebody stands behind
+    /// it already.
+    pub(crate) fn leave(&self, turn: Turn) {
+        self.throttle.leave(turn);
     }
 
     /// Bytes that the line occupies, heap included.
-    pub(crate) const fn footprint(&self) -> usize {
-        size_of::<Self>() + size_of::<Throttle>() + 2 * size_of::<usize>()
+    pub(crate) fn footprint(&self) -> usize {
+        let line = size_of::<Self>() + size_of::<Throttle>() + 2 * size_of::<usize>();
+        line + self.rule.resource().len()
     }
 }
 
-impl Standing {
-    /// The rule whose line it is.
-    pub(crate) const fn rule(&self) -> u32 {
-        self.rule
+impl Turns {
+    pub(crate) fn add(&mut self, standing: Standing) {
+        match self.first {
+            None => self.first = Some(standing),
+            Some(_) => self.more.push(standing),
+        }
     }
 
-    /// When the call may start.
-    pub(crate) fn start(&self) -> Tick {
-        self.turn.start()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Standing> {
+        self.first.iter().chain(&self.more)
     }
 
-    /// Gives the turn up: it goes to the next call, unless somebody stands
-    /// behind it already.
-    pub(crate) fn leave(&self) {
-        self.throttle.leave(self.turn);
+    /// The last of them to come, if there are any.
+    pub(crate) fn last(&self) -> Option<&Standing> {
+        self.iter().max_by_key(|standing| standing.turn.start())
     }
-}
-
-/// The warm-up of `rule`, if it has one, going on from `old`.
-pub(super) fn warm_up(rule: &FlowRule, old: Option<&WarmUp>) -> Option<Arc<WarmUp>> {
-    let shaping = rule.shaping();
-    let (threshold, interval) = (rule.threshold(), rule.interval());
-    let warm = WarmUp::new(threshold, interval, shaping.warm_up?, shaping.cold_factor());
-    if let Some(old) = old {
-        warm.take_over(old);
-    }
-    Some(Arc::new(warm))
-}
-
-/// The threshold that holds now for a rule that counts in `ring`.
-pub(super) fn limit(warm: &WarmUp, now: Tick, ring: &LeapArray) -> f64 {
-    warm.limit(now, || {
-        // What passed before the present second: calls that have their turn in it
-        // are in the ring already.
-        let second = now.as_nanos() - now.as_nanos() % 1_000_000_000;
-        let start = ring.bucket_number(Tick::from_nanos(second));
-        let reading = ring.read(now);
-        reading.cut(start).unwrap_or(reading.taken).into()
-    })
 }

@@ -31,6 +31,7 @@ mod set;
 mod shaping;
 mod system;
 mod template;
+mod threshold;
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,7 +50,7 @@ pub use system::SystemRule;
 pub(crate) use authority::Authorities;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Plan, Quotas, Side};
-pub(crate) use line::{NoTurn, Standing};
+pub(crate) use line::{Line, NoTurn, Standing, Turns};
 pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
 pub(crate) use template::Templates;
 

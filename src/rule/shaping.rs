@@ -1,5 +1,8 @@
-//! How a flow rule lets calls pass: at once, in a line, or more and more.
+//! How a flow rule lets calls pass: at once, in a line, more and more, or fewer
+//! while memory runs out.
 
+use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::FlowRule;
@@ -19,6 +22,24 @@ pub(crate) struct Shaping {
     pub(crate) warm_up: Option<Duration>,
     /// How much less a cold rule admits.
     pub(crate) cold_factor: Option<f64>,
+    /// How the threshold falls while memory runs out.
+    pub(crate) memory: Option<Falling>,
+}
+
+/// How a threshold falls with memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Falling {
+    pub(crate) marks: Marks,
+    /// What it falls to.
+    pub(crate) threshold: f64,
+}
+
+/// Between which uses of memory a threshold falls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Marks {
+    /// Shares of the memory that may be used.
+    Shares(f64, f64),
+    Bytes(u64, u64),
 }
 
 impl FlowRule {
@@ -95,14 +116,71 @@ impl FlowRule {
         self.shaping_mut().cold_factor = Some(factor);
         self
     }
+
+    /// The threshold falls while memory runs out: from all of it at the share
+    /// `marks.start` of the memory that the process may use, on a straight line
+    /// to `threshold` at `marks.end`, and no further. What may be used is the
+    /// limit of the control group or, if that is less, the machine's memory.
+    ///
+    /// The memory is that which the engine's
+    /// [sampler](crate::Builder::sampler) tells, at most 150 ms old. While it is
+    /// not known, the whole threshold holds. Combines with a
+    /// [line](Self::throttle), whose spacing grows then, and not with a
+    /// [warm-up](Self::warm_up).
+    ///
+    /// ```
+    /// use tower_sentinel::system::{ManualProbe, Memory, Sampler};
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let (probe, clock) = (ManualProbe::new(), ManualClock::new());
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("job", 100).memory(0.7..0.9, 10))
+    ///     .sampler(Sampler::new(probe.clone()))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let admitted = |used_mib: u64| {
+    ///     probe.set_memory(Memory::new(used_mib << 20, 1_000 << 20));
+    ///     clock.advance(std::time::Duration::from_secs(2));
+    ///     let calls = (0..200).map(|_| sentinel.try_enter(Call::new("job")));
+    ///     calls.filter(|verdict| matches!(verdict, Verdict::Pass(_))).count()
+    /// };
+    /// assert_eq!([500, 800, 950].map(admitted), [100, 55, 10]);
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// The memory-adaptive rule of sentinel-golang.
+    #[must_use]
+    pub fn memory(mut self, marks: Range<f64>, threshold: impl Into<f64>) -> Self {
+        self.shaping_mut().memory = Some(Falling {
+            marks: Marks::Shares(marks.start, marks.end),
+            threshold: threshold.into(),
+        });
+        self
+    }
+
+    /// The same with marks in bytes that the process uses.
+    #[must_use]
+    pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<f64>) -> Self {
+        self.shaping_mut().memory = Some(Falling {
+            marks: Marks::Bytes(marks.start, marks.end),
+            threshold: threshold.into(),
+        });
+        self
+    }
 }
 
 impl Shaping {
+    /// Whether the threshold is not always the same.
+    pub(super) const fn is_changing(&self) -> bool {
+        self.warm_up.is_some() || self.memory.is_some()
+    }
+
     pub(crate) fn cold_factor(&self) -> f64 {
         self.cold_factor.unwrap_or(3.0)
     }
 
-    pub(super) fn inspect(&self, is_strict: bool, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, rule: &FlowRule, inspector: &mut Inspector<'_>) {
         if let Some(wait) = self.max_wait.filter(|wait| *wait > DAY) {
             inspector.refuse("max_wait", format_args!("{wait:?}"), "at most one day");
         }
@@ -120,9 +198,44 @@ impl Shaping {
                 inspector.refuse("cold_factor", factor, "given only with a warm-up");
             }
         }
-        if is_strict && *self != Self::default() {
+        if let Some(memory) = &self.memory {
+            memory.inspect(rule.threshold(), inspector);
+            if self.warm_up.is_some() {
+                let allowed = "given only without a warm-up";
+                inspector.refuse("memory", memory.marks, allowed);
+            }
+        }
+        if rule.is_strict() && (self.max_wait.is_some() || self.warm_up.is_some()) {
             let allowed = "false for a rule with a line or a warm-up";
             inspector.refuse("strict", true, allowed);
+        }
+    }
+}
+
+impl Falling {
+    fn inspect(&self, whole: f64, inspector: &mut Inspector<'_>) {
+        let (is_right, allowed) = match self.marks {
+            Marks::Shares(from, to) => (
+                from > 0.0 && from < to && to <= 1.0,
+                "a rising range above 0 and at most 1",
+            ),
+            Marks::Bytes(from, to) => (from > 0 && from < to, "a rising range above 0"),
+        };
+        if !is_right {
+            inspector.refuse("memory", self.marks, allowed);
+        }
+        if !(0.0..=whole).contains(&self.threshold) {
+            let allowed = format!("between 0 and the whole threshold, which is {whole}");
+            inspector.refuse("memory.threshold", self.threshold, allowed);
+        }
+    }
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shares(from, to) => write!(f, "{from}..{to}"),
+            Self::Bytes(from, to) => write!(f, "{from}..{to} bytes"),
         }
     }
 }

@@ -14,15 +14,18 @@
 //! * [`Throttle`]: a leaky bucket. Calls start one cost apart, and wait for it.
 //! * [`WarmUp`]: a threshold that starts low after idle times and grows with
 //!   the load.
+//! * [`MemoryCurve`]: a threshold that falls while memory runs out.
 //!
-//! Both combine freely. Neither knows rules, resources or timers, neither
-//! allocates, locks or sleeps on the path of a call, and neither needs a thread:
+//! A line combines with either threshold. None of them knows rules, resources or timers, none
+//! allocates, locks or sleeps on the path of a call, and none needs a thread:
 //! whoever calls moves the state on.
 
 mod curve;
+mod memory;
 mod throttle;
 mod warm_up;
 
+pub(crate) use memory::MemoryCurve;
 pub(crate) use throttle::{Throttle, Turn, cost};
 pub(crate) use warm_up::WarmUp;
 

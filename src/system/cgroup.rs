@@ -1,6 +1,7 @@
-//! The CPU quota of a process: the tightest of its control groups.
+//! The CPU quota and the memory limit of a process: the tightest of its control
+//! groups.
 //!
-//! A process is in one group of each hierarchy, and a quota of any group above
+//! A process is in one group of each hierarchy, and a limit of any group above
 //! it binds it too. Which groups these are say two files of `/proc/self`:
 //!
 //! ```text
@@ -13,16 +14,16 @@
 //! ```
 //!
 //! In a container the groups above its own are usually not to be seen. A group
-//! that has no file for the quota, such as a root, has none. A file that cannot
-//! be read or understood is an error: then nobody knows what the quota is.
+//! that has no file for the limit, such as a root, has none. A file that cannot
+//! be read or understood is an error: then nobody knows what the limit is.
 //!
-//! Some machines run both versions side by side; the CPU is then controlled by
-//! one of them, and the other has no such files. Both are looked at.
+//! Some machines run both versions side by side; a resource is then controlled
+//! by one of them, and the other has no such files. Both are looked at.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The groups of a process that may have a quota. They are found once: a
+/// The groups of a process that may limit one resource. They are found once: a
 /// process hardly ever moves.
 #[derive(Debug)]
 pub(super) struct Groups(Vec<Group>);
@@ -51,17 +52,22 @@ struct Mount<'a> {
 // === impl Groups ===
 
 impl Groups {
-    /// The groups of the process whose `/proc/self` is below `root`.
-    pub(super) fn find(root: &Path) -> io::Result<Self> {
+    /// The groups of the process whose `/proc/self` is below `root`, that
+    /// `controller` is in charge of: `cpu` or `memory`.
+    pub(super) fn find(root: &Path, controller: &str) -> io::Result<Self> {
         let Some(membership) = read(&root.join("proc/self/cgroup"))? else {
             // A kernel without control groups.
             return Ok(Self(Vec::new()));
         };
         let mounts = read(&root.join("proc/self/mountinfo"))?
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
+        let mounts = mounts.lines();
+        let mounts: Vec<_> = mounts
+            .filter_map(|line| Mount::parse(line, controller))
+            .collect();
         let mut groups = Vec::new();
-        for (version, path) in membership.lines().filter_map(member) {
+        let lines = membership.lines();
+        for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
             // A mount that shows the group, else whatever there is.
             let mount = seen().find(|mount| mount.shows(path));
@@ -78,41 +84,55 @@ impl Groups {
         Ok(Self(groups))
     }
 
-    /// The tightest quota, in cores. `None`: there is none.
+    /// The tightest CPU quota, in cores. `None`: there is none.
     pub(super) fn quota(&self) -> io::Result<Option<f64>> {
-        let mut tightest: Option<f64> = None;
+        self.tightest(Group::quota, f64::min)
+    }
+
+    /// The tightest memory limit, in bytes. `None`: there is none.
+    pub(super) fn memory(&self) -> io::Result<Option<u64>> {
+        self.tightest(Group::memory, u64::min)
+    }
+
+    fn tightest<T>(
+        &self,
+        limit: fn(&Group) -> io::Result<Option<T>>,
+        tighter: fn(T, T) -> T,
+    ) -> io::Result<Option<T>> {
+        let mut tightest = None;
         for group in &self.0 {
-            if let Some(quota) = group.quota()? {
-                tightest = Some(tightest.map_or(quota, |known| known.min(quota)));
-            }
+            tightest = match (tightest, limit(group)?) {
+                (Some(known), Some(limit)) => Some(tighter(known, limit)),
+                (known, limit) => known.or(limit),
+            };
         }
         Ok(tightest)
     }
 }
 
 /// The version and the group that a line of `/proc/self/cgroup` tells, if it is
-/// about the CPU.
-fn member(line: &str) -> Option<(Version, &str)> {
+/// about `controller`.
+fn member<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
     if controllers.is_empty() {
         Some((Version::Two, path))
     } else {
-        let is_cpu = controllers.split(',').any(|name| name == "cpu");
-        is_cpu.then_some((Version::One, path))
+        let is_controlled = controllers.split(',').any(|name| name == controller);
+        is_controlled.then_some((Version::One, path))
     }
 }
 
 // === impl Mount ===
 
 impl<'a> Mount<'a> {
-    /// A line of `/proc/self/mountinfo`, if a hierarchy of the CPU is there.
-    fn parse(line: &'a str) -> Option<Self> {
+    /// A line of `/proc/self/mountinfo`, if a hierarchy of `controller` is there.
+    fn parse(line: &'a str, controller: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let version = match after.next()? {
             "cgroup2" => Version::Two,
-            "cgroup" if after.nth(1)?.split(',').any(|name| name == "cpu") => Version::One,
+            "cgroup" if after.nth(1)?.split(',').any(|name| name == controller) => Version::One,
             _ => return None,
         };
         let mut before = before.split(' ').skip(3);
@@ -159,6 +179,18 @@ impl Group {
         match (quota.trim().parse::<u32>(), period.trim().parse::<u32>()) {
             (Ok(quota @ 1..), Ok(period @ 1..)) => Ok(Some(f64::from(quota) / f64::from(period))),
             _ => Err(malformed()),
+        }
+    }
+
+    fn memory(&self) -> io::Result<Option<u64>> {
+        let name = match self.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        match read(&self.folder.join(name))?.as_deref().map(str::trim) {
+            None | Some("max" | "-1") => Ok(None),
+            // Version 1 writes "none" as a number beyond all memory.
+            Some(text) => text.parse().map(Some).map_err(|_| malformed()),
         }
     }
 }

@@ -92,12 +92,23 @@ pub(crate) fn judge(
 // === impl InboundFigures ===
 
 impl InboundFigures {
-    /// The figures of one node.
-    pub(crate) fn of(node: &Node, now: Tick, estimate: Estimate) -> Self {
+    /// Those figures of one node that `limits` look at.
+    pub(crate) fn of(
+        node: &Node,
+        now: Tick,
+        limits: &Limits,
+        readings: Readings,
+        estimate: Estimate,
+    ) -> Self {
+        let asks_concurrency = limits.concurrency.is_some() || limits.is_load_reached(readings);
         Self {
-            pass_qps: node.qps(now, Event::Pass),
-            concurrency: node.concurrency(now),
-            average_rt: node.average_rt(now),
+            pass_qps: limits.qps.map_or(0.0, |_| node.qps(now, Event::Pass)),
+            concurrency: if asks_concurrency {
+                node.concurrency(now)
+            } else {
+                0
+            },
+            average_rt: limits.rt.and_then(|_| node.average_rt(now)),
             max_complete_per_second: estimate.max_complete_per_second,
             min_rt: estimate.min_rt,
         }

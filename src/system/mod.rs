@@ -31,7 +31,7 @@ pub(crate) use figures::{InboundFigures, judge};
 #[cfg(feature = "system")]
 pub use host::SystemProbe;
 pub(crate) use limits::{Limit, Limits};
-pub use probe::{ManualProbe, Probe, Readings};
+pub use probe::{ManualProbe, Memory, Probe, Readings};
 pub use sampler::{Sampler, SamplerHandle};
 
 #[cfg(all(test, sentinel_loom))]

@@ -1,14 +1,15 @@
-//! What the machine says: load and CPU, by a probe of choice.
+//! What the machine says: load, CPU and memory, by a probe of choice.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::sync::Lock;
 
-/// A source of load and CPU use.
+/// A source of load, CPU use and memory.
 ///
-/// A [`Sampler`](super::Sampler) asks it about once a second, never twice at
-/// once. An implementation may read a few small files, but should not wait: it
+/// A [`Sampler`](super::Sampler) asks it about once a second, and for memory up
+/// to seven times a second where a rule looks at it; for each figure never twice
+/// at once. An implementation may read a few small files, but should not wait: it
 /// may run on the path of a request. It must not panic; if it does, the reading
 /// is unknown and the call goes on.
 ///
@@ -41,6 +42,11 @@ pub trait Probe: fmt::Debug + Send + Sync + 'static {
 
     /// The share of the CPU that is in use, between 0 and 1. `None`: not known.
     fn cpu(&self) -> Option<f64>;
+
+    /// How much memory is used and may be. `None`, as by default: not known.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
 }
 
 impl<P: Probe + ?Sized> Probe for Arc<P> {
@@ -51,6 +57,25 @@ impl<P: Probe + ?Sized> Probe for Arc<P> {
     fn cpu(&self) -> Option<f64> {
         (**self).cpu()
     }
+
+    fn memory(&self) -> Option<Memory> {
+        (**self).memory()
+    }
+}
+
+/// Memory that a process uses, in bytes, and how much it may use.
+///
+/// ```
+/// use tower_sentinel::system::Memory;
+///
+/// let memory = Memory::new(96 << 20, 128 << 20).expect("there is a limit");
+/// assert_eq!(memory.share(), 0.75);
+/// assert_eq!(Memory::new(96 << 20, 0), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    used: u64,
+    limit: u64,
 }
 
 /// What a probe said. A value that is negative or not a finite number is not
@@ -78,7 +103,7 @@ pub struct Readings {
 /// assert_eq!(probe.load(), None);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualProbe(Arc<Lock<Readings>>);
+pub struct ManualProbe(Arc<Lock<(Readings, Option<Memory>)>>);
 
 // === impl Readings ===
 
@@ -112,6 +137,38 @@ impl Readings {
     }
 }
 
+// === impl Memory ===
+
+impl Memory {
+    /// `used` of at most `limit` bytes; `None` if the limit is 0.
+    #[must_use]
+    pub const fn new(used: u64, limit: u64) -> Option<Self> {
+        if limit == 0 {
+            None
+        } else {
+            Some(Self { used, limit })
+        }
+    }
+
+    /// Bytes that are used.
+    #[must_use]
+    pub const fn used(self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that may be used at most.
+    #[must_use]
+    pub const fn limit(self) -> u64 {
+        self.limit
+    }
+
+    /// The share that is used; 1 when everything is.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.used as f64 / self.limit as f64
+    }
+}
+
 // === impl ManualProbe ===
 
 impl ManualProbe {
@@ -123,21 +180,30 @@ impl ManualProbe {
 
     /// What the load is said to be from now on.
     pub fn set_load(&self, load: impl Into<Option<f64>>) {
-        self.0.lock().load = load.into();
+        self.0.lock().0.load = load.into();
     }
 
     /// What the share of the CPU in use is said to be from now on.
     pub fn set_cpu(&self, cpu: impl Into<Option<f64>>) {
-        self.0.lock().cpu = cpu.into();
+        self.0.lock().0.cpu = cpu.into();
+    }
+
+    /// What the memory is said to be from now on.
+    pub fn set_memory(&self, memory: impl Into<Option<Memory>>) {
+        self.0.lock().1 = memory.into();
     }
 }
 
 impl Probe for ManualProbe {
     fn load(&self) -> Option<f64> {
-        self.0.lock().load
+        self.0.lock().0.load
     }
 
     fn cpu(&self) -> Option<f64> {
-        self.0.lock().cpu
+        self.0.lock().0.cpu
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        self.0.lock().1
     }
 }

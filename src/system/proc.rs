@@ -1,4 +1,4 @@
-//! Reading the texts of `/proc`: load, CPU time of the process, of the machine.
+//! Reading the texts of `/proc`: load, CPU time, memory of process and machine.
 //!
 //! Formats are those of proc(5). What does not look like them is `None`, never
 //! a number.
@@ -67,6 +67,13 @@ pub(super) fn allowed_cores(text: &str) -> Option<u64> {
     Some(cores)
 }
 
+/// The bytes that the line `name` of `status` or `meminfo` tells in kB.
+pub(super) fn bytes(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = rest.strip_suffix("kB")?.trim().parse().ok()?;
+    number.checked_mul(1_024)
+}
+
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
@@ -86,6 +93,8 @@ mod tests {
         // As kernels before 2.6 wrote it.
         let expected = HostTime { busy: 8, total: 17 };
         assert_eq!(host_time("cpu  5 1 2 9\n"), Some(expected));
+        let status = "Name:\tapp\nVmPeak:\t  999999 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
+        assert_eq!(bytes(status, "VmRSS:"), Some(2 << 20));
         for (list, cores) in [("0", 1), ("0-7", 8), ("0-1,4,6-7", 5)] {
             let status = format!("Name:\tapp\nCpus_allowed:\tff\nCpus_allowed_list:\t{list}\n");
             assert_eq!(allowed_cores(&status), Some(cores));
@@ -113,6 +122,14 @@ mod tests {
             "cpu  1 0 0 18446744073709551615",
         ] {
             assert_eq!(host_time(text), None, "{text:?}");
+        }
+        for text in [
+            "",
+            "VmRSS:\t many kB",
+            "VmRSS:\t 5 MB",
+            "VmRSS: 99999999999999999999 kB",
+        ] {
+            assert_eq!(bytes(text, "VmRSS:"), None, "{text:?}");
         }
         for list in ["", "a", "3-1", "1-", "0-18446744073709551615", "0,,1"] {
             let status = format!("Cpus_allowed_list:\t{list}");

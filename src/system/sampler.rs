@@ -14,6 +14,9 @@
 //! who sees that a reading is not due any more sees what was read. The readings
 //! themselves are two words; each is judged alone, so they need not be of one
 //! moment.
+//!
+//! Memory fills faster than load grows: it has a due time of its own and is read
+//! more often, in the same way, and only if somebody asks for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
@@ -21,12 +24,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use super::probe::{Probe, Readings};
+use super::probe::{Memory, Probe, Readings};
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// How long a reading is good for, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The same for memory: short beside the seconds in which it fills.
+const MEMORY_PERIOD: Duration = Duration::from_millis(150);
 /// The shortest time between two readings of a thread.
 const SHORTEST: Duration = Duration::from_millis(10);
 
@@ -66,6 +71,10 @@ pub(super) struct Shared {
     /// The readings, as the bits of a number; not a number is not known.
     load: AtomicU64,
     cpu: AtomicU64,
+    /// The same for memory, in bytes; a limit of 0: not known.
+    memory_due: AtomicU64,
+    used: AtomicU64,
+    limit: AtomicU64,
     /// Threads that read, so that admissions need not.
     threads: AtomicU32,
 }
@@ -94,6 +103,9 @@ impl Sampler {
             due: AtomicU64::new(AT_ONCE),
             load: AtomicU64::new(unknown),
             cpu: AtomicU64::new(unknown),
+            memory_due: AtomicU64::new(AT_ONCE),
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
             threads: AtomicU32::new(0),
         }))
     }
@@ -106,11 +118,25 @@ impl Sampler {
         if shared.threads.load(Ordering::Relaxed) == 0 {
             // Acquire: pairs with the release in `finish`.
             let due = shared.due.load(Ordering::Acquire);
-            if is_due(due, now) && shared.claim(due) {
-                shared.read(next_due(now));
+            if is_due(due, now, PERIOD) && claim(&shared.due, due) {
+                shared.read(next_due(now, PERIOD));
             }
         }
         self.readings()
+    }
+
+    /// The memory at `now`: read anew if the last reading is 150 ms old and
+    /// nobody else is reading; not by a spawned thread.
+    #[inline]
+    pub fn sample_memory(&self, now: Tick) -> Option<Memory> {
+        let shared = &*self.0;
+        // Acquire: pairs with the release in `finish`.
+        let due = shared.memory_due.load(Ordering::Acquire);
+        if is_due(due, now, MEMORY_PERIOD) && claim(&shared.memory_due, due) {
+            shared.read_memory(next_due(now, MEMORY_PERIOD));
+        }
+        let (used, limit) = (&shared.used, &shared.limit);
+        Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
     }
 
     /// Reads at `now`, whether or not a reading is due, unless somebody else is
@@ -118,8 +144,8 @@ impl Sampler {
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;
         // Acquire, as in `sample`.
-        if shared.claim(shared.due.load(Ordering::Acquire)) {
-            shared.read(next_due(now));
+        if claim(&shared.due, shared.due.load(Ordering::Acquire)) {
+            shared.read(next_due(now, PERIOD));
         }
         self.readings()
     }
@@ -149,7 +175,7 @@ impl Sampler {
                 // Acquire: pairs with the release in `drop`.
                 while stopped.load(Ordering::Acquire) == 0 {
                     // Acquire, as in `sample`.
-                    if theirs.claim(theirs.due.load(Ordering::Acquire)) {
+                    if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
                         theirs.read(AT_ONCE);
                     }
                     // Who stops the thread unparks it after it has said so: then
@@ -166,58 +192,70 @@ impl Sampler {
     }
 }
 
-/// Whether a reading is due: also when the clock has stepped back by more than
-/// a reading is good for.
-fn is_due(due: u64, now: Tick) -> bool {
+/// Whether a reading that is good for `period` is due: also when the clock has
+/// stepped back by more than that.
+fn is_due(due: u64, now: Tick, period: Duration) -> bool {
     let now_ns = now.as_nanos();
-    due != BUSY && (now_ns >= due || due - now_ns > nanos(PERIOD))
+    due != BUSY && (now_ns >= due || due - now_ns > nanos(period))
 }
 
-fn next_due(now: Tick) -> u64 {
-    (now + PERIOD).as_nanos().min(BUSY - 1)
+fn next_due(now: Tick, period: Duration) -> u64 {
+    (now + period).as_nanos().min(BUSY - 1)
+}
+
+/// Takes the next reading upon the caller, unless somebody else has since `due`
+/// was seen.
+#[cold]
+fn claim(word: &AtomicU64, due: u64) -> bool {
+    if planted(Bug::SampleWithoutClaim) {
+        word.store(BUSY, Ordering::Relaxed);
+        return true;
+    }
+    // Acquire: pairs with the release in `finish`, so that two readings come one
+    // after the other also for the probe.
+    due != BUSY
+        && word
+            .compare_exchange(due, BUSY, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+}
+
+/// Release: pairs with the acquires of `sample`, `sample_memory` and `claim`.
+fn finish(word: &AtomicU64, next_due: u64) {
+    word.store(next_due, Ordering::Release);
 }
 
 // === impl Shared ===
 
 impl Shared {
-    /// Takes the next reading upon the caller, unless somebody else has since
-    /// `due` was seen.
-    #[cold]
-    fn claim(&self, due: u64) -> bool {
-        if planted(Bug::SampleWithoutClaim) {
-            self.due.store(BUSY, Ordering::Relaxed);
-            return true;
-        }
-        // Acquire: pairs with the release in `finish`, so that two readings come
-        // one after the other also for the probe.
-        due != BUSY
-            && self
-                .due
-                .compare_exchange(due, BUSY, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-    }
-
     /// Reads, for who has claimed it.
     #[cold]
     fn read(&self, next_due: u64) {
         if planted(Bug::DueBeforeReadings) {
-            self.finish(next_due);
+            finish(&self.due, next_due);
         }
-        let ask = |what: fn(&dyn Probe) -> Option<f64>| {
-            // A probe that panics knows nothing.
-            let said = catch_unwind(AssertUnwindSafe(|| what(&*self.probe)));
-            said.ok().flatten().unwrap_or(f64::NAN).to_bits()
-        };
-        let load = ask(Probe::load);
-        let cpu = ask(Probe::cpu);
-        self.load.store(load, Ordering::Relaxed);
-        self.cpu.store(cpu, Ordering::Relaxed);
-        self.finish(next_due);
+        let load = self.ask(Probe::load).unwrap_or(f64::NAN);
+        let cpu = self.ask(Probe::cpu).unwrap_or(f64::NAN);
+        self.load.store(load.to_bits(), Ordering::Relaxed);
+        self.cpu.store(cpu.to_bits(), Ordering::Relaxed);
+        finish(&self.due, next_due);
     }
 
-    /// Release: pairs with the acquires of `sample` and `claim`.
-    fn finish(&self, next_due: u64) {
-        self.due.store(next_due, Ordering::Release);
+    /// The same for memory.
+    #[cold]
+    fn read_memory(&self, next_due: u64) {
+        let memory = self.ask(Probe::memory);
+        let used = memory.map_or(0, Memory::used);
+        let limit = memory.map_or(0, Memory::limit);
+        self.used.store(used, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::Relaxed);
+        finish(&self.memory_due, next_due);
+    }
+
+    /// What the probe says; one that panics knows nothing.
+    fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(|| what(&*self.probe)))
+            .ok()
+            .flatten()
     }
 }
 
@@ -291,6 +329,28 @@ mod tests {
     fn the_end_of_time_is_not_mistaken_for_a_reading_under_way() {
         let end = Tick::from_nanos(u64::MAX);
         bounds(&[(end, 0.0), (end, 1.0), (end, 2.0)]);
+    }
+
+    #[test]
+    fn a_reading_of_memory_is_good_for_150_ms() {
+        let probe = ManualProbe::new();
+        let sampler = Sampler::new(probe.clone());
+        let mut used = 0;
+        for (ms, expected) in [
+            (1_000, 1),
+            (1_149, 1),
+            (1_150, 3),
+            (1_299, 3),
+            (1_300, 5),
+            (0, 6),
+        ] {
+            used += 1;
+            probe.set_memory(Memory::new(used, 100));
+            let found = sampler.sample_memory(at(ms)).unwrap();
+            assert_eq!(found.used(), expected, "{ms}");
+        }
+        probe.set_memory(None);
+        assert_eq!(sampler.sample_memory(at(9_000)), None, "not the old figure");
     }
 
     #[test]

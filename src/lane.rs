@@ -1,0 +1,141 @@
+//! A ring with the rules that are judged on it: one of the places where a call
+//! takes its tokens.
+
+use crate::clock::Tick;
+use crate::rule::{Gate, Quotas, Side};
+use crate::stat::{Denied, LeapArray, Loan, Node, Taken, Wish};
+
+/// One place where tokens are taken, in the order in which they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    OriginSide(usize),
+    Origin,
+    ResourceSide(usize),
+    Resource,
+    ContextSide(usize),
+    Context,
+    Inbound,
+}
+
+/// Tokens that a waiting call holds in one place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// In a coming bucket.
+    Loan(Loan),
+    /// In the present bucket, which the call will run in as well.
+    Taken(Taken),
+    /// None yet: where nothing is limited, a call counts from when it runs.
+    Later,
+}
+
+/// One place with what is judged there.
+pub(crate) struct Lane<'a> {
+    pub(crate) place: Place,
+    pub(crate) ring: &'a LeapArray,
+    /// The node whose figures come from the ring.
+    pub(crate) node: Option<&'a Node>,
+    pub(crate) quotas: Quotas<'a>,
+    /// The rules of the quotas.
+    pub(crate) indices: &'a [u32],
+}
+
+/// Why a lane did not let a call pass.
+pub(crate) enum Refusal {
+    /// The rule with this index has no room.
+    Full(u32),
+    Moved,
+}
+
+// === impl Lane ===
+
+impl Lane<'_> {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
+        let taken = match self.node {
+            Some(node) => node.acquire(now, n, &self.quotas),
+            None => self.ring.acquire_at(now, n, &self.quotas),
+        };
+        taken.map_err(|denied| self.refusal(denied))
+    }
+
+    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+        match self.node {
+            Some(node) => node.give_back(taken, n),
+            // A ring without figures: what comes too late just stays spent.
+            None => {
+                let _ = self.ring.refund_at(taken.bucket, n);
+            }
+        }
+    }
+
+    /// Holds tokens for `wish.from` or, if there is no room then, for the next
+    /// time at which there is. A lane that has room now and whose present
+    /// bucket is still open at that time takes them at once.
+    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Refusal> {
+        if self.place == Place::Inbound {
+            return Ok(Held::Later);
+        }
+        let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
+        if is_present {
+            match self.take(wish.now, wish.n) {
+                Ok(taken) => return Ok(Held::Taken(taken)),
+                Err(Refusal::Moved) => return Err(Refusal::Moved),
+                Err(Refusal::Full(_)) => {}
+            }
+        }
+        let loan = match self.node {
+            Some(node) => node.borrow_for(wish, &self.quotas),
+            None => self.ring.borrow_for(wish, &self.quotas).loan,
+        };
+        match loan {
+            Ok(loan) => Ok(Held::Loan(loan)),
+            Err(denied) => Err(self.refusal(denied)),
+        }
+    }
+
+    /// When each of its rules has room for `n` tokens; `None` if one never has.
+    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        self.quotas.iter().try_fold(now, |latest, quota| {
+            if self.ring.room(now, quota) >= n {
+                return Some(latest);
+            }
+            Some(latest.max(self.ring.room_at(now, n, quota)?))
+        })
+    }
+
+    #[cold]
+    fn refusal(&self, denied: Denied) -> Refusal {
+        match denied {
+            Denied::Moved => Refusal::Moved,
+            Denied::Full(index) => {
+                Refusal::Full(self.indices.get(index).copied().unwrap_or_default())
+            }
+        }
+    }
+}
+
+pub(crate) fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
+    Lane {
+        place,
+        ring: node.ring(),
+        node: Some(node),
+        quotas: Quotas::Fixed(gate.quotas()),
+        indices: gate.rules(),
+    }
+}
+
+pub(crate) fn sides<'a>(
+    gate: &'a Gate,
+    now: Tick,
+    place: impl Fn(usize) -> Place + 'a,
+) -> impl Iterator<Item = Lane<'a>> {
+    gate.sides()
+        .iter()
+        .enumerate()
+        .map(move |(index, side): (usize, &Side)| Lane {
+            place: place(index),
+            ring: side.ring(),
+            node: None,
+            quotas: side.quotas(now),
+            indices: side.index(),
+        })
+}

@@ -1,0 +1,54 @@
+//! What refuses a call before anything is taken: who calls, how the machine and
+//! all inbound calls are, how well the resource answers.
+
+use crate::blocked::{BlockKind, Blocked};
+use crate::call::{Call, Direction};
+use crate::clock::Tick;
+use crate::entry::blocked_by_breaker;
+use crate::resource::Resource;
+use crate::system::{self, Estimate, InboundFigures, Readings};
+
+/// Refuses the call for what is known before anything is taken: who calls, how
+/// the machine and all inbound calls are, and how well the resource answers.
+pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
+    let refused = |kind, rule| {
+        let rule = resource.rules().id(rule);
+        Err(Blocked::new(kind, resource.text().clone(), rule))
+    };
+    let authorities = resource.authorities();
+    if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
+        return refused(BlockKind::Authority, rule);
+    }
+    if let Some(rule) = overload(resource, call, now) {
+        return refused(BlockKind::System, rule);
+    }
+    match resource.circuit() {
+        // Nobody takes a probe before all rules have spoken.
+        Some(circuit) => circuit
+            .breakers
+            .check(now)
+            .map_err(|refusal| blocked_by_breaker(resource, circuit, refusal, now)),
+        None => Ok(()),
+    }
+}
+
+/// The system rule that refuses the call.
+fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<u32> {
+    let (shared, limits) = (resource.shared(), resource.rules().limits());
+    let inbound = shared.inbound.get().filter(|_| !limits.is_empty())?;
+    if resource.direction() != Direction::Inbound {
+        return None;
+    }
+    let readings = match &shared.sampler {
+        Some(sampler) if limits.asks_machine() => sampler.sample(now),
+        _ => Readings::UNKNOWN,
+    };
+    let estimate = if limits.is_load_reached(readings) {
+        limits.capacity.estimate(inbound, now)
+    } else {
+        Estimate::INITIAL
+    };
+    let figures = InboundFigures::of(inbound, now, limits, readings, estimate);
+    let reason = system::judge(limits, &figures, readings, call.weight).err()?;
+    limits.rule(reason)
+}

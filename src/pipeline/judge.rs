@@ -1,0 +1,361 @@
+//! The way of one call, from the common path to the last detour.
+
+use std::time::Duration;
+
+use super::guard::guard;
+use super::wait::wait;
+use crate::blocked::{BlockKind, Blocked};
+use crate::breaker::Admission;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::entry::{Entry, Verdict, admit, blocked_by_isolation};
+use crate::hook::{BlockEvent, PassEvent};
+use crate::lane::{Lane, Refusal};
+use crate::places::{Moved, NoPlaces, Places};
+use crate::resource::{Isolation, Resource};
+use crate::rule::Turns;
+use crate::stat::Denied;
+use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
+
+/// Why the [common path](pass_at_once) ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Detour {
+    /// More than the resource's own ring and slots may judge the call.
+    MoreToAsk,
+    /// There is no slot, by this isolation.
+    NoSlot(Isolation),
+    /// The ring did not let the call pass.
+    Denied(Denied),
+}
+
+/// The common path: the resource's own ring and slots judge the call, and count
+/// it. Whoever is sent on a [`detour`] has taken nothing.
+#[inline(always)]
+pub(crate) fn pass_at_once(
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Entry, Detour> {
+    if resource.is_guarded() || !is_alone(resource, call) {
+        return Err(Detour::MoreToAsk);
+    }
+    let now = checked(resource, now);
+    let isolation = resource.isolation();
+    if let Some(isolation) = isolation {
+        if !resource.node().use_slots(1, isolation.limit) {
+            return Err(Detour::NoSlot(isolation));
+        }
+    }
+    match take_alone(resource, now, call.weight) {
+        Ok(()) => {
+            let places = Places::alone(resource.clone());
+            tell_passed(&places, call);
+            Ok(Entry::new(
+                places,
+                now,
+                call.weight,
+                isolation.is_some(),
+                None,
+            ))
+        }
+        Err(denied) => {
+            if isolation.is_some() {
+                resource.node().free_slots(1);
+            }
+            Err(Detour::Denied(denied))
+        }
+    }
+}
+
+/// Goes on from the common path, without asking anyone twice.
+#[inline(never)]
+pub(crate) fn detour(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    why: Detour,
+) -> Result<Verdict, Moved> {
+    match why {
+        Detour::MoreToAsk => judge(engine, resource, call, now),
+        Detour::NoSlot(isolation) => {
+            let now = checked(resource, now);
+            let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
+            let places = Places::alone(resource.clone());
+            Ok(refuse(&places, call, now, blocked))
+        }
+        Detour::Denied(denied) => {
+            let now = checked(resource, now);
+            match refusal_alone(resource, denied) {
+                Refusal::Moved => Err(Moved),
+                Refusal::Full(rule) => {
+                    let places = Places::alone(resource.clone());
+                    full(&places, call, now, rule, Turns::default())
+                }
+            }
+        }
+    }
+}
+
+/// Judges `call` to `resource` at `now`.
+pub(crate) fn judge(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Verdict, Moved> {
+    let now = checked(resource, now);
+    if let Err(blocked) = guard(resource, call, now) {
+        return refuse_anywhere(engine, resource, call, now, blocked);
+    }
+    let isolation = resource.isolation();
+    if let Some(isolation) = isolation {
+        if !resource.node().use_slots(1, isolation.limit) {
+            let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
+            return refuse_anywhere(engine, resource, call, now, blocked);
+        }
+    }
+    let verdict = if is_alone(resource, call) {
+        let places = Places::only(resource.clone());
+        take_and_enter(places, call, now, isolation.is_some(), Turns::default())
+    } else {
+        pass(engine, resource, call, now, isolation.is_some())
+    };
+    if isolation.is_some() && !matches!(verdict, Ok(Verdict::Pass(_))) {
+        resource.node().free_slots(1);
+    }
+    verdict
+}
+
+/// `now`, unless the clock has gone back behind what the resource has seen.
+#[inline]
+fn checked(resource: &Resource, now: Tick) -> Tick {
+    resource.shared().time.check(now, resource.node().seen())
+}
+
+/// A refusal before the call's places are known.
+#[cold]
+fn refuse_anywhere(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    blocked: Blocked,
+) -> Result<Verdict, Moved> {
+    let places = match Places::find(engine, resource, call, now) {
+        Ok(places) => places,
+        Err(NoPlaces::Moved) => return Err(Moved),
+        Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
+    };
+    Ok(refuse(&places, call, now, blocked))
+}
+
+/// Whether the resource's own ring is all that judges the call's rate.
+#[inline]
+fn is_alone(resource: &Resource, call: &Call<'_>) -> bool {
+    let shared = resource.shared();
+    resource.is_alone()
+        && !(shared.origins && call.origin.is_some())
+        && !(shared.contexts && call.context.is_some())
+}
+
+/// Takes the tokens of a call on the resource's own ring alone.
+#[inline]
+fn take_alone(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
+    let node = resource.node();
+    let taken = node.acquire(now, n, resource.gate().quotas())?;
+    node.start(n, taken);
+    Ok(())
+}
+
+/// What it means that the resource's own ring did not let a call pass.
+#[cold]
+fn refusal_alone(resource: &Resource, denied: Denied) -> Refusal {
+    match denied {
+        Denied::Moved => Refusal::Moved,
+        Denied::Full(quota) => Refusal::Full(resource.gate().rules()[quota]),
+    }
+}
+
+fn give_back_probe(resource: &Resource, admission: Option<Admission>) {
+    if let (Some(admission), Some(circuit)) = (admission, resource.circuit()) {
+        let mut told = |change| resource.tell_breaker(circuit, change);
+        circuit.breakers.give_back(admission, &mut told);
+    }
+}
+
+/// Takes the call's tokens in every place, and starts it.
+fn pass(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+) -> Result<Verdict, Moved> {
+    let places = match Places::find(engine, resource, call, now) {
+        Ok(places) => places,
+        Err(NoPlaces::Moved) => return Err(Moved),
+        Err(NoPlaces::Refused(rule)) => {
+            let places = Places::only(resource.clone());
+            let rule = resource.rules().id(rule);
+            let blocked = Blocked::new(BlockKind::MissingKey, resource.text().clone(), rule);
+            return Ok(refuse(&places, call, now, blocked));
+        }
+    };
+    if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
+        return Ok(refuse_flow(&places, call, now, rule, at));
+    }
+    if places.is_paced() {
+        return pace(places, call, now, has_slot);
+    }
+    take_and_enter(places, call, now, has_slot, Turns::default())
+}
+
+/// Takes the call's tokens and starts it. A probe is taken just before, and given
+/// back if there are no tokens.
+fn take_and_enter(
+    places: Places,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+    turns: Turns,
+) -> Result<Verdict, Moved> {
+    let resource = places.resource();
+    let admission = match admit(resource, now) {
+        Ok(admission) => admission,
+        Err(blocked) => {
+            places.leave(&turns);
+            return Ok(refuse(&places, call, now, blocked));
+        }
+    };
+    let taken = if places.are_one_lane() {
+        take_alone(resource, now, call.weight)
+            .map(|()| places.pass_inbound(now, call.weight))
+            .map_err(|denied| refusal_alone(resource, denied))
+    } else {
+        take(&mut places.lanes(now), now, call.weight)
+    };
+    let Err(refused) = taken else {
+        tell_passed(&places, call);
+        let entry = Entry::new(places, now, call.weight, has_slot, admission);
+        return Ok(Verdict::Pass(entry));
+    };
+    give_back_probe(resource, admission);
+    match refused {
+        Refusal::Full(rule) => full(&places, call, now, rule, turns),
+        Refusal::Moved => {
+            places.leave(&turns);
+            Err(Moved)
+        }
+    }
+}
+
+/// The same where calls stand in a line: the call gets its turn first, and then
+/// its tokens for the time of that turn.
+fn pace(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Result<Verdict, Moved> {
+    let turns = match places.line_up(now, call.weight) {
+        Ok(turns) => turns,
+        Err((rule, at)) => return Ok(refuse_flow(&places, call, now, rule, at)),
+    };
+    let last = turns.last().map(|last| (last.rule, last.turn.start()));
+    let Some((rule, start)) = last.filter(|&(_, start)| start > now) else {
+        return take_and_enter(places, call, now, has_slot, turns);
+    };
+    match wait(&places, call, now, turns)? {
+        Some(waiting) => Ok(Verdict::Wait(waiting)),
+        None => {
+            let rule = places.full_rule(now, call.weight).unwrap_or(rule);
+            // Until the turn that it could not wait for, the line is taken.
+            let at = places.room_at(now, call.weight).map(|at| at.max(start));
+            Ok(refuse_flow(&places, call, now, rule, at))
+        }
+    }
+}
+
+/// Takes `n` tokens in every lane, or in none.
+fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<(), Refusal> {
+    let Some(lane) = lanes.next() else {
+        return Ok(());
+    };
+    let taken = lane.take(now, n)?;
+    if let Err(refusal) = take(lanes, now, n) {
+        lane.give_back(taken, n);
+        return Err(refusal);
+    }
+    if let Some(node) = lane.node {
+        node.start(n, taken);
+    }
+    Ok(())
+}
+
+/// A lane was full: a prioritized call may wait, any other is refused and leaves
+/// the lines in which it has `turns`.
+#[cold]
+fn full(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+    turns: Turns,
+) -> Result<Verdict, Moved> {
+    if call.prioritized {
+        if let Some(waiting) = wait(places, call, now, turns)? {
+            return Ok(Verdict::Wait(waiting));
+        }
+    } else {
+        places.leave(&turns);
+    }
+    let at = places.room_at(now, call.weight);
+    Ok(refuse_flow(places, call, now, rule, at))
+}
+
+/// A refusal by the flow rule `rule`, which will have room `at` some time or
+/// never.
+fn refuse_flow(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+    at: Option<Tick>,
+) -> Verdict {
+    let resource = places.resource();
+    let rules = resource.rules();
+    let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
+    let mut blocked = Blocked::new(BlockKind::Flow, resource.text().clone(), rules.id(rule))
+        .with_retry_after(retry_after);
+    if let Some(rule) = rules.flow(rule) {
+        blocked = blocked.with_limit(rule.limit(), rule.interval());
+    }
+    refuse(places, call, now, blocked)
+}
+
+#[inline]
+fn tell_passed(places: &Places, call: &Call<'_>) {
+    let hooks = &places.resource().shared().hooks;
+    if !hooks.is_empty() {
+        let event = PassEvent {
+            subject: places.resource().subject(call.weight),
+            origin: call.origin,
+            param: call.param,
+            waited: Duration::ZERO,
+        };
+        hooks.tell(|hook| hook.on_pass(&event));
+    }
+}
+
+fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verdict {
+    places.each(|node| node.block(now, call.weight));
+    let hooks = &places.resource().shared().hooks;
+    if !hooks.is_empty() {
+        let event = BlockEvent {
+            subject: places.resource().subject(call.weight),
+            origin: call.origin,
+            param: call.param,
+            blocked: &blocked,
+        };
+        hooks.tell(|hook| hook.on_block(&event));
+    }
+    Verdict::Block(blocked)
+}

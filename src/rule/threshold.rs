@@ -1,0 +1,98 @@
+//! The threshold of a rule, which may change by itself.
+
+use super::FlowRule;
+use super::shaping::Marks;
+use crate::clock::Tick;
+use crate::shape::{MemoryCurve, WarmUp};
+use crate::stat::LeapArray;
+use crate::system::Sampler;
+
+/// How many tokens may pass in an interval.
+#[derive(Debug)]
+pub(super) enum Threshold {
+    /// Always as many.
+    Fixed(f64),
+    /// More and more under load.
+    Warm(Box<WarmUp>),
+    /// Fewer while memory runs out.
+    Memory(Box<Memory>),
+}
+
+/// What a threshold that falls with memory looks at.
+#[derive(Debug)]
+pub(super) struct Memory {
+    curve: MemoryCurve,
+    /// Whether the marks are bytes, and not shares of what may be used.
+    in_bytes: bool,
+    /// `None`: nobody knows.
+    sampler: Option<Sampler>,
+}
+
+impl Threshold {
+    /// That of `rule`, going on from `old`.
+    pub(super) fn new(rule: &FlowRule, old: Option<&Self>, sampler: Option<&Sampler>) -> Self {
+        let shaping = rule.shaping();
+        if let Some(period) = shaping.warm_up {
+            let (threshold, interval) = (rule.threshold(), rule.interval());
+            let warm = WarmUp::new(threshold, interval, period, shaping.cold_factor());
+            if let Some(Self::Warm(old)) = old {
+                warm.take_over(old);
+            }
+            return Self::Warm(Box::new(warm));
+        }
+        let Some(memory) = &shaping.memory else {
+            return Self::Fixed(rule.threshold());
+        };
+        let (in_bytes, marks) = match memory.marks {
+            Marks::Shares(from, to) => (false, [from, to]),
+            // A mark is rounded to 53 bits.
+            Marks::Bytes(from, to) => (true, [from as f64, to as f64]),
+        };
+        let thresholds = [rule.threshold(), memory.threshold];
+        Self::Memory(Box::new(Memory {
+            curve: MemoryCurve { thresholds, marks },
+            in_bytes,
+            sampler: sampler.cloned(),
+        }))
+    }
+
+    /// The threshold that holds now for a rule that counts in `ring`.
+    pub(super) fn now(&self, now: Tick, ring: &LeapArray) -> f64 {
+        match self {
+            Self::Fixed(threshold) => *threshold,
+            Self::Warm(warm) => warm.limit(now, || {
+                // What passed before the present second: calls that have their
+                // turn in it are in the ring already.
+                let second = now.as_nanos() - now.as_nanos() % 1_000_000_000;
+                let start = ring.bucket_number(Tick::from_nanos(second));
+                let reading = ring.read(now);
+                reading.cut(start).unwrap_or(reading.taken).into()
+            }),
+            Self::Memory(memory) => {
+                let read = memory
+                    .sampler
+                    .as_ref()
+                    .and_then(|all| all.sample_memory(now));
+                let used = read.map(|read| {
+                    if memory.in_bytes {
+                        read.used() as f64
+                    } else {
+                        read.share()
+                    }
+                });
+                memory.curve.threshold(used)
+            }
+        }
+    }
+
+    /// The same for a window, which counts whole tokens.
+    pub(super) fn whole(&self, now: Tick, ring: &LeapArray) -> u32 {
+        let threshold = self.now(now, ring);
+        match self {
+            Self::Warm(warm) => warm.whole(threshold),
+            Self::Fixed(_) => threshold as u32,
+            // A sum of rounded parts may fall short of a whole number.
+            Self::Memory(_) => (threshold * (1.0 + 4.0 * f64::EPSILON)) as u32,
+        }
+    }
+}
