@@ -262,3 +262,20 @@ fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
         "four, and the shared one"
     );
 }
+
+#[test]
+fn ten_thousand_rules_hold_on_one_resource_and_on_as_many() {
+    // On one resource the tightest counts, wherever it stands.
+    let on_one = (0..10_000_u32).map(|n| FlowRule::per_second("r", 5 + (n * 7_919) % 10_000));
+    let (sentinel, _clock) = engine(Rules::build(on_one).unwrap(), |builder| builder);
+    let passed = (0..20).filter(|_| passes(&sentinel, Call::new("r")));
+    assert_eq!(passed.count(), 5);
+
+    let on_many = (0..10_000_u32).map(|n| FlowRule::per_second(format!("/r/{n}"), n % 3));
+    let (sentinel, _clock) = engine(Rules::build(on_many).unwrap(), |builder| builder);
+    for n in [0, 1, 2, 4_999, 9_998, 9_999] {
+        let name = format!("/r/{n}");
+        let passed = (0..5).filter(|_| passes(&sentinel, Call::new(&name)));
+        assert_eq!(passed.count(), n % 3, "{name}");
+    }
+}
