@@ -53,6 +53,7 @@
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
+//! | How do rules change while it runs? | [`Sentinel::reload`], [`source`] |
 //! | How do I test with it? | [`ManualClock`] |
 //!
 //! # Features
@@ -100,6 +101,7 @@ mod resource;
 pub mod rule;
 mod sentinel;
 mod shape;
+pub mod source;
 pub mod stat;
 mod sync;
 pub mod system;

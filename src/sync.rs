@@ -9,44 +9,70 @@
 mod imp {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+    #[expect(clippy::disallowed_types, reason = "this is the door")]
+    pub(super) use std::sync::{Mutex, MutexGuard};
 }
 
 #[cfg(all(test, sentinel_loom))]
 mod imp {
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+    pub(super) use loom::sync::{Mutex, MutexGuard};
 }
 
 pub(crate) use imp::*;
+use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A mutual exclusion lock without poison: what it guards is changed in steps
 /// that each leave it whole, so a panic while it is held harms nobody.
 ///
 /// Only paths of new keys, reloads and snapshots take one.
 #[derive(Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "this is the door")]
-pub(crate) struct Lock<T>(std::sync::Mutex<T>);
+pub(crate) struct Lock<T>(imp::Mutex<T>);
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        #[expect(clippy::disallowed_types, reason = "this is the door")]
-        Self(std::sync::Mutex::new(value))
+        Self(imp::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> imp::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The guard, or `None` while another thread holds it.
-    pub(crate) fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<imp::MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+/// What one thread says once, and another waits for: that it shall stop. Models
+/// do not look at it.
+#[derive(Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "this is the door")]
+pub(crate) struct StopSignal {
+    said: std::sync::Mutex<bool>,
+    changed: std::sync::Condvar,
+}
+
+impl StopSignal {
+    /// Says it, and wakes who waits for it.
+    pub(crate) fn say(&self) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is said, for at most `time`. Returns whether it has been,
+    /// at once if that was before.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(said, time, |said| !*said);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -114,6 +140,14 @@ pub(crate) enum Bug {
     SampleWithoutClaim,
     /// The next due time is told before the readings are stored.
     DueBeforeReadings,
+    /// Who has waited for the lock of a new key does not look for it again.
+    InsertWithoutSecondLook,
+    /// Who has read a word does not look again whose it is.
+    HitWithoutSecondLook,
+    /// A debt that ends just now is at rest.
+    RestTooSoon,
+    /// The owners of a slot all count from the same 0.
+    OwnersWithoutEpoch,
 }
 
 /// Whether the running model has planted `bug`.

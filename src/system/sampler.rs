@@ -26,7 +26,7 @@ use std::{io, thread};
 
 use super::probe::{Memory, Probe, Readings};
 use crate::clock::{Tick, nanos};
-use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, StopSignal, planted};
 
 /// How long a reading is good for, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ pub(super) struct Shared {
 #[must_use = "dropping it stops the thread"]
 pub struct SamplerHandle {
     thread: Option<JoinHandle<()>>,
-    stop: StdArc<AtomicU32>,
+    stop: StdArc<StopSignal>,
     shared: StdArc<Shared>,
 }
 
@@ -166,21 +166,20 @@ impl Sampler {
     /// If the operating system gives no thread.
     pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
         let shared = self.0;
-        let stop = StdArc::new(AtomicU32::new(0));
+        let stop = StdArc::new(StopSignal::default());
         let (theirs, stopped) = (shared.clone(), stop.clone());
         let every = every.max(SHORTEST);
         let thread = thread::Builder::new()
             .name("sentinel-sampler".to_owned())
             .spawn(move || {
-                // Acquire: pairs with the release in `drop`.
-                while stopped.load(Ordering::Acquire) == 0 {
+                loop {
                     // Acquire, as in `sample`.
                     if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
                         theirs.read(AT_ONCE);
                     }
-                    // Who stops the thread unparks it after it has said so: then
-                    // this returns at once, even if it begins later.
-                    thread::park_timeout(every);
+                    if stopped.wait(every) {
+                        break;
+                    }
                 }
             })?;
         shared.threads.fetch_add(1, Ordering::Relaxed);
@@ -271,10 +270,8 @@ impl SamplerHandle {
 
 impl Drop for SamplerHandle {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in the thread.
-        self.stop.store(1, Ordering::Release);
+        self.stop.say();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             // A probe may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {
                 // It cannot have panicked: probes are caught.

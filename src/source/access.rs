@@ -1,0 +1,108 @@
+//! Reading a file of rules: only a regular one, not too large, and that not
+//! just anyone may write.
+//!
+//! What is checked is the file that was opened, not what its name meant a moment
+//! before. Only the kind of file is looked at before as well, because opening a
+//! pipe would wait for a writer.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::error::{SourceError, SourceErrorKind};
+use super::sight::Stamp;
+
+/// What may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) max_bytes: u64,
+    pub(super) allow_world_writable: bool,
+}
+
+impl Access {
+    /// The stamp of the file at `path`, behind all links.
+    pub(super) fn stamp(path: &Path) -> Result<Stamp, SourceError> {
+        let metadata = fs::metadata(path).map_err(|cause| SourceError::of_io(path, cause))?;
+        regular(path, &metadata)?;
+        Ok(Stamp::of(&metadata))
+    }
+
+    /// What the file at `path` holds, and the stamp that it had before.
+    pub(super) fn read(self, path: &Path) -> Result<(Vec<u8>, Stamp), SourceError> {
+        let failed = |cause| SourceError::of_io(path, cause);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        regular(path, &metadata)?;
+        if !self.allow_world_writable {
+            if let Some(what) = writable_by_anyone(path, &metadata).map_err(failed)? {
+                let kind = SourceErrorKind::WorldWritable;
+                return Err(SourceError::of_file(kind, path, what));
+            }
+        }
+        let mut bytes = Vec::new();
+        if metadata.len() <= self.max_bytes {
+            // One byte more tells whether it has grown since.
+            let most = self.max_bytes.saturating_add(1);
+            file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+        }
+        if metadata.len().max(bytes.len() as u64) > self.max_bytes {
+            let what = format_args!("has more than {} bytes", self.max_bytes).to_string();
+            return Err(SourceError::of_file(SourceErrorKind::TooLarge, path, what));
+        }
+        Ok((bytes, Stamp::of(&metadata)))
+    }
+}
+
+fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let what = if metadata.is_dir() {
+        "is a directory, must be a regular file"
+    } else {
+        "is a pipe, a device or a socket, must be a regular file"
+    };
+    Err(SourceError::of_file(SourceErrorKind::NotAFile, path, what))
+}
+
+/// How anyone on the machine could change what `path` holds, which leads to
+/// `file`, if it is that easy.
+///
+/// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their
+/// directory has mode 0777 and holds links; the files lie in a directory below,
+/// with mode 0755, all of one owner. So in a directory where anyone may put
+/// another link, one that leads to a file of the directory's owner is good:
+/// nobody else can make such a file.
+#[cfg(unix)]
+fn writable_by_anyone(path: &Path, file: &Metadata) -> io::Result<Option<String>> {
+    use std::os::unix::fs::MetadataExt;
+
+    const ANYONE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    // In a sticky directory, such as /tmp, only owners replace their files.
+    let is_open = |folder: &Metadata| folder.mode() & (ANYONE | STICKY) == ANYONE;
+
+    let mode = file.mode() & 0o7777;
+    if mode & ANYONE != 0 {
+        return Ok(Some(format!("anyone may write to it (mode {mode:04o})")));
+    }
+    let real = fs::canonicalize(path)?;
+    for (name, has_file) in [(real.as_path(), true), (path, false)] {
+        let folder = match name.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let metadata = fs::metadata(folder)?;
+        if is_open(&metadata) && (has_file || metadata.uid() != file.uid()) {
+            let (folder, mode) = (folder.display(), metadata.mode() & 0o7777);
+            let what = format!("anyone may replace it in {folder} (mode {mode:04o})");
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(not(unix))]
+fn writable_by_anyone(_: &Path, _: &Metadata) -> io::Result<Option<String>> {
+    Ok(None)
+}

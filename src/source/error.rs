@@ -1,0 +1,161 @@
+//! Why a source could not say what the rules are.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The cause of a [`SourceError`].
+pub(super) type Cause = Box<dyn Error + Send + Sync>;
+
+/// Why a [`RuleSource`](super::RuleSource) could not say what the rules are.
+///
+/// The rules in force are not affected. As text it is one complete sentence
+/// with the name of the file, if there is one, and the text of the cause; so
+/// [`source`](Error::source) begins below the [cause](Self::cause), and a chain
+/// of errors says nothing twice. Cloning it costs one reference count.
+#[derive(Clone)]
+pub struct SourceError(Arc<Inner>);
+
+struct Inner {
+    kind: SourceErrorKind,
+    text: String,
+    cause: Option<Cause>,
+    /// The digest of what was read, if anything was.
+    content: Option<u64>,
+}
+
+/// What is wrong with a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SourceErrorKind {
+    /// The file is missing, or cannot be read.
+    Io,
+    /// The path leads to a directory, a pipe, a device or the like.
+    NotAFile,
+    /// The file has more bytes than it may.
+    TooLarge,
+    /// Anyone on the machine may change or replace the file.
+    WorldWritable,
+    /// The file holds nothing but white space.
+    Empty,
+    /// The file is no UTF-8 text.
+    NotUtf8,
+    /// The parser refused the text.
+    Invalid,
+    /// The parser or the source panicked.
+    Panicked,
+    /// Something else, as told by [`SourceError::new`].
+    Other,
+}
+
+// === impl SourceError ===
+
+impl SourceError {
+    /// The error of a source of your own, of kind
+    /// [`Other`](SourceErrorKind::Other).
+    ///
+    /// ```
+    /// use tower_sentinel::source::SourceError;
+    ///
+    /// let error = SourceError::new("the configuration server does not answer");
+    /// assert_eq!(error.to_string(), "the configuration server does not answer");
+    /// ```
+    #[must_use]
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let cause = cause.into();
+        Self::with(SourceErrorKind::Other, cause.to_string(), Some(cause), None)
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn kind(&self) -> SourceErrorKind {
+        self.0.kind
+    }
+
+    /// The error behind this one, such as that of the parser, to be downcast.
+    #[must_use]
+    pub fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
+    }
+
+    /// Something about `path` as a whole.
+    pub(super) fn of_file(kind: SourceErrorKind, path: &Path, what: impl fmt::Display) -> Self {
+        Self::with(kind, format!("{}: {what}", path.display()), None, None)
+    }
+
+    /// `path` cannot be read.
+    pub(super) fn of_io(path: &Path, cause: std::io::Error) -> Self {
+        let text = format!("{}: cannot be read: {cause}", path.display());
+        Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
+    }
+
+    /// What `path` holds, with the digest `content`, is no set of rules.
+    pub(super) fn of_content(
+        kind: SourceErrorKind,
+        path: &Path,
+        content: u64,
+        cause: impl Into<Cause>,
+    ) -> Self {
+        let cause = cause.into();
+        let text = format!("{}: {cause}", path.display());
+        Self::with(kind, text, Some(cause), Some(content))
+    }
+
+    /// A source panicked with `payload`.
+    pub(super) fn of_panic(payload: &(dyn Any + Send)) -> Self {
+        let text = format!("the source panicked: {}", panic_text(payload));
+        Self::with(SourceErrorKind::Panicked, text, None, None)
+    }
+
+    /// Whether both tell of the same trouble, so that one of them is enough.
+    /// Two files with the same mistake are two troubles: who has made it twice
+    /// wants to know.
+    pub(super) fn tells_the_same_as(&self, other: &Self) -> bool {
+        let (one, other) = (&*self.0, &*other.0);
+        (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)
+    }
+
+    fn with(
+        kind: SourceErrorKind,
+        text: String,
+        cause: Option<Cause>,
+        content: Option<u64>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            text,
+            cause,
+            content,
+        }))
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a text")
+}
+
+impl fmt::Debug for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceError")
+            .field("kind", &self.0.kind)
+            .field("text", &self.0.text)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+impl Error for SourceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.cause.as_deref().and_then(|cause| cause.source())
+    }
+}

@@ -1,0 +1,200 @@
+//! Rules in a file, which is looked at now and then.
+//!
+//! Looking costs one system call as long as nothing changes: the stamp of the
+//! file, behind all links. It says when to read, and the content says whether
+//! there is something new (`source::sight`). So it does not matter how a file
+//! is replaced: written in place, by a rename as editors do it, or by a link that
+//! leads elsewhere as Kubernetes does it. There is nothing to be told by the
+//! operating system, and so nothing that network file systems do not tell.
+//!
+//! What the last look has found is one value. What it says is told when it is
+//! entered, so a file that stays as it is is never told twice.
+//!
+//! ```text
+//! Nothing ──► Content(sight)   read: the rules, or why they are none
+//!                ▲      │
+//!                │      ▼
+//!             Trouble(error)   not read: missing, a directory, too large, …
+//! ```
+
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use super::RuleSource;
+use super::access::Access;
+use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
+use super::sight::Sight;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::rule::Rules;
+
+/// Far more than rules need, and little enough to be read at once.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The rules in a file.
+///
+/// It never says that there are no rules because a file is missing, empty or
+/// half-written: those are errors, and the rules in force stay. To have none,
+/// write what your parser reads as none, such as `[]`.
+///
+/// Every problem and every change of the content is told once; a file that is
+/// touched, or replaced by an equal one, tells nothing.
+///
+/// Replace the file by a rename. One that is written in place may be read in the
+/// middle of it, and only your parser can tell a half of the rules from all of
+/// them; the rest comes with the next look.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
+/// use tower_sentinel::Rules;
+///
+/// let mut source = FileSource::new("/no/such/file", |_| Ok(Rules::new()));
+/// let error = source.poll().unwrap_err();
+/// assert_eq!(error.kind(), SourceErrorKind::Io);
+/// // It stays missing, which has been told.
+/// assert_eq!(source.poll().unwrap(), None);
+/// ```
+///
+/// See the [module](super) for one that is there.
+#[must_use = "a source does nothing unless it is asked"]
+pub struct FileSource {
+    path: PathBuf,
+    parse: Box<Parse>,
+    access: Access,
+    hash: RandomState,
+    found: Found,
+}
+
+type Parse = dyn FnMut(&str) -> Result<Rules, Cause> + Send + Sync;
+
+/// What the last look has found.
+#[derive(Debug)]
+enum Found {
+    Nothing,
+    Trouble(SourceError),
+    Content(Sight),
+}
+
+// === impl FileSource ===
+
+impl FileSource {
+    /// The rules that `parse` reads from the file at `path`, which need not be
+    /// there yet. Nothing is read before the first [`poll`](RuleSource::poll).
+    ///
+    /// `parse` is given the whole text whenever it has changed, and when the file
+    /// can be read again after it could not. If it panics, that is an error of
+    /// kind [`Panicked`](SourceErrorKind::Panicked).
+    pub fn new<P>(path: impl Into<PathBuf>, parse: P) -> Self
+    where
+        P: FnMut(&str) -> Result<Rules, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    {
+        Self {
+            path: path.into(),
+            parse: Box::new(parse),
+            access: Access {
+                max_bytes: MAX_BYTES,
+                allow_world_writable: false,
+            },
+            hash: RandomState::new(),
+            found: Found::Nothing,
+        }
+    }
+
+    /// How many bytes the file may have; a larger one is refused, and not read.
+    /// Default: 4 MiB. 0 refuses every file.
+    pub fn max_bytes(mut self, max: u64) -> Self {
+        self.access.max_bytes = max;
+        self
+    }
+
+    /// Whether to read a file that anyone on the machine may change. Default: no.
+    ///
+    /// Such is, on Unix, a file that others may write; one in a directory that
+    /// others may write and that is not sticky; and one behind a link in such a
+    /// directory, unless both have the same owner (as in volumes of Kubernetes).
+    /// Other directories on the way, writers by group, and access lists are not
+    /// looked at. On other systems nothing is.
+    pub fn allow_world_writable(mut self, allow: bool) -> Self {
+        self.access.allow_world_writable = allow;
+        self
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Looks at the file. Returns what it holds, with the digest of it, if that
+    /// is something new.
+    fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
+        let stamp = Access::stamp(&self.path)?;
+        if let Found::Content(sight) = &self.found {
+            if sight.is_final_for(&stamp) {
+                return Ok(None);
+            }
+        }
+        // The stamp from before the reading: what is written after has another,
+        // or comes within the time in which it is not believed.
+        let (bytes, stamp) = self.access.read(&self.path)?;
+        let digest = self.hash.hash_one(&bytes);
+        let is_new = if let Found::Content(sight) = &mut self.found {
+            sight.renew(stamp, digest, now)
+        } else {
+            self.found = Found::Content(Sight::new(stamp, digest, now));
+            true
+        };
+        Ok(is_new.then_some((bytes, digest)))
+    }
+
+    /// The rules in `bytes`.
+    fn parse(&mut self, bytes: Vec<u8>, digest: u64) -> Result<Rules, SourceError> {
+        let path = &self.path;
+        let refused = |kind, cause| SourceError::of_content(kind, path, digest, cause);
+        let text = String::from_utf8(bytes)
+            .map_err(|error| refused(SourceErrorKind::NotUtf8, error.into()))?;
+        if text.trim().is_empty() {
+            return Err(refused(SourceErrorKind::Empty, "is empty".into()));
+        }
+        // What the parser leaves behind when it panics is its own affair.
+        match catch_unwind(AssertUnwindSafe(|| (self.parse)(&text))) {
+            Ok(answer) => answer.map_err(|cause| refused(SourceErrorKind::Invalid, cause)),
+            Err(panic) => {
+                let cause = format!("the parser panicked: {}", panic_text(&*panic));
+                Err(refused(SourceErrorKind::Panicked, cause.into()))
+            }
+        }
+    }
+}
+
+impl RuleSource for FileSource {
+    fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
+        match self.look(MonotonicClock.now()) {
+            Ok(None) => Ok(None),
+            Ok(Some((bytes, digest))) => self.parse(bytes, digest).map(Some),
+            Err(error) => {
+                if let Found::Trouble(told) = &self.found {
+                    if told.tells_the_same_as(&error) {
+                        return Ok(None);
+                    }
+                }
+                self.found = Found::Trouble(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSource")
+            .field("path", &self.path)
+            .field("access", &self.access)
+            .field("found", &self.found)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! Where rules come from while a program runs: files, or whatever you write.
+//!
+//! A [`RuleSource`] is asked now and then whether there are new rules. A
+//! [`Watch`] asks it, on a thread of its own or whenever it is told to, and puts
+//! what it gets in force. Nothing that goes wrong on this way touches the rules
+//! in force: a file that is missing, empty, half-written, or simply wrong is
+//! told once, and the last good rules stay.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::fs;
+//! use tower_sentinel::source::{FileSource, SourceErrorKind, Watch, WatchEvent};
+//! use tower_sentinel::{FlowRule, Rules, Sentinel};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let path = std::env::temp_dir().join(format!("sentinel-doc-{}", std::process::id()));
+//! fs::write(&path, "/orders 100")?;
+//! let source = FileSource::new(&path, |text| {
+//!     // One rule a line: a path, and how many calls a second may pass.
+//!     let mut rules = Rules::new();
+//!     for line in text.lines() {
+//!         let (path, limit) = line.split_once(' ').ok_or("a line without a limit")?;
+//!         rules = rules.try_with(FlowRule::per_second(path, limit.parse::<u32>()?))?;
+//!     }
+//!     Ok(rules)
+//! });
+//! let sentinel = Sentinel::new(Rules::new());
+//! let watch = Watch::new(sentinel.clone(), source);
+//! let Some(WatchEvent::Reloaded { rules: 1, .. }) = watch.poll_once() else { panic!() };
+//! assert_eq!(sentinel.rules(), FlowRule::per_second("/orders", 100).into());
+//!
+//! // A bad edit is refused and told once; the rules in force stay.
+//! fs::write(&path, "/orders many")?;
+//! let Some(WatchEvent::Failed(error)) = watch.poll_once() else { panic!() };
+//! assert_eq!(error.kind(), SourceErrorKind::Invalid);
+//! assert!(error.to_string().ends_with("invalid digit found in string"));
+//! assert!(watch.poll_once().is_none());
+//! assert_eq!(sentinel.rules(), FlowRule::per_second("/orders", 100).into());
+//!
+//! fs::write(&path, "/orders 200")?;
+//! assert!(matches!(watch.poll_once(), Some(WatchEvent::Reloaded { .. })));
+//! assert!(watch.last_error().is_none());
+//! # fs::remove_file(&path)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A server would rather have it done by a thread:
+//! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
+
+mod access;
+mod error;
+mod file;
+mod sight;
+mod watch;
+
+use std::fmt;
+
+use crate::rule::Rules;
+
+pub use error::{SourceError, SourceErrorKind};
+pub use file::FileSource;
+pub use watch::{Watch, WatchEvent, WatchHandle};
+
+/// Something that is asked, now and then, whether there are new rules.
+///
+/// If it panics, that counts as an error, and it is asked again.
+///
+/// # Examples
+///
+/// Rules that are pushed, whose newest set waits in a channel to be asked for:
+///
+/// ```
+/// use std::sync::mpsc;
+/// use tower_sentinel::source::{RuleSource, from_fn};
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let (push, pushed) = mpsc::channel::<Rules>();
+/// let mut source = from_fn(move || Ok(pushed.try_iter().last()));
+/// assert_eq!(source.poll().unwrap(), None);
+/// push.send(FlowRule::per_second("job", 1).into()).unwrap();
+/// push.send(FlowRule::per_second("job", 2).into()).unwrap();
+/// assert_eq!(source.poll().unwrap(), Some(FlowRule::per_second("job", 2).into()));
+/// ```
+pub trait RuleSource: fmt::Debug + Send + 'static {
+    /// The rules as they are now, all of them; `None` if nothing has changed
+    /// since the last answer, whatever that was.
+    ///
+    /// Rules that are those of the last answer do no harm: who puts them in
+    /// force finds nothing to do. After an error the next good answer must be
+    /// `Some`, even if the rules are the old ones, since only that ends the
+    /// trouble.
+    ///
+    /// It may block, such as on a file: it is never asked on the path of a call.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the rules from being known. The rules in force stay. As long
+    /// as the trouble is the same, both the same error and `None` are right.
+    fn poll(&mut self) -> Result<Option<Rules>, SourceError>;
+}
+
+impl<S: RuleSource + ?Sized> RuleSource for Box<S> {
+    fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
+        (**self).poll()
+    }
+}
+
+/// A source that asks `f`; see [`RuleSource::poll`] for what it says.
+pub fn from_fn<F>(f: F) -> FromFn<F>
+where
+    F: FnMut() -> Result<Option<Rules>, SourceError> + Send + 'static,
+{
+    FromFn(f)
+}
+
+/// A source from a function; see [`from_fn`].
+#[derive(Clone, Copy)]
+pub struct FromFn<F>(F);
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromFn").finish_non_exhaustive()
+    }
+}
+
+impl<F> RuleSource for FromFn<F>
+where
+    F: FnMut() -> Result<Option<Rules>, SourceError> + Send + 'static,
+{
+    fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
+        (self.0)()
+    }
+}

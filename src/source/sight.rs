@@ -1,0 +1,164 @@
+//! What was seen of a file, and whether another look is needed.
+//!
+//! A file is read again when its [`Stamp`] differs from the one that was seen.
+//! A stamp alone does not tell everything: a file system may keep times in steps
+//! of up to two seconds, so a second write in the same step, of the same length
+//! and in place, leaves the stamp as it is. Such a write comes less than a step
+//! after the stamp was first seen. So a stamp is believed only once the file was
+//! read again, with the same result, when [`SETTLE`] had passed since then; until
+//! then every look is a reading, and the content decides.
+//!
+//! ```text
+//! stamp first seen ├──── 2 s: may still be written under this stamp ────┤ final
+//! looks            ×      ×       ×        ×        ×                     ×   ·   ·
+//!                  × reads, and compares the content       · looks at the stamp
+//! ```
+//!
+//! Only the monotonic clock is asked, so it does not matter whether the clock of
+//! a file server agrees with this machine's.
+
+use std::fs::Metadata;
+use std::time::{Duration, SystemTime};
+
+use crate::clock::Tick;
+
+/// The coarsest step of modification times in use, that of FAT.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What tells two states of a file apart without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    inode: Inode,
+}
+
+/// Which file it is, and when it was last changed in any way, where the system
+/// says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Inode {
+    device: u64,
+    number: u64,
+    /// Seconds and nanoseconds; cannot be set back by writers.
+    changed: (i64, i64),
+}
+
+/// The content that was read last.
+#[derive(Debug)]
+pub(super) struct Sight {
+    stamp: Stamp,
+    digest: u64,
+    /// When it was first seen like this.
+    since: Tick,
+    is_final: bool,
+}
+
+// === impl Stamp ===
+
+impl Stamp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            modified: metadata.modified().ok(),
+            bytes: metadata.len(),
+            inode: Inode::of(metadata),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Inode {
+    fn of(metadata: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            device: metadata.dev(),
+            number: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Inode {
+    fn of(_: &Metadata) -> Self {
+        Self::default()
+    }
+}
+
+// === impl Sight ===
+
+impl Sight {
+    /// Content with `digest`, read at `now` from a file that had `stamp` before.
+    pub(super) const fn new(stamp: Stamp, digest: u64, now: Tick) -> Self {
+        Self {
+            stamp,
+            digest,
+            since: now,
+            is_final: false,
+        }
+    }
+
+    /// Whether a file with `stamp` surely still holds what was read.
+    pub(super) fn is_final_for(&self, stamp: &Stamp) -> bool {
+        self.is_final && self.stamp == *stamp
+    }
+
+    /// Takes in another reading. Returns whether the content has changed.
+    pub(super) fn renew(&mut self, stamp: Stamp, digest: u64, now: Tick) -> bool {
+        let has_changed = digest != self.digest;
+        if has_changed || stamp != self.stamp {
+            *self = Self::new(stamp, digest, now);
+        } else {
+            self.is_final = now - self.since >= SETTLE;
+        }
+        has_changed
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn stamp(second: u64) -> Stamp {
+        Stamp {
+            modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second)),
+            bytes: 10,
+            inode: Inode::default(),
+        }
+    }
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    #[test]
+    fn a_stamp_is_believed_only_after_a_reading_two_seconds_later() {
+        let mut sight = Sight::new(stamp(1), 7, at(0));
+        for ms in [0, 1_000, 1_999] {
+            assert!(!sight.renew(stamp(1), 7, at(ms)));
+            assert!(!sight.is_final_for(&stamp(1)), "{ms}");
+        }
+        // Time alone is not enough: it must have been read then.
+        assert!(!sight.renew(stamp(1), 7, at(2_000)));
+        assert!(sight.is_final_for(&stamp(1)));
+        assert!(!sight.is_final_for(&stamp(2)));
+    }
+
+    #[test]
+    fn other_content_under_the_same_stamp_is_seen_and_begins_anew() {
+        let mut sight = Sight::new(stamp(1), 7, at(0));
+        assert!(sight.renew(stamp(1), 8, at(1_500)));
+        assert!(!sight.renew(stamp(1), 8, at(3_499)));
+        assert!(!sight.is_final_for(&stamp(1)));
+        assert!(!sight.renew(stamp(1), 8, at(3_500)));
+        assert!(sight.is_final_for(&stamp(1)));
+    }
+
+    #[test]
+    fn another_stamp_with_the_same_content_is_no_change_and_begins_anew() {
+        let mut sight = Sight::new(stamp(1), 7, at(0));
+        assert!(!sight.renew(stamp(2), 7, at(5_000)));
+        assert!(!sight.is_final_for(&stamp(2)));
+        assert!(!sight.renew(stamp(2), 7, at(7_000)));
+        assert!(sight.is_final_for(&stamp(2)) && !sight.is_final_for(&stamp(1)));
+    }
+}

@@ -1,0 +1,307 @@
+//! Asking a source again and again, and putting what it says in force.
+//!
+//! One lock holds the source and the callback, and who polls has it; who finds
+//! it taken leaves, since somebody else is asking and will tell. So a callback
+//! may poll, or stop the thread that it is called on, without waiting for
+//! itself. A second lock holds what readers see and is never held while foreign
+//! code runs. A third says "stop" to the thread (`sync::StopSignal`). There are
+//! no atomics, so there is nothing here for a model to find.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+use super::RuleSource;
+use super::error::SourceError;
+use crate::rule::Rules;
+use crate::sentinel::Sentinel;
+use crate::sync::{Lock, StopSignal};
+
+/// The shortest time between two polls of a thread.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Keeps the rules of an engine to what a source says.
+///
+/// Rules that are already in force are not put in force again. The watch sees
+/// only what the source says: rules that the program itself
+/// [reloads](Sentinel::reload) stay until the source has new ones.
+///
+/// It holds the engine, and so does the thread that it may be given: the engine
+/// lives at least until the handle is dropped. So a hook of the engine must not
+/// own the handle; they would keep each other for ever.
+///
+/// # Examples
+///
+/// By a thread of its own:
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tower_sentinel::source::{SourceError, Watch, from_fn};
+/// use tower_sentinel::{FlowRule, Rules, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 1));
+/// let answers = [
+///     Ok(Some(FlowRule::per_second("job", 2).into())),
+///     Err(SourceError::new("the server does not answer")),
+/// ];
+/// let mut answers = answers.into_iter();
+/// let source = from_fn(move || answers.next().unwrap_or(Ok(None)));
+///
+/// let (tell, told) = mpsc::channel();
+/// let watch = Watch::new(sentinel.clone(), source)
+///     .on_event(move |event| tell.send(event.to_string()).unwrap())
+///     .spawn(Duration::from_millis(20))?;
+/// assert_eq!(told.recv().unwrap(), "1 rule in force");
+/// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
+/// assert_eq!(sentinel.rules(), FlowRule::per_second("job", 2).into());
+/// assert_eq!(watch.reloads(), 1);
+/// assert!(watch.last_error().is_some());
+/// watch.stop();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// By a loop that the program has anyway, such as a task with an interval. The
+/// first poll tells whether there is anything to start with:
+///
+/// ```
+/// # use tower_sentinel::source::{Watch, WatchEvent, from_fn};
+/// # use tower_sentinel::{Rules, Sentinel};
+/// # let source = from_fn(|| Ok(Some(Rules::new())));
+/// # let sentinel = Sentinel::new(Rules::new());
+/// let watch = Watch::new(sentinel, source);
+/// if let Some(WatchEvent::Failed(error)) = watch.poll_once() {
+///     return Err(error);
+/// }
+/// # Ok::<(), tower_sentinel::source::SourceError>(())
+/// ```
+#[must_use = "a watch does nothing unless it polls"]
+pub struct Watch {
+    sentinel: Sentinel,
+    asked: Lock<Asked>,
+    seen: Lock<Seen>,
+}
+
+/// What foreign code is called through, by one at a time.
+struct Asked {
+    source: Box<dyn RuleSource>,
+    on_event: Option<Box<Tell>>,
+}
+
+type Tell = dyn FnMut(&WatchEvent) + Send;
+
+/// What has come of it.
+#[derive(Debug, Default)]
+struct Seen {
+    last_error: Option<SourceError>,
+    reloads: u64,
+}
+
+/// What a [`Watch`] has to tell; each thing is told once.
+///
+/// As text it is one line, unless the text of an error is not.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WatchEvent {
+    /// New rules are in force.
+    #[non_exhaustive]
+    Reloaded {
+        /// How many.
+        rules: usize,
+    },
+    /// The source cannot say what the rules are; those in force stay. While it
+    /// is in the same trouble it is not told again.
+    Failed(SourceError),
+    /// The source is well again, and says what is in force already.
+    Recovered,
+}
+
+/// A thread that polls a [`Watch`]. Dropping it stops the thread.
+///
+/// Stopping does not wait for the next poll; it waits for one that is under way.
+#[derive(Debug)]
+#[must_use = "dropping it stops the watch"]
+pub struct WatchHandle {
+    watch: Arc<Watch>,
+    stop: Arc<StopSignal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// A watch that puts in force on `sentinel` what `source` says. Nothing is
+    /// asked yet.
+    pub fn new(sentinel: Sentinel, source: impl RuleSource) -> Self {
+        let asked = Asked {
+            source: Box::new(source),
+            on_event: None,
+        };
+        Self {
+            sentinel,
+            asked: Lock::new(asked),
+            seen: Lock::default(),
+        }
+    }
+
+    /// Calls `tell` with everything that there is to tell, by the thread that
+    /// polls, and after it has happened. Default: nobody is told. A second one
+    /// replaces the first.
+    ///
+    /// What it panics with is lost, and it is called again the next time.
+    pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
+        self.asked.lock().on_event = Some(Box::new(tell));
+        self
+    }
+
+    /// Asks the source, puts new rules in force, and returns what there is to
+    /// tell. Returns `None` at once while another thread polls: that one tells.
+    ///
+    /// It takes as long as the source takes, which may block. In a task, read
+    /// files that may be slow by `spawn_blocking`, or by a [thread](Self::spawn).
+    /// Calls never wait for it.
+    pub fn poll_once(&self) -> Option<WatchEvent> {
+        let mut asked = self.asked.try_lock()?;
+        let Asked { source, on_event } = &mut *asked;
+        let answer = catch_unwind(AssertUnwindSafe(|| source.poll()))
+            .unwrap_or_else(|panic| Err(SourceError::of_panic(&*panic)));
+        let event = self.settle(answer)?;
+        if let Some(tell) = on_event {
+            // There is nobody to be told that who is told everything panicked.
+            let _ = catch_unwind(AssertUnwindSafe(|| tell(&event)));
+        }
+        Some(event)
+    }
+
+    /// Polls on a thread of its own, at once and then `every` so often (at least
+    /// 10 ms apart), until the handle is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives no thread.
+    pub fn spawn(self, every: Duration) -> io::Result<WatchHandle> {
+        let (watch, stop) = (Arc::new(self), Arc::new(StopSignal::default()));
+        let (theirs, stopped) = (watch.clone(), stop.clone());
+        let every = every.max(SHORTEST);
+        let thread = thread::Builder::new()
+            .name("sentinel-watch".to_owned())
+            .spawn(move || {
+                loop {
+                    theirs.poll_once();
+                    if stopped.wait(every) {
+                        return;
+                    }
+                }
+            })?;
+        Ok(WatchHandle {
+            watch,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The trouble that the source is in, as it was told last; `None` if it is
+    /// well, or has not been asked yet.
+    #[must_use]
+    pub fn last_error(&self) -> Option<SourceError> {
+        self.seen.lock().last_error.clone()
+    }
+
+    /// How many times new rules were put in force.
+    #[must_use]
+    pub fn reloads(&self) -> u64 {
+        self.seen.lock().reloads
+    }
+
+    /// Does what `answer` asks for.
+    fn settle(&self, answer: Result<Option<Rules>, SourceError>) -> Option<WatchEvent> {
+        let rules = match answer {
+            Ok(rules) => rules?,
+            Err(error) => {
+                let last = &mut self.seen.lock().last_error;
+                if last
+                    .as_ref()
+                    .is_some_and(|last| last.tells_the_same_as(&error))
+                {
+                    return None;
+                }
+                *last = Some(error.clone());
+                return Some(WatchEvent::Failed(error));
+            }
+        };
+        let count = rules.len();
+        let is_new = self.sentinel.reload(rules);
+        let mut seen = self.seen.lock();
+        let has_recovered = seen.last_error.take().is_some();
+        if is_new {
+            seen.reloads += 1;
+            return Some(WatchEvent::Reloaded { rules: count });
+        }
+        has_recovered.then_some(WatchEvent::Recovered)
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl WatchEvent ===
+
+impl fmt::Display for WatchEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WatchEvent::Reloaded { rules: 1 } => f.write_str("1 rule in force"),
+            WatchEvent::Reloaded { rules } => write!(f, "{rules} rules in force"),
+            WatchEvent::Failed(error) => write!(f, "rules kept: {error}"),
+            WatchEvent::Recovered => f.write_str("rules readable again, and unchanged"),
+        }
+    }
+}
+
+// === impl WatchHandle ===
+
+impl WatchHandle {
+    /// Polls now, on this thread; see [`Watch::poll_once`]. For a signal or a
+    /// button that means "look at the file".
+    pub fn poll_once(&self) -> Option<WatchEvent> {
+        self.watch.poll_once()
+    }
+
+    /// See [`Watch::last_error`].
+    #[must_use]
+    pub fn last_error(&self) -> Option<SourceError> {
+        self.watch.last_error()
+    }
+
+    /// See [`Watch::reloads`].
+    #[must_use]
+    pub fn reloads(&self) -> u64 {
+        self.watch.reloads()
+    }
+
+    /// Stops the thread, and waits until it has ended. So does dropping the
+    /// handle. Inside [`on_event`](Watch::on_event) there is nothing to wait for,
+    /// and the thread ends after it.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for WatchHandle {
+    fn drop(&mut self) {
+        self.stop.say();
+        if let Some(thread) = self.thread.take() {
+            // A callback may own the handle, and be dropped by the thread itself.
+            if thread.thread().id() != thread::current().id() {
+                // It cannot have panicked: sources and callbacks are caught.
+                let _ = thread.join();
+            }
+        }
+    }
+}
