@@ -13,6 +13,9 @@ pub enum BlockKind {
     /// An [`IsolationRule`](crate::IsolationRule) or an
     /// [`AdaptiveRule`](crate::AdaptiveRule): too many calls at once.
     Isolation,
+    /// A [`HotParamRule`](crate::HotParamRule): too many calls for this value of
+    /// a parameter.
+    HotParam,
     /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource does
     /// not answer well.
     CircuitBreaker,
@@ -33,6 +36,7 @@ impl fmt::Display for BlockKind {
         f.write_str(match self {
             BlockKind::Flow => "flow",
             BlockKind::Isolation => "isolation",
+            BlockKind::HotParam => "hot parameter",
             BlockKind::CircuitBreaker => "circuit breaker",
             BlockKind::Authority => "authority",
             BlockKind::System => "system",

@@ -245,11 +245,44 @@ pub struct Call<'a> {
     pub(crate) resource: Key<'a>,
     pub(crate) origin: Option<Key<'a>>,
     pub(crate) context: Option<Key<'a>>,
-    pub(crate) param: Option<Key<'a>>,
+    pub(crate) params: Params<'a>,
+    pub(crate) tier: Option<Key<'a>>,
     pub(crate) weight: u32,
     pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
     pub(crate) direction: Direction,
+}
+
+/// A parameter of a call: its name, and its value if it has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Param<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: Option<Key<'a>>,
+}
+
+impl<'a> Param<'a> {
+    /// The parameter `name` with a value.
+    #[must_use]
+    pub fn new(name: &'a str, value: impl Into<Key<'a>>) -> Self {
+        Self {
+            name,
+            value: Some(value.into()),
+        }
+    }
+
+    /// The parameter `name`, of which this call has none. It keeps its place.
+    #[must_use]
+    pub const fn missing(name: &'a str) -> Self {
+        Self { name, value: None }
+    }
+}
+
+/// The parameters of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Params<'a> {
+    None,
+    One(Key<'a>),
+    Many(&'a [Param<'a>]),
 }
 
 impl<'a> Call<'a> {
@@ -260,7 +293,8 @@ impl<'a> Call<'a> {
             resource: resource.into(),
             origin: None,
             context: None,
-            param: None,
+            params: Params::None,
+            tier: None,
             weight: 1,
             prioritized: false,
             patience: None,
@@ -284,10 +318,37 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The value of a parameter, for hooks.
+    /// The value of the call's only parameter; see
+    /// [`HotParamRule`](crate::HotParamRule).
     #[must_use]
-    pub fn param(mut self, param: impl Into<Key<'a>>) -> Self {
-        self.param = Some(param.into());
+    pub fn param(mut self, value: impl Into<Key<'a>>) -> Self {
+        self.params = Params::One(value.into());
+        self
+    }
+
+    /// The call's parameters, in an order and under names that rules refer to.
+    ///
+    /// ```
+    /// use tower_sentinel::call::Param;
+    /// use tower_sentinel::{Call, HotParamRule, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(HotParamRule::per_second("search", 1).param("user"));
+    /// let params = [Param::new("query", "shoes"), Param::new("user", "ann")];
+    /// let call = Call::new("search").params(&params);
+    /// assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+    /// assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+    /// ```
+    #[must_use]
+    pub const fn params(mut self, params: &'a [Param<'a>]) -> Self {
+        self.params = Params::Many(params);
+        self
+    }
+
+    /// The class that the caller belongs to, such as a plan that is paid for;
+    /// see [`HotParamRule::tier`](crate::HotParamRule::tier).
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<Key<'a>>) -> Self {
+        self.tier = Some(tier.into());
         self
     }
 
@@ -323,6 +384,34 @@ impl<'a> Call<'a> {
     pub fn outbound(mut self) -> Self {
         self.direction = Direction::Outbound;
         self
+    }
+
+    /// The parameter at `index`, from the end if that is negative.
+    pub(crate) fn param_at(&self, index: i32) -> Option<&Key<'a>> {
+        match &self.params {
+            Params::None => None,
+            Params::One(value) => [0, -1].contains(&index).then_some(value),
+            Params::Many(params) => {
+                let place = if index < 0 {
+                    params.len().checked_sub(index.unsigned_abs() as usize)?
+                } else {
+                    index as usize
+                };
+                params.get(place)?.value.as_ref()
+            }
+        }
+    }
+
+    /// The parameter called `name`.
+    pub(crate) fn param_named(&self, name: &str) -> Option<&Key<'a>> {
+        match &self.params {
+            Params::Many(params) => params
+                .iter()
+                .find(|param| param.name == name)?
+                .value
+                .as_ref(),
+            Params::None | Params::One(_) => None,
+        }
     }
 
     pub(crate) fn directed(mut self, direction: Direction) -> Self {

@@ -10,9 +10,9 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::{BlockEvent, ExitEvent, PassEvent};
 use crate::lane::{Held, Place};
-use crate::places::{Places, QuotaLeft};
+use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::{Circuit, Resource};
-use crate::rule::Turns;
+use crate::rule::Running;
 use crate::stat::{Node, Outcome};
 use crate::timer;
 
@@ -60,8 +60,17 @@ pub struct Entry {
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
     ending: Ending,
-    /// What circuit breakers gave the call on its way.
+    /// What the call was given on its way, if anything.
+    kept: Option<Kept>,
+}
+
+/// What a call was given on its way, to be given back at its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// By circuit breakers.
     admission: Option<Admission>,
+    /// By rules on its parameters.
+    running: Running,
 }
 
 /// How a call will be booked.
@@ -74,6 +83,23 @@ enum Ending {
 /// No clock comes that far.
 const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 
+// === impl Kept ===
+
+impl Kept {
+    /// What a call on `resource` was given; `None` for nothing.
+    #[inline]
+    pub(crate) fn new(
+        resource: &Resource,
+        admission: Option<Admission>,
+        claims: &Claims,
+    ) -> Option<Self> {
+        let params = resource.params();
+        let running = params.map_or(Running::NONE, |params| params.keep(&claims.shares));
+        let has_any = admission.is_some() || running != Running::NONE;
+        has_any.then_some(Self { admission, running })
+    }
+}
+
 // === impl Entry ===
 
 impl Entry {
@@ -84,7 +110,7 @@ impl Entry {
         start: Tick,
         n: u32,
         has_slot: bool,
-        admission: Option<Admission>,
+        kept: Option<Kept>,
     ) -> Self {
         Self {
             places,
@@ -93,7 +119,7 @@ impl Entry {
             n,
             has_slot,
             ending: Ending::Completed(Outcome::Success),
-            admission,
+            kept,
         }
     }
 
@@ -145,7 +171,8 @@ impl Entry {
     /// Tells circuit breakers, once, how the call ended.
     #[cold]
     fn tell_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
-        let Some(admission) = self.admission.take() else {
+        let kept = self.kept.as_mut();
+        let Some(admission) = kept.and_then(|kept| kept.admission.take()) else {
             return;
         };
         let resource = self.places.resource();
@@ -159,6 +186,15 @@ impl Entry {
             Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, &mut told),
             // It says nothing about what was called, but for how long it took.
             Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, &mut told),
+        }
+    }
+
+    /// The call runs no more for the rules on its parameters.
+    #[cold]
+    fn leave_params(&self) {
+        let params = self.places.resource().params();
+        if let (Some(params), Some(kept)) = (params, self.kept) {
+            params.free(kept.running);
         }
     }
 
@@ -186,8 +222,9 @@ impl Drop for Entry {
         };
         let end = if self.end == RUNNING { now } else { self.end };
         let rt = end - self.start;
-        if self.admission.is_some() {
+        if self.kept.is_some() {
             self.tell_breakers(now, outcome, rt);
+            self.leave_params();
         }
         let resource = self.places.resource();
         let shared = resource.shared();
@@ -249,7 +286,7 @@ pub struct Waiting {
 struct Inner {
     places: Places,
     held: Vec<(Place, Held)>,
-    turns: Turns,
+    claims: Claims,
     since: Tick,
     start: Tick,
     n: u32,
@@ -271,7 +308,7 @@ impl Waiting {
     pub(crate) fn new(
         places: Places,
         held: Vec<(Place, Held)>,
-        turns: Turns,
+        claims: Claims,
         since: Tick,
         start: Tick,
         n: u32,
@@ -280,7 +317,7 @@ impl Waiting {
             inner: Some(Box::new(Inner {
                 places,
                 held,
-                turns,
+                claims,
                 since,
                 start,
                 n,
@@ -388,8 +425,8 @@ impl Waiting {
         let waited = now - inner.since;
         // A place in a line is the call's own; what it waits for beyond its turn
         // is borrowed.
-        let turn = inner.turns.last().map(|last| last.turn.start());
-        let is_borrowed = turn.is_none_or(|turn| inner.start > turn);
+        let turn = inner.claims.last_turn();
+        let is_borrowed = turn.is_none_or(|(turn, _)| inner.start > turn);
         let occupied = if is_borrowed { inner.n } else { 0 };
         inner.places.take_inbound(now, inner.n);
         inner.places.each(|node| {
@@ -405,12 +442,13 @@ impl Waiting {
             };
             shared.hooks.tell(|hook| hook.on_pass(&event));
         }
+        let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
         Ok(Entry::new(
             inner.places,
             now,
             inner.n,
             isolation.is_some(),
-            admission,
+            kept,
         ))
     }
 
@@ -436,7 +474,7 @@ impl Inner {
         for (place, held) in &self.held {
             self.places.cancel(*place, now, *held, self.n);
         }
-        self.places.leave(&self.turns);
+        self.places.give_up(&self.claims, now);
         self.places.each(Node::stop_waiting);
     }
 }
@@ -509,4 +547,4 @@ fn tell_blocked(resource: &Resource, weight: u32, blocked: &Blocked) {
 
 /// It travels in every response future and body.
 #[cfg(not(sentinel_loom))]
-const _: () = assert!(size_of::<Entry>() <= 72);
+const _: () = assert!(size_of::<Entry>() <= 80);

@@ -48,7 +48,7 @@
 //! | question | answer |
 //! |---|---|
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
-//! | Which rules are there? | [`FlowRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
+//! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How are resources and callers named? | [`key`] |
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
@@ -84,11 +84,13 @@ mod adaptive;
 mod blocked;
 mod branch;
 mod breaker;
-mod call;
+pub mod call;
 pub mod clock;
 mod engine;
 mod entry;
+mod few;
 pub mod hook;
+mod hot;
 pub mod key;
 mod lane;
 pub mod middleware;
@@ -115,10 +117,10 @@ pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use entry::{Entry, NotAdmitted, Verdict, Waiting};
 pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
-pub use report::{BreakerView, InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
+pub use report::{BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
 pub use rule::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,
-    IsolationRule, MissingKey, Rule, Rules, SystemRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, InvalidRule,
+    InvalidRules, IsolationRule, MissingKey, Rule, Rules, SystemRule,
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;

@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::{Held, Lane, Place, own, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Standing, Turns};
+use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Shares, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
 use crate::sync::Arc;
 
@@ -42,6 +42,15 @@ pub(crate) struct QuotaLeft {
     pub(crate) reset: Duration,
 }
 
+/// What a call was promised before it takes its tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// Turns in lines.
+    pub(crate) turns: Turns,
+    /// Shares of the quotas of its parameters.
+    pub(crate) shares: Shares,
+}
+
 /// Why there is nothing to count a call on.
 pub(crate) enum NoPlaces {
     /// The rule with this index refuses calls without a key.
@@ -52,6 +61,20 @@ pub(crate) enum NoPlaces {
 impl From<Moved> for NoPlaces {
     fn from(Moved: Moved) -> Self {
         Self::Moved
+    }
+}
+
+// === impl Claims ===
+
+impl Claims {
+    /// The last turn to come, and the rule whose line it is in.
+    pub(crate) fn last_turn(&self) -> Option<(Tick, u32)> {
+        let turns = self
+            .turns
+            .iter()
+            .map(|standing| (standing.turn.start(), standing.rule));
+        let shares = self.shares.iter().map(|share| (share.start(), share.rule));
+        turns.chain(shares).max_by_key(|(start, _)| *start)
     }
 }
 
@@ -234,11 +257,11 @@ impl Places {
 
     /// A turn in every line, or in none: for a call of weight `n`.
     pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Turns, NoTurn> {
-        let mut turns = Turns::default();
+        let mut turns = Turns::EMPTY;
         for (place, (node, line)) in self.lines().enumerate() {
             match line.join(now, n, node.ring()) {
                 Ok(None) => {}
-                Ok(Some(turn)) => turns.add(Standing {
+                Ok(Some(turn)) => turns.push(Standing {
                     line: place,
                     rule: line.index(),
                     turn,
@@ -252,8 +275,16 @@ impl Places {
         Ok(turns)
     }
 
+    /// Gives back what a call has claimed that does not run.
+    pub(crate) fn give_up(&self, claims: &Claims, now: Tick) {
+        self.leave(&claims.turns);
+        if let Some(params) = self.resource.params() {
+            params.give_back(&claims.shares, now);
+        }
+    }
+
     /// Gives the turns up that [`line_up`](Self::line_up) gave.
-    pub(crate) fn leave(&self, turns: &Turns) {
+    fn leave(&self, turns: &Turns) {
         for standing in turns.iter() {
             if let Some((_, line)) = self.lines().nth(standing.line) {
                 line.leave(standing.turn);

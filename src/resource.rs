@@ -16,7 +16,9 @@ use crate::breaker::{Breakers, Change};
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::hook::{BreakerEvent, Hooks, Subject};
-use crate::rule::{Authorities, ContextRules, Gate, OriginRules, Plan, ResourceRules, RuleSet};
+use crate::rule::{
+    Authorities, ContextRules, Gate, HotParams, OriginRules, Plan, ResourceRules, RuleSet,
+};
 use crate::stat::{Node, Resident, Shape, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::system::Sampler;
@@ -99,6 +101,7 @@ pub(crate) struct Extras {
     authorities: Option<StdArc<Authorities>>,
     /// The limit that finds itself, and its rule.
     adaptive: Option<(u32, Limiter)>,
+    params: Option<HotParams>,
     breakers: Option<Circuit>,
 }
 
@@ -200,7 +203,9 @@ impl Resource {
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras = Extras::new(&rules, own, old_extras, now);
         Self {
-            is_alone: gate.is_plain() && !extras.as_ref().is_some_and(|it| it.are_elsewhere()),
+            is_alone: gate.is_plain()
+                && !(shared.origins || shared.contexts)
+                && !extras.as_ref().is_some_and(|it| it.judge_rates()),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
@@ -318,6 +323,12 @@ impl Resource {
         self.extras.as_ref().map_or(&[], |extras| &extras.related)
     }
 
+    /// The rules by parameters.
+    #[inline]
+    pub(crate) fn params(&self) -> Option<&HotParams> {
+        self.extras.as_ref()?.params.as_ref()
+    }
+
     /// Who may call at all, if a rule says so.
     pub(crate) fn authorities(&self) -> Option<&Authorities> {
         self.extras.as_ref()?.authorities.as_deref()
@@ -356,7 +367,9 @@ impl Resource {
     pub(crate) fn footprint(&self) -> usize {
         let counts = 2 * size_of::<usize>();
         let extras = self.extras.as_deref().map_or(0, size_of_val);
-        counts + size_of::<Self>() + extras + self.node.footprint() + self.gate.footprint()
+        let params = self.params().map_or(0, HotParams::footprint);
+        let heap = extras + params + self.node.footprint() + self.gate.footprint();
+        counts + size_of::<Self>() + heap
     }
 }
 
@@ -376,6 +389,8 @@ impl Extras {
             extras.contexts = own.contexts.clone();
             extras.related = own.related.as_slice().into();
             extras.authorities = own.authorities.clone();
+            let old_params = old.and_then(|old| old.params.as_ref());
+            extras.params = HotParams::new(rules, &own.params, old_params, now);
             extras.adaptive = own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
                 if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
@@ -389,13 +404,17 @@ impl Extras {
             || !extras.related.is_empty()
             || extras.authorities.is_some()
             || extras.adaptive.is_some()
+            || extras.params.is_some()
             || extras.breakers.is_some();
         has_any.then(|| Box::new(extras))
     }
 
-    /// Whether other rings than the resource's own judge its calls.
-    fn are_elsewhere(&self) -> bool {
-        self.origins.is_some() || self.contexts.is_some() || !self.related.is_empty()
+    /// Whether more than the resource's own ring judges the rate of its calls.
+    fn judge_rates(&self) -> bool {
+        self.origins.is_some()
+            || self.contexts.is_some()
+            || !self.related.is_empty()
+            || self.params.is_some()
     }
 }
 

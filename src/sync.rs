@@ -30,8 +30,10 @@ use std::time::Duration;
 ///
 /// Only paths of new keys, reloads and snapshots take one.
 #[derive(Debug, Default)]
+#[allow(clippy::disallowed_types, reason = "this is the door")]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
+#[allow(clippy::disallowed_types, reason = "this is the door")]
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))

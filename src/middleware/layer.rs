@@ -12,12 +12,15 @@ use tower_layer::Layer;
 use super::classify::Classify;
 use super::service::SentinelService;
 use crate::blocked::Blocked;
-use crate::call::{Call, Direction};
+use crate::call::{Call, Direction, Param};
 use crate::entry::Verdict;
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
+
+/// Most parameters of a call that a layer takes out of a request.
+const MOST_PARAMS: usize = 8;
 
 /// Refusals are responses, and the error type of the service stays what it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +87,8 @@ pub(super) struct Settings {
     resource: Option<Arc<dyn KeyExtractor>>,
     origin: Option<Arc<dyn KeyExtractor>>,
     context: Option<Arc<dyn KeyExtractor>>,
-    param: Option<Arc<dyn KeyExtractor>>,
+    params: Vec<(Arc<str>, Arc<dyn KeyExtractor>)>,
+    tier: Option<Arc<dyn KeyExtractor>>,
     prioritize: Option<Arc<Choose>>,
     weight: Option<Arc<Weigh>>,
     rejection: Arc<dyn Rejection>,
@@ -116,7 +120,8 @@ impl SentinelLayer<Respond> {
                 resource: None,
                 origin: None,
                 context: None,
-                param: None,
+                params: Vec::new(),
+                tier: None,
                 prioritize: None,
                 weight: None,
                 rejection: Arc::new(Auto::new()),
@@ -174,10 +179,49 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.context = Some(Arc::new(extractor)))
     }
 
-    /// A parameter of the call, for hooks. Default: none.
+    /// One more parameter of the call, for
+    /// [hot-parameter rules](crate::HotParamRule) and hooks. Default: none.
+    ///
+    /// # Panics
+    ///
+    /// If the layer has eight already.
     #[must_use]
+    #[track_caller]
     pub fn param(self, extractor: impl KeyExtractor) -> Self {
-        self.set(|settings| settings.param = Some(Arc::new(extractor)))
+        self.param_named("", extractor)
+    }
+
+    /// The same under a name, which rules may use instead of its place.
+    ///
+    /// ```
+    /// use tower_sentinel::key::{Header, PeerIp};
+    /// use tower_sentinel::{HotParamRule, Rules, SentinelLayer};
+    ///
+    /// let rules = Rules::new()
+    ///     .with(HotParamRule::per_second("/search", 50).param("address"))
+    ///     .with(HotParamRule::per_second("/search", 5).param("user"));
+    /// let layer = SentinelLayer::new(rules)
+    ///     .param_named("address", PeerIp::new())
+    ///     .param_named("user", Header::from_static("x-user"));
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the layer has eight already.
+    #[must_use]
+    #[track_caller]
+    pub fn param_named(self, name: impl Into<Arc<str>>, extractor: impl KeyExtractor) -> Self {
+        let has_room = self.settings.params.len() < MOST_PARAMS;
+        assert!(has_room, "a layer has at most {MOST_PARAMS} parameters");
+        self.set(|settings| settings.params.push((name.into(), Arc::new(extractor))))
+    }
+
+    /// The class that a caller belongs to, such as a plan that is paid for; see
+    /// [`HotParamRule::tier`](crate::HotParamRule::tier). Default: none.
+    #[must_use]
+    pub fn tier(self, extractor: impl KeyExtractor) -> Self {
+        self.set(|settings| settings.tier = Some(Arc::new(extractor)))
     }
 
     /// Which calls are prioritized. Default: none. Decide by something that a
@@ -284,8 +328,24 @@ impl Settings {
     #[inline]
     pub(super) fn decide<B>(&self, request: &Request<B>) -> Verdict {
         let routes = self.sentinel.routes();
+        let head = Head::new(request, &routes);
+        let call = self.call(head);
+        if self.params.is_empty() {
+            self.sentinel.try_enter(call)
+        } else {
+            self.decide_by_params(call, head)
+        }
+    }
+
+    #[inline(never)]
+    fn decide_by_params(&self, call: Call<'_>, head: Head<'_>) -> Verdict {
+        let mut params = [Param::missing(""); MOST_PARAMS];
+        for (param, (name, extractor)) in params.iter_mut().zip(&self.params) {
+            let value = extractor.key(head);
+            *param = Param { name, value };
+        }
         self.sentinel
-            .try_enter(self.call(Head::new(request, &routes)))
+            .try_enter(call.params(&params[..self.params.len()]))
     }
 
     fn call<'a>(&self, head: Head<'a>) -> Call<'a> {
@@ -300,8 +360,8 @@ impl Settings {
         if let Some(extractor) = &self.context {
             call.context = extractor.key(head);
         }
-        if let Some(extractor) = &self.param {
-            call.param = extractor.key(head);
+        if let Some(extractor) = &self.tier {
+            call.tier = extractor.key(head);
         }
         if let Some(weigh) = &self.weight {
             call.weight = weigh(head);

@@ -9,12 +9,12 @@ use crate::breaker::Admission;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Verdict, admit, blocked_by_isolation};
+use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::{Lane, Refusal};
-use crate::places::{Moved, NoPlaces, Places};
+use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::{Isolation, Resource};
-use crate::rule::Turns;
+use crate::rule::NoShare;
 use crate::stat::Denied;
 use crate::sync::Arc;
 use crate::timekeeper::Timekeeper;
@@ -38,7 +38,7 @@ pub(crate) fn pass_at_once(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Entry, Detour> {
-    if resource.is_guarded() || !is_alone(resource, call) {
+    if resource.is_guarded() || !resource.is_alone() {
         return Err(Detour::MoreToAsk);
     }
     let now = checked(resource, now);
@@ -92,7 +92,7 @@ pub(crate) fn detour(
                 Refusal::Moved => Err(Moved),
                 Refusal::Full(rule) => {
                     let places = Places::alone(resource.clone());
-                    full(&places, call, now, rule, Turns::default())
+                    full(&places, call, now, rule, Claims::default())
                 }
             }
         }
@@ -117,9 +117,9 @@ pub(crate) fn judge(
             return refuse_anywhere(engine, resource, call, now, blocked);
         }
     }
-    let verdict = if is_alone(resource, call) {
+    let verdict = if resource.is_alone() {
         let places = Places::only(resource.clone());
-        take_and_enter(places, call, now, isolation.is_some(), Turns::default())
+        take_and_enter(places, call, now, isolation.is_some(), Claims::default())
     } else {
         pass(engine, resource, call, now, isolation.is_some())
     };
@@ -150,15 +150,6 @@ fn refuse_anywhere(
         Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
     };
     Ok(refuse(&places, call, now, blocked))
-}
-
-/// Whether the resource's own ring is all that judges the call's rate.
-#[inline]
-fn is_alone(resource: &Resource, call: &Call<'_>) -> bool {
-    let shared = resource.shared();
-    resource.is_alone()
-        && !(shared.origins && call.origin.is_some())
-        && !(shared.contexts && call.context.is_some())
 }
 
 /// Takes the tokens of a call on the resource's own ring alone.
@@ -204,13 +195,30 @@ fn pass(
             return Ok(refuse(&places, call, now, blocked));
         }
     };
+    let mut claims = Claims::default();
+    if let Some(params) = resource.params() {
+        match params.take(call, now) {
+            Ok(shares) => claims.shares = shares,
+            Err(none) => return Ok(refuse_share(&places, call, now, none)),
+        }
+    }
     if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
+        places.give_up(&claims, now);
         return Ok(refuse_flow(&places, call, now, rule, at));
     }
     if places.is_paced() {
-        return pace(places, call, now, has_slot);
+        match places.line_up(now, call.weight) {
+            Ok(turns) => claims.turns = turns,
+            Err((rule, at)) => {
+                places.give_up(&claims, now);
+                return Ok(refuse_flow(&places, call, now, rule, at));
+            }
+        }
     }
-    take_and_enter(places, call, now, has_slot, Turns::default())
+    match claims.last_turn().filter(|&(turn, _)| turn > now) {
+        None => take_and_enter(places, call, now, has_slot, claims),
+        Some((turn, rule)) => wait_for_turn(&places, call, now, claims, turn, rule),
+    }
 }
 
 /// Takes the call's tokens and starts it. A probe is taken just before, and given
@@ -220,13 +228,13 @@ fn take_and_enter(
     call: &Call<'_>,
     now: Tick,
     has_slot: bool,
-    turns: Turns,
+    claims: Claims,
 ) -> Result<Verdict, Moved> {
     let resource = places.resource();
     let admission = match admit(resource, now) {
         Ok(admission) => admission,
         Err(blocked) => {
-            places.leave(&turns);
+            places.give_up(&claims, now);
             return Ok(refuse(&places, call, now, blocked));
         }
     };
@@ -239,39 +247,37 @@ fn take_and_enter(
     };
     let Err(refused) = taken else {
         tell_passed(&places, call);
-        let entry = Entry::new(places, now, call.weight, has_slot, admission);
+        let kept = Kept::new(places.resource(), admission, &claims);
+        let entry = Entry::new(places, now, call.weight, has_slot, kept);
         return Ok(Verdict::Pass(entry));
     };
     give_back_probe(resource, admission);
     match refused {
-        Refusal::Full(rule) => full(&places, call, now, rule, turns),
+        Refusal::Full(rule) => full(&places, call, now, rule, claims),
         Refusal::Moved => {
-            places.leave(&turns);
+            places.give_up(&claims, now);
             Err(Moved)
         }
     }
 }
 
-/// The same where calls stand in a line: the call gets its turn first, and then
-/// its tokens for the time of that turn.
-fn pace(places: Places, call: &Call<'_>, now: Tick, has_slot: bool) -> Result<Verdict, Moved> {
-    let turns = match places.line_up(now, call.weight) {
-        Ok(turns) => turns,
-        Err((rule, at)) => return Ok(refuse_flow(&places, call, now, rule, at)),
-    };
-    let last = turns.last().map(|last| (last.rule, last.turn.start()));
-    let Some((rule, start)) = last.filter(|&(_, start)| start > now) else {
-        return take_and_enter(places, call, now, has_slot, turns);
-    };
-    match wait(&places, call, now, turns)? {
-        Some(waiting) => Ok(Verdict::Wait(waiting)),
-        None => {
-            let rule = places.full_rule(now, call.weight).unwrap_or(rule);
-            // Until the turn that it could not wait for, the line is taken.
-            let at = places.room_at(now, call.weight).map(|at| at.max(start));
-            Ok(refuse_flow(&places, call, now, rule, at))
-        }
+/// The same for a call whose `turn` in the line of `rule` comes later: its tokens
+/// are for that time.
+fn wait_for_turn(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    claims: Claims,
+    turn: Tick,
+    rule: u32,
+) -> Result<Verdict, Moved> {
+    if let Some(waiting) = wait(places, call, now, claims)? {
+        return Ok(Verdict::Wait(waiting));
     }
+    let rule = places.full_rule(now, call.weight).unwrap_or(rule);
+    // Until the turn that it could not wait for, the line is taken.
+    let at = places.room_at(now, call.weight).map(|at| at.max(turn));
+    Ok(refuse_flow(places, call, now, rule, at))
 }
 
 /// Takes `n` tokens in every lane, or in none.
@@ -290,29 +296,29 @@ fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<
     Ok(())
 }
 
-/// A lane was full: a prioritized call may wait, any other is refused and leaves
-/// the lines in which it has `turns`.
+/// A lane was full: a prioritized call may wait, any other is refused and gives up
+/// what it has claimed.
 #[cold]
 fn full(
     places: &Places,
     call: &Call<'_>,
     now: Tick,
     rule: u32,
-    turns: Turns,
+    claims: Claims,
 ) -> Result<Verdict, Moved> {
     if call.prioritized {
-        if let Some(waiting) = wait(places, call, now, turns)? {
+        if let Some(waiting) = wait(places, call, now, claims)? {
             return Ok(Verdict::Wait(waiting));
         }
     } else {
-        places.leave(&turns);
+        places.give_up(&claims, now);
     }
     let at = places.room_at(now, call.weight);
     Ok(refuse_flow(places, call, now, rule, at))
 }
 
-/// A refusal by the flow rule `rule`, which will have room `at` some time or
-/// never.
+/// A refusal by the flow rule or the line `rule`, which will have room `at` some
+/// time or never.
 fn refuse_flow(
     places: &Places,
     call: &Call<'_>,
@@ -320,13 +326,60 @@ fn refuse_flow(
     rule: u32,
     at: Option<Tick>,
 ) -> Verdict {
+    let rules = places.resource().rules();
+    let (kind, limit) = match (rules.flow(rule), rules.hot_param(rule)) {
+        (Some(rule), _) => (BlockKind::Flow, Some((rule.limit(), rule.interval()))),
+        (None, Some(rule)) => (
+            BlockKind::HotParam,
+            Some((rule.threshold() as u32, rule.interval())),
+        ),
+        (None, None) => (BlockKind::Flow, None),
+    };
+    refuse_until(places, call, now, (kind, rule), limit, at)
+}
+
+/// A refusal by a rule on a parameter.
+#[cold]
+fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: NoShare) -> Verdict {
+    match none {
+        NoShare::Full {
+            rule,
+            threshold,
+            interval,
+            room_at,
+        } => {
+            let limit = Some((threshold as u32, interval.unwrap_or_default()));
+            refuse_until(
+                places,
+                call,
+                now,
+                (BlockKind::HotParam, rule),
+                limit,
+                room_at,
+            )
+        }
+        NoShare::Missing { rule } => {
+            refuse_until(places, call, now, (BlockKind::MissingKey, rule), None, None)
+        }
+    }
+}
+
+/// A refusal by a rule with a `limit`, until `at` or for ever.
+fn refuse_until(
+    places: &Places,
+    call: &Call<'_>,
+    now: Tick,
+    (kind, rule): (BlockKind, u32),
+    limit: Option<(u32, Duration)>,
+    at: Option<Tick>,
+) -> Verdict {
     let resource = places.resource();
-    let rules = resource.rules();
     let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
-    let mut blocked = Blocked::new(BlockKind::Flow, resource.text().clone(), rules.id(rule))
-        .with_retry_after(retry_after);
-    if let Some(rule) = rules.flow(rule) {
-        blocked = blocked.with_limit(rule.limit(), rule.interval());
+    let rule = resource.rules().id(rule);
+    let mut blocked =
+        Blocked::new(kind, resource.text().clone(), rule).with_retry_after(retry_after);
+    if let Some((tokens, interval)) = limit {
+        blocked = blocked.with_limit(tokens, interval);
     }
     refuse(places, call, now, blocked)
 }
@@ -338,7 +391,7 @@ fn tell_passed(places: &Places, call: &Call<'_>) {
         let event = PassEvent {
             subject: places.resource().subject(call.weight),
             origin: call.origin,
-            param: call.param,
+            param: call.param_at(0).copied(),
             waited: Duration::ZERO,
         };
         hooks.tell(|hook| hook.on_pass(&event));
@@ -352,7 +405,7 @@ fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verd
         let event = BlockEvent {
             subject: places.resource().subject(call.weight),
             origin: call.origin,
-            param: call.param,
+            param: call.param_at(0).copied(),
             blocked: &blocked,
         };
         hooks.tell(|hook| hook.on_block(&event));

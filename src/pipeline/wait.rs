@@ -6,19 +6,18 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Waiting;
 use crate::lane::{Held, Place, Refusal};
-use crate::places::{Moved, Places};
-use crate::rule::Turns;
+use crate::places::{Claims, Moved, Places};
 use crate::stat::{Node, Wish};
 
-/// A place in every lane for a call that has `turns`, or in a coming bucket for
-/// one that is prioritized; `None` if there is none, and then the turns are left.
+/// A place in every lane for a call with `claims`, or in a coming bucket for
+/// one that is prioritized; `None` if there is none, and then the claims are given up.
 pub(super) fn wait(
     places: &Places,
     call: &Call<'_>,
     now: Tick,
-    turns: Turns,
+    claims: Claims,
 ) -> Result<Option<Waiting>, Moved> {
-    let turn = turns.last().map_or(now, |last| last.turn.start());
+    let turn = claims.last_turn().map_or(now, |(turn, _)| turn);
     let found = match patience(places, call, now, turn) {
         Some(patience) if places.start_waiting() => {
             let wish = Wish {
@@ -39,13 +38,13 @@ pub(super) fn wait(
         Ok(Some((held, start))) => Ok(Some(Waiting::new(
             places.clone(),
             held,
-            turns,
+            claims,
             now,
             start,
             call.weight,
         ))),
         other => {
-            places.leave(&turns);
+            places.give_up(&claims, now);
             other.map(|_| None)
         }
     }

@@ -47,7 +47,7 @@ impl Grpc {
 
 const fn default_code(kind: BlockKind) -> u8 {
     match kind {
-        BlockKind::Flow | BlockKind::Isolation => 8,
+        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => 8,
         BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => 14,
         BlockKind::Authority | BlockKind::MissingKey => 7,
     }

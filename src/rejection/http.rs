@@ -84,7 +84,9 @@ impl Http {
 
 const fn default_status(kind: BlockKind) -> StatusCode {
     match kind {
-        BlockKind::Flow | BlockKind::Isolation => StatusCode::TOO_MANY_REQUESTS,
+        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => {
             StatusCode::SERVICE_UNAVAILABLE
         }
@@ -160,7 +162,7 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
 /// A problem document. Its types are those of the IETF's draft on rate limits.
 fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     let document: &'static str = match (kind, status.as_u16()) {
-        (BlockKind::Flow, 429) => {
+        (BlockKind::Flow | BlockKind::HotParam, 429) => {
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429}"#
         }
         (BlockKind::Isolation, 429) => {

@@ -3,6 +3,7 @@
 //! | refused by | HTTP | gRPC | told when to retry |
 //! |---|---|---|---|
 //! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, in whole seconds, rounded up |
+//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
@@ -111,7 +112,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 /// How long the client is told to wait, if it is told to come back at all.
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind() {
-        BlockKind::Flow | BlockKind::CircuitBreaker => blocked.retry_after(),
+        BlockKind::Flow | BlockKind::HotParam | BlockKind::CircuitBreaker => blocked.retry_after(),
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
         BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => {
             Some(Duration::from_secs(1))

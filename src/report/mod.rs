@@ -1,8 +1,10 @@
 //! Looking at statistics: single figures without copying, and a copy of all.
 
+mod hot_params;
 mod json;
 mod snapshot;
 mod view;
 
+pub use hot_params::HotParamView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};

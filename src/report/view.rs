@@ -37,7 +37,7 @@ use crate::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct NodeView {
-    resource: Arc<Resource>,
+    pub(super) resource: Arc<Resource>,
 }
 
 impl NodeView {

@@ -3,6 +3,7 @@
 use super::FlowRule;
 use super::threshold::Threshold;
 use crate::clock::Tick;
+use crate::few::Few;
 use crate::shape::{Throttle, Turn, cost};
 use crate::stat::LeapArray;
 use crate::sync::Arc;
@@ -18,12 +19,8 @@ pub(crate) struct Line {
     throttle: Arc<Throttle>,
 }
 
-/// The turns of one call: nearly always one, which needs no allocation.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    first: Option<Standing>,
-    more: Vec<Standing>,
-}
+/// The turns of one call: hardly any stands in two lines.
+pub(crate) type Turns = Few<Standing, 1>;
 
 /// A turn in one of the lines that a call stands in.
 #[derive(Clone, Copy, Debug)]
@@ -90,23 +87,5 @@ impl Line {
     pub(crate) fn footprint(&self) -> usize {
         let line = size_of::<Self>() + size_of::<Throttle>() + 2 * size_of::<usize>();
         line + self.rule.resource().len()
-    }
-}
-
-impl Turns {
-    pub(crate) fn add(&mut self, standing: Standing) {
-        match self.first {
-            None => self.first = Some(standing),
-            Some(_) => self.more.push(standing),
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Standing> {
-        self.first.iter().chain(&self.more)
-    }
-
-    /// The last of them to come, if there are any.
-    pub(crate) fn last(&self) -> Option<&Standing> {
-        self.iter().max_by_key(|standing| standing.turn.start())
     }
 }

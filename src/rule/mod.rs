@@ -9,6 +9,7 @@
 //! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
 //! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
 //! | [`CircuitBreakerRule`] | `DegradeRule` / `circuitbreaker.Rule` |
+//! | [`HotParamRule`] | `ParamFlowRule` / `hotspot.Rule` |
 //! | [`AdaptiveRule`] | – / – (Gradient2 of Netflix's concurrency-limits) |
 //! | [`AuthorityRule`], [`SystemRule`] | `AuthorityRule`, `SystemRule` / –, `system.Rule` |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
@@ -24,8 +25,10 @@ mod authority;
 mod circuit_breaker;
 mod flow;
 mod gate;
+mod hot_param;
 mod isolation;
 mod line;
+mod params;
 mod problem;
 mod set;
 mod shaping;
@@ -43,6 +46,7 @@ pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
 pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
+pub use hot_param::HotParamRule;
 pub use isolation::IsolationRule;
 pub use problem::{InvalidRule, InvalidRules};
 pub use system::SystemRule;
@@ -51,6 +55,7 @@ pub(crate) use authority::Authorities;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Plan, Quotas, Side};
 pub(crate) use line::{Line, NoTurn, Standing, Turns};
+pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
 pub(crate) use template::Templates;
 
@@ -60,6 +65,8 @@ pub(crate) use template::Templates;
 pub enum Rule {
     /// How many calls may pass in a window of time.
     Flow(FlowRule),
+    /// The same for each value of a parameter.
+    HotParam(HotParamRule),
     /// How many calls may run at once.
     Isolation(IsolationRule),
     /// The same, found from how long calls take.
@@ -78,6 +85,7 @@ impl Rule {
     pub fn resource(&self) -> &str {
         match self {
             Rule::Flow(rule) => rule.resource(),
+            Rule::HotParam(rule) => rule.resource(),
             Rule::Isolation(rule) => rule.resource(),
             Rule::Adaptive(rule) => rule.resource(),
             Rule::CircuitBreaker(rule) => rule.resource(),
@@ -89,6 +97,7 @@ impl Rule {
     fn kind(&self) -> &'static str {
         match self {
             Rule::Flow(_) => "flow",
+            Rule::HotParam(_) => "hot-param",
             Rule::Isolation(_) => "isolation",
             Rule::Adaptive(_) => "adaptive",
             Rule::CircuitBreaker(_) => "circuit-breaker",
@@ -100,6 +109,7 @@ impl Rule {
     fn given_id(&self) -> Option<&str> {
         match self {
             Rule::Flow(rule) => rule.given_id(),
+            Rule::HotParam(rule) => rule.given_id(),
             Rule::Isolation(rule) => rule.given_id(),
             Rule::Adaptive(rule) => rule.given_id(),
             Rule::CircuitBreaker(rule) => rule.given_id(),
@@ -111,6 +121,7 @@ impl Rule {
     fn inspect(&self, inspector: &mut Inspector<'_>) {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
+            Rule::HotParam(rule) => rule.inspect(inspector),
             Rule::Isolation(rule) => rule.inspect(inspector),
             Rule::Adaptive(rule) => rule.inspect(inspector),
             Rule::CircuitBreaker(rule) => rule.inspect(inspector),
@@ -123,6 +134,12 @@ impl Rule {
 impl From<FlowRule> for Rule {
     fn from(rule: FlowRule) -> Self {
         Rule::Flow(rule)
+    }
+}
+
+impl From<HotParamRule> for Rule {
+    fn from(rule: HotParamRule) -> Self {
+        Rule::HotParam(rule)
     }
 }
 
@@ -285,6 +302,21 @@ impl Rules {
             *count += 1;
             if *count > MAX_BREAKERS {
                 let allowed = format!("that of at most {MAX_BREAKERS} circuit breakers");
+                inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+            }
+        }
+        let counts_running =
+            |rule: &Rule| matches!(rule, Rule::HotParam(rule) if rule.counts_running());
+        if counts_running(&rule) {
+            let known = self
+                .list
+                .iter()
+                .filter(|known| counts_running(known) && known.resource() == rule.resource());
+            if known.count() == params::MOST_RUNNING {
+                let allowed = format!(
+                    "that of at most {} rules that count calls at once for each value",
+                    params::MOST_RUNNING
+                );
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Authorities, Basis, CircuitBreakerRule, FlowRule, MissingKey, Rule, Rules, Who};
+use super::{
+    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rule, Rules, Who,
+};
 use crate::adaptive::Settings;
 use crate::call::{Key, OwnedKey};
 use crate::system::Limits;
@@ -30,6 +32,8 @@ pub(crate) struct RuleSet {
 pub(crate) struct ResourceRules {
     /// Flow rules that count everybody's calls together.
     pub(crate) anyone: Vec<u32>,
+    /// Hot-parameter rules.
+    pub(crate) params: Vec<u32>,
     /// The tightest isolation rule.
     pub(crate) isolation: Option<(u32, u32)>,
     /// Flow rules that count origins apart, if there are any.
@@ -103,6 +107,7 @@ impl RuleSet {
                         .or_default()
                         .add(index, rule);
                 }
+                Rule::HotParam(_) => resource.params.push(index),
                 Rule::Adaptive(rule) => resource.adaptive = Some((index, rule.settings())),
                 Rule::CircuitBreaker(_) => resource.breakers.push(index),
                 Rule::System(_) => {}
@@ -205,6 +210,14 @@ impl RuleSet {
     pub(crate) fn flow(&self, index: u32) -> Option<&FlowRule> {
         match self.rules.list.get(index as usize) {
             Some(Rule::Flow(rule)) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The hot-parameter rule at `index`.
+    pub(crate) fn hot_param(&self, index: u32) -> Option<&HotParamRule> {
+        match self.rules.list.get(index as usize) {
+            Some(Rule::HotParam(rule)) => Some(rule),
             _ => None,
         }
     }

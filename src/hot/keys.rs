@@ -1,0 +1,304 @@
+//! The keys of one rule: how their calls are counted, taken and given back.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use super::line::{self, Line, Pace};
+use super::refill::{self, Rate, Refill};
+use super::running::{self, Running};
+use super::table::{Change, Place, Table};
+use super::{Judge, window};
+use crate::call::Key;
+use crate::clock::Tick;
+use crate::stat::MAX_TOKENS;
+
+use window::Window;
+
+/// A quota for each key, in a table of fixed size. See the [module](super).
+#[derive(Debug)]
+pub(crate) struct HotKeys {
+    table: Table,
+    hash: RandomState,
+    count: Count,
+    interval: Duration,
+    /// When the table was made: its times are counted from there.
+    origin: Tick,
+}
+
+/// What the keys of a rule have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    pub(crate) count: Count,
+    /// At least 1 ms. Of no meaning for [`Count::Running`].
+    pub(crate) interval: Duration,
+    /// How many keys that are not at rest have a word of their own.
+    pub(crate) max_keys: u32,
+}
+
+/// How the calls of one key are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// A quota that is refilled all the time.
+    Refill,
+    /// So many in a sliding window of two buckets.
+    Window,
+    /// One after the other, each waiting no longer than this.
+    Line(Duration),
+    /// So many at once.
+    Running,
+}
+
+/// What one key may take, made ready by the [`HotKeys`] that it is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Refill(Rate),
+    Window(u32),
+    Line(Pace, Duration),
+    Running(u32),
+}
+
+/// A keyed hash: all that is known of a key. Two of a million keys have the same
+/// one with a chance of 3 in 10⁸; they then share a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Digest(pub(super) u64);
+
+/// What a call has taken. It is either used or, once, given back.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Taken {
+    start: Tick,
+    digest: Digest,
+    /// `None` if nothing was taken.
+    place: Option<Place>,
+    /// For a line the word before the call, else what the call has paid.
+    paid: u64,
+    /// The word after the call.
+    after: u64,
+}
+
+/// Where a call in flight is counted among those at once: all that it must keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pinned(u32);
+
+/// There is no room for the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// From when on there is, if nobody else comes; now for calls at once, which
+    /// end when they will. `None` if there never is.
+    pub(crate) room_at: Option<Tick>,
+}
+
+// === impl HotKeys ===
+
+impl HotKeys {
+    /// An empty table, in which no time before `now` is told apart.
+    pub(crate) fn new(spec: Spec, now: Tick) -> Self {
+        Self::of_table(Table::new(spec.max_keys), spec, now)
+    }
+
+    pub(super) fn of_table(table: Table, spec: Spec, now: Tick) -> Self {
+        Self {
+            table,
+            hash: RandomState::new(),
+            count: spec.count,
+            interval: spec.interval,
+            origin: now,
+        }
+    }
+
+    /// A limit of `threshold` tokens, and of `burst` more where the quota is
+    /// refilled. For a window and calls at once, a fraction counts for nothing.
+    pub(crate) fn limit(&self, threshold: f64, burst: u32) -> Limit {
+        // The conversion saturates, and takes what is no number for 0.
+        let whole = (threshold as u32).min(MAX_TOKENS);
+        Limit(match self.count {
+            Count::Refill => Kind::Refill(Rate::new(threshold, burst, self.interval)),
+            Count::Window => Kind::Window(whole.min(window::MOST)),
+            Count::Line(max_wait) => Kind::Line(Pace::new(threshold, self.interval), max_wait),
+            Count::Running => Kind::Running(whole),
+        })
+    }
+
+    /// By what `key` is known.
+    #[inline]
+    pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
+        // 0 is nobody's.
+        Digest(self.hash.hash_one(key).max(1))
+    }
+
+    /// Takes `n` tokens of `key`. No tokens pass at any limit.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has been taken, as there is no room.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &Limit,
+        n: u32,
+    ) -> Result<Taken, Full> {
+        if n == 0 {
+            return Ok(Taken::nothing(now, key));
+        }
+        let (change, start, paid) = match limit.0 {
+            Kind::Refill(rate) => {
+                let judge = Refill::new(self.origin, now, rate, n);
+                let change = self.decide(now, key, judge)?;
+                (change, now, judge.cost())
+            }
+            Kind::Window(limit) => {
+                let judge = Window::new(now, self.interval, limit, n);
+                (self.decide(now, key, judge)?, now, n.into())
+            }
+            Kind::Line(pace, max_wait) => {
+                let judge = Line::new(self.origin, now, pace, max_wait, n);
+                let change = self.decide(now, key, judge)?;
+                let wait = Duration::from_nanos(judge.wait_ns(change.after));
+                (change, now + wait, change.before)
+            }
+            Kind::Running(limit) => {
+                let judge = Running::new(limit, n);
+                (self.decide(now, key, judge)?, now, n.into())
+            }
+        };
+        Ok(Taken {
+            start,
+            digest: key,
+            place: Some(change.place),
+            paid,
+            after: change.after,
+        })
+    }
+
+    /// How many tokens `key` could take now, one by one.
+    pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
+        match limit.0 {
+            Kind::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
+            Kind::Window(limit) => self.read_left(key, Window::new(now, self.interval, limit, 1)),
+            Kind::Line(pace, max_wait) => {
+                self.read_left(key, Line::new(self.origin, now, pace, max_wait, 1))
+            }
+            Kind::Running(limit) => self.read_left(key, Running::new(limit, 1)),
+        }
+    }
+
+    /// Takes back what a call has taken that does not run after all. A window has
+    /// it back while its bucket still counts, a line while nobody stands behind
+    /// the call, and a quota that is refilled as far as time has not done so.
+    pub(crate) fn give_back(&self, now: Tick, taken: &Taken) {
+        let Taken { paid, after, .. } = *taken;
+        match self.count {
+            Count::Refill => self.change(taken, |word| {
+                refill::refund(self.origin, now, word, after, paid)
+            }),
+            // What was paid came from a `u32`.
+            Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
+            Count::Line(_) => self.change(taken, |word| line::leave(word, paid, after)),
+            Count::Running => self.free(taken),
+        }
+    }
+
+    /// The call that `taken` was for has ended: its place is free. Nothing to do,
+    /// unless calls at once are counted.
+    pub(crate) fn free(&self, taken: &Taken) {
+        self.free_pinned(taken.pinned(), taken.paid as u32);
+    }
+
+    /// The same for a call of weight `n` that has kept its place only.
+    #[inline]
+    pub(crate) fn free_pinned(&self, pinned: Pinned, n: u32) {
+        let place = match pinned.0 {
+            Pinned::NOTHING => return,
+            Pinned::OVERFLOW => Place::Overflow,
+            slot => Place::Slot(slot),
+        };
+        if self.count == Count::Running {
+            self.table
+                .change_pinned(place, |word| running::free(word, n));
+        }
+    }
+
+    /// How many calls were judged on the word of all keys that have none of their
+    /// own, because the table was full.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.table.overflows()
+    }
+
+    /// How many keys are not at rest. Looks at the whole table.
+    pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
+        let limit = self.limit(0.0, 0);
+        match limit.0 {
+            Kind::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
+            Kind::Window(limit) => self.table.in_use(Window::new(now, self.interval, limit, 0)),
+            Kind::Line(pace, max_wait) => {
+                let judge = Line::new(self.origin, now, pace, max_wait, 0);
+                self.table.in_use(judge)
+            }
+            Kind::Running(limit) => self.table.in_use(Running::new(limit, 0)),
+        }
+    }
+
+    /// What all of it takes, in bytes: the same from the start.
+    pub(crate) fn footprint(&self) -> usize {
+        size_of::<Self>() - size_of::<Table>() + self.table.footprint()
+    }
+
+    #[inline]
+    fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
+        self.table.take(key.0, judge).map_err(|wait_ns| Full {
+            room_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
+        })
+    }
+
+    fn read_left(&self, key: Digest, judge: impl Judge) -> u32 {
+        self.table.read(key.0, judge, |word| judge.left(word))
+    }
+
+    #[inline]
+    fn change(&self, taken: &Taken, change: impl Fn(u64) -> Option<u64>) {
+        if let Some(place) = taken.place {
+            self.table.change(place, taken.digest.0, change);
+        }
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    const fn nothing(now: Tick, digest: Digest) -> Self {
+        Self {
+            start: now,
+            digest,
+            place: None,
+            paid: 0,
+            after: 0,
+        }
+    }
+
+    /// The place that the call keeps while it runs.
+    pub(crate) const fn pinned(&self) -> Pinned {
+        Pinned(match self.place {
+            None => Pinned::NOTHING,
+            Some(Place::Overflow) => Pinned::OVERFLOW,
+            Some(Place::Slot(slot)) => slot,
+        })
+    }
+
+    /// From when on the call may run: its now, unless it stands in a line.
+    pub(crate) const fn start(&self) -> Tick {
+        self.start
+    }
+}
+
+impl Pinned {
+    pub(crate) const NONE: Self = Self(Self::NOTHING);
+
+    // There are at most 1.5 * 2^26 slots.
+    const NOTHING: u32 = u32::MAX;
+    const OVERFLOW: u32 = u32::MAX - 1;
+}

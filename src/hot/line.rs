@@ -1,0 +1,182 @@
+//! A line of calls, evenly spaced: a leaky bucket in one word.
+//!
+//! ```text
+//! bit 63                       5 4     0
+//!     [        latest turn      ][ gap ]      nanoseconds | a power of four
+//! ```
+//!
+//! A call of cost `c` at `now` starts at `max(now, latest + c)`, and that becomes
+//! the latest turn; a call that would have to wait for too long changes nothing.
+//! This is the arithmetic of a flow rule's line, for each key: the cost of a call
+//! is the distance to the call before it, and the first of a line starts at once.
+//!
+//! When such a line is at rest depends on the cost of the call that comes next,
+//! which nobody knows who wants its slot. So the word remembers the largest cost
+//! since the key was last at rest, rounded up to a power of four: a line is at
+//! rest when its latest turn is longer ago than that. Only a call that is heavier
+//! than all of them may so start earlier than behind a word that was kept.
+//!
+//! A gap of 0 is a line without a turn: that of a new owner, or one whose only
+//! turn was given back. Its time still is that of its making, so that the words
+//! of a slot never go back behind their owner's first.
+//!
+//! The range is 18 years from the making of the table. A call whose turn would be
+//! later than that is refused for good.
+//!
+//! # Accuracy
+//!
+//! Costs are whole nanoseconds, rounded up, as those of a flow rule's line.
+
+use std::time::Duration;
+
+use super::Judge;
+use crate::clock::{Tick, nanos};
+
+const GAP_BITS: u32 = 5;
+const GAPS: u64 = (1 << GAP_BITS) - 1;
+/// The last turn, 18 years after the making of the table. Below all ones.
+const LAST: u64 = (u64::MAX >> GAP_BITS) - 1;
+/// The shortest gap is 2^10 ns, and each one four times the one before.
+const GAP_BASE: u32 = 8;
+
+/// A threshold as a distance between calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pace {
+    threshold: f64,
+    interval_ns: u64,
+    /// What one token costs; `None` if none passes.
+    single_ns: Option<u64>,
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    now: u64,
+    single_ns: Option<u64>,
+    cost_ns: Option<u64>,
+    max_wait_ns: u64,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    pub(super) fn new(threshold: f64, interval: Duration) -> Self {
+        let mut pace = Self {
+            threshold,
+            interval_ns: nanos(interval),
+            single_ns: None,
+        };
+        pace.single_ns = pace.exactly(1);
+        pace
+    }
+
+    /// What a call of `n` tokens costs; `None` if no token passes.
+    fn cost(self, n: u32) -> Option<u64> {
+        if n == 1 {
+            self.single_ns
+        } else {
+            self.exactly(n)
+        }
+    }
+
+    fn exactly(self, n: u32) -> Option<u64> {
+        // The conversion saturates.
+        (self.threshold > 0.0).then(|| {
+            let exact = f64::from(n) * self.interval_ns as f64 / self.threshold;
+            (exact.ceil() as u64).max(1)
+        })
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// A call of `n` tokens at `now`, in a table that was made at `origin`.
+    pub(super) fn new(origin: Tick, now: Tick, pace: Pace, max_wait: Duration, n: u32) -> Self {
+        Self {
+            // Never 0, which is the word of nobody.
+            now: now.nanos_since(origin).saturating_add(1).min(LAST),
+            single_ns: pace.single_ns,
+            cost_ns: pace.cost(n),
+            max_wait_ns: nanos(max_wait),
+        }
+    }
+
+    /// How long a call waits that has left the word `after`.
+    pub(super) const fn wait_ns(self, after: u64) -> u64 {
+        (after >> GAP_BITS).saturating_sub(self.now)
+    }
+
+    /// The earliest start of a call of `cost_ns` behind `word`, be it past.
+    const fn next(word: u64, cost_ns: u64) -> u64 {
+        let (latest, gap) = (word >> GAP_BITS, word & GAPS);
+        if gap == 0 {
+            latest
+        } else {
+            latest.saturating_add(cost_ns)
+        }
+    }
+}
+
+/// The word before the call, if nobody stands behind it.
+pub(super) fn leave(word: u64, before: u64, after: u64) -> Option<u64> {
+    (word == after).then_some(before)
+}
+
+/// The smallest gap that is not below `cost_ns`.
+fn gap(cost_ns: u64) -> u64 {
+    // The bits of the largest number below it: 4^k covers 2k of them.
+    let bits = u64::BITS - cost_ns.saturating_sub(1).leading_zeros();
+    u64::from(bits.saturating_sub(GAP_BASE).div_ceil(2)).max(1)
+}
+
+/// A gap in nanoseconds. Those beyond the range never end.
+const fn gap_ns(gap: u64) -> u64 {
+    let bits = GAP_BASE + 2 * gap as u32;
+    if bits < u64::BITS {
+        1 << bits
+    } else {
+        u64::MAX
+    }
+}
+
+impl Judge for Line {
+    #[inline]
+    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+        let Some(cost_ns) = self.cost_ns else {
+            return Err(None);
+        };
+        let start = Self::next(word, cost_ns).max(self.now);
+        if start > LAST {
+            return Err(None);
+        }
+        let wait_ns = start - self.now;
+        if wait_ns > self.max_wait_ns {
+            return Err(Some(wait_ns - self.max_wait_ns));
+        }
+        let known = if self.rests(word) { 0 } else { word & GAPS };
+        Ok((start << GAP_BITS) | gap(cost_ns).max(known))
+    }
+
+    #[inline]
+    fn rests(self, word: u64) -> bool {
+        let (latest, gap) = (word >> GAP_BITS, word & GAPS);
+        let gap_ns = if gap == 0 { 0 } else { gap_ns(gap) };
+        latest.saturating_add(gap_ns) < self.now
+    }
+
+    fn fresh(self, _: u64) -> u64 {
+        self.now << GAP_BITS
+    }
+
+    fn left(self, word: u64) -> u32 {
+        let Some(single_ns) = self.single_ns else {
+            return 0;
+        };
+        let start = Self::next(word, single_ns).max(self.now);
+        let Some(open_ns) = self.max_wait_ns.checked_sub(start - self.now) else {
+            return 0;
+        };
+        u32::try_from(open_ns / single_ns + 1).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,66 @@
+//! Hot parameters: a quota for each key, in a table of fixed size.
+//!
+//! ```text
+//! key ──SipHash──▶ digest ─┬▶ set a  [tag|word] [tag|word] … 8 slots
+//!                          └▶ set b  [tag|word] [tag|word] …
+//!                                          │
+//!            refill   a time               │   what a key has spent: one word,
+//!            window   number | count | count   changed by one compare-and-swap
+//!            line     a time
+//!            running  epoch | count
+//! ```
+//!
+//! * [`HotKeys`]: the keys of one rule, and how they are counted.
+//! * `table`: which slot is whose, and who may have it next.
+//! * `refill`, `window`, `line`, `running`: the words. Each is arithmetic on a
+//!   `u64` and knows neither atomics nor slots.
+//!
+//! What a key has spent is forgotten only when that changes nothing for it: a
+//! word that is *at rest* says what a fresh one says. So a full table never
+//! gives anybody a new quota; keys that find no slot share one word.
+
+mod keys;
+mod line;
+mod refill;
+mod running;
+mod table;
+mod window;
+
+pub(crate) use keys::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
+
+#[cfg(all(test, sentinel_loom))]
+mod models;
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
+
+/// One call's view of a word: the time, what the call takes, and its limit.
+///
+/// The table needs two promises to tell the words of different owners apart
+/// without a number for each owner:
+///
+/// * [`fresh`](Self::fresh), and every word that follows it, is later in the
+///   order of the words than every word that was at rest in that slot before,
+///   and than 0, the word of nobody;
+/// * no word is [`CLAIMED`].
+trait Judge: Copy {
+    /// The word after the call.
+    ///
+    /// # Errors
+    ///
+    /// In how many nanoseconds there is room, if nobody else comes; `None` if
+    /// there never is.
+    fn take(self, word: u64) -> Result<u64, Option<u64>>;
+
+    /// Whether the word says no more about its key than a fresh one does.
+    fn rests(self, word: u64) -> bool;
+
+    /// The word of a key that has spent nothing, in a slot whose word was `last`.
+    fn fresh(self, last: u64) -> u64;
+
+    /// How many tokens could be taken now, one by one.
+    fn left(self, word: u64) -> u32;
+}
+
+/// The word of a slot that changes its owner just now.
+const CLAIMED: u64 = u64::MAX;

@@ -1,0 +1,173 @@
+//! Every interleaving of a few calls over a table of one or two slots, checked by
+//! loom.
+//!
+//! Each model has a twin with a planted bug that must fail. They run with those
+//! of `stat`, by the name `models`.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::table::Table;
+use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
+use crate::clock::Tick;
+use crate::sync::fault::{check, plant};
+use crate::sync::{Arc, Bug};
+
+/// Declares a model and its twins with planted bugs.
+macro_rules! model {
+    ($name:ident fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+        #[test]
+        fn $name() {
+            check(3, $body);
+        }
+
+        $(
+            #[test]
+            #[should_panic]
+            fn $twin() {
+                plant(Bug::$bug);
+                check(3, $body);
+            }
+        )+
+    };
+}
+
+/// Keys of a table of `slots` sets of one slot.
+fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
+    let spec = Spec {
+        count,
+        interval: Duration::from_millis(1),
+        max_keys: 1,
+    };
+    Arc::new(HotKeys::of_table(Table::of_sets(slots), spec, Tick::ZERO))
+}
+
+const A: Digest = Digest(1);
+const B: Digest = Digest(2);
+
+fn at(us: u64) -> Tick {
+    Tick::from_nanos(us * 1_000)
+}
+
+/// Runs `body` on a thread of its own.
+fn spawn<R: 'static>(
+    keys: &Arc<HotKeys>,
+    body: impl FnOnce(&HotKeys) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let keys = keys.clone();
+    thread::spawn(move || body(&keys))
+}
+
+/// One token of `key`, if there is one.
+fn take(keys: &HotKeys, us: u64, key: Digest, limit: Limit) -> Option<Taken> {
+    keys.take(at(us), key, &limit, 1).ok()
+}
+
+model! {
+    two_calls_of_a_new_key fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
+    || {
+        let keys = keys(Count::Refill, 2);
+        let limit = keys.limit(1.0, 0);
+        let other = spawn(&keys, move |keys| take(keys, 0, A, limit).is_some());
+        let ours = take(&keys, 0, A, limit).is_some();
+        let theirs = other.join().unwrap();
+        assert!(ours != theirs, "both or none");
+        assert_eq!(keys.keys_in_use(at(0)), 1);
+    }
+}
+
+model! {
+    a_call_beside_the_loss_of_its_slot fails with one_that_looks_once: HitWithoutSecondLook;
+    || {
+        // A is at rest, and B takes its slot, all of it or all but one token.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| {
+            [(); 2].map(|()| take(keys, 5_000, B, limit).is_some())
+        });
+        let a = take(&keys, 5_000, A, limit).is_some();
+        let b = other.join().unwrap();
+        // Nobody pays for another: who has the slot has two, and so has who has
+        // none, on the shared word.
+        assert!(a && b == [true; 2], "{a} {b:?}");
+    }
+}
+
+model! {
+    a_call_beside_one_that_pushes_it_out_and_goes fails with
+        a_debt_that_ends_now_is_forgotten: RestTooSoon;
+    || {
+        // A's debt ends at 1 000; there B comes and goes, which is all that could
+        // bring the word back to what A's was.
+        let keys = keys(Count::Refill, 1);
+        let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
+        let _ = take(&keys, 0, A, once).unwrap();
+        let other = spawn(&keys, move |keys| {
+            let taken = take(keys, 1_000, B, twice).unwrap();
+            keys.give_back(at(1_000), &taken);
+        });
+        assert!(take(&keys, 1_000, A, once).is_some());
+        other.join().unwrap();
+        assert!(take(&keys, 1_000, A, once).is_none(), "A has had its one");
+    }
+}
+
+model! {
+    calls_in_flight_beside_a_new_key fails with owners_that_look_alike: OwnersWithoutEpoch;
+    || {
+        // A has nothing in flight; B takes the slot if it can, and ends.
+        let keys = keys(Count::Running, 1);
+        let limit = keys.limit(1.0, 0);
+        let first = take(&keys, 0, A, limit).unwrap();
+        keys.free(&first);
+        let other = spawn(&keys, move |keys| {
+            let taken = take(keys, 0, B, limit);
+            if let Some(taken) = &taken {
+                keys.free(taken);
+            }
+            taken.is_some()
+        });
+        let ours = take(&keys, 0, A, limit);
+        assert!(other.join().unwrap(), "B has a slot or the shared word");
+        let ours = ours.expect("A has a slot or the shared word");
+        // The only one in flight is A's: if it has a slot, that is A's own.
+        if keys.keys_in_use(at(0)) == 1 {
+            assert!(take(&keys, 0, A, limit).is_none(), "two at once");
+        }
+        keys.free(&ours);
+        assert_eq!(keys.keys_in_use(at(0)), 0);
+        assert!(take(&keys, 0, A, limit).is_some());
+    }
+}
+
+model! {
+    a_call_that_goes_back_beside_a_new_key fails with
+        one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
+    || {
+        // A gives back by a clock that is late, so that much of it is open.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let taken = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| keys.give_back(at(0), &taken));
+        let b = [(); 2].map(|()| take(&keys, 600, B, limit).is_some());
+        other.join().unwrap();
+        assert_eq!(b, [true; 2]);
+        assert!(take(&keys, 600, B, limit).is_none(), "B was given what was A's");
+    }
+}
+
+model! {
+    three_calls_for_the_last_two_tokens fails with
+        callers_who_each_take_a_slot: InsertWithoutSecondLook;
+    || {
+        let keys = keys(Count::Window, 2);
+        let limit = keys.limit(2.0, 0);
+        let others = [(); 2].map(|()| spawn(&keys, move |keys| take(keys, 0, A, limit).is_some()));
+        let ours = take(&keys, 0, A, limit).is_some();
+        let theirs = others.map(|other| other.join().unwrap());
+        let passed = theirs.into_iter().chain([ours]).filter(|&passed| passed).count();
+        assert_eq!(passed, 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! What each way of counting should do, kept as exactly and slowly as possible.
+
+use std::time::Duration;
+
+use super::super::Count;
+
+/// What a call may give back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    id: usize,
+    now: i128,
+    n: i128,
+}
+
+/// All that one key has done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exact {
+    /// Where a refilled quota would be paid off, in 1/16 ns.
+    paid_off: i128,
+    /// The costs of calls, as debts that begin one after the other.
+    debts: Vec<(usize, i128, i128)>,
+    /// When a window counted which call.
+    counted: Vec<(usize, i128, i128)>,
+    /// The turns of a line, gaps included.
+    line: Vec<(usize, i128)>,
+    running: i128,
+    calls: usize,
+}
+
+impl Exact {
+    /// When the call starts, if it passes: `threshold` and `burst` whole tokens
+    /// in `interval`, `n` of them.
+    pub(super) fn take(
+        &mut self,
+        count: Count,
+        interval: Duration,
+        (threshold, burst): (u32, u32),
+        now: u64,
+        n: u32,
+    ) -> Option<(i128, Held)> {
+        let (now, n) = (i128::from(now), i128::from(n));
+        let (threshold, burst) = (i128::from(threshold), i128::from(burst));
+        let interval = interval.as_nanos() as i128;
+        self.calls += 1;
+        let id = self.calls;
+        let held = Held { id, now, n };
+        if n == 0 {
+            return Some((now, held));
+        }
+        if threshold == 0 {
+            return None;
+        }
+        let ceil = |a: i128, b: i128| (a + b - 1) / b;
+        let mut start = now;
+        match count {
+            Count::Refill => {
+                let cost = ceil(interval * 16, threshold);
+                let from = self.paid_off.max(now * 16);
+                if from - now * 16 + n * cost > (threshold + burst) * cost {
+                    return None;
+                }
+                self.paid_off = from + n * cost;
+                self.debts.push((id, self.paid_off, n * cost));
+            }
+            Count::Window => {
+                let bucket = now / (interval / 2);
+                let counts =
+                    |&&(_, at, _): &&(usize, i128, i128)| (bucket - 1..=bucket).contains(&at);
+                let sum: i128 = self.counted.iter().filter(counts).map(|call| call.2).sum();
+                if sum + n > threshold {
+                    return None;
+                }
+                self.counted.push((id, bucket, n));
+            }
+            Count::Line(max_wait) => {
+                if let Some(&(_, last)) = self.line.last() {
+                    start = start.max(last + ceil(interval * n, threshold));
+                }
+                if start - now > max_wait.as_nanos() as i128 {
+                    return None;
+                }
+                self.line.push((id, start));
+            }
+            Count::Running => {
+                if self.running + n > threshold {
+                    return None;
+                }
+                self.running += n;
+            }
+        }
+        Some((start, held))
+    }
+
+    pub(super) fn give_back(&mut self, now: u64, held: Held) {
+        let now = i128::from(now) * 16;
+        if let Some(&(_, due, cost)) = self.debts.iter().find(|debt| debt.0 == held.id) {
+            let open = (due - now).clamp(0, cost);
+            self.paid_off = self.paid_off.min((self.paid_off - open).max(now));
+        }
+        self.counted.retain(|call| call.0 != held.id);
+        if self.line.last().is_some_and(|turn| turn.0 == held.id) {
+            self.line.pop();
+        }
+        self.end(held);
+    }
+
+    pub(super) fn end(&mut self, held: Held) {
+        self.running = (self.running - held.n).max(0);
+    }
+
+    /// Whether the key has its whole quota again, and has had so before `now`.
+    /// What a window has counted and given back still is a word of its bucket.
+    pub(super) fn rests(
+        &self,
+        count: Count,
+        interval: Duration,
+        now: u64,
+        touched: Option<u64>,
+    ) -> bool {
+        let now = i128::from(now);
+        match count {
+            Count::Refill => self.debts.is_empty() || self.paid_off < now * 16,
+            Count::Window => {
+                let bucket = |ns: i128| ns / (interval.as_nanos() as i128 / 2);
+                touched.is_none_or(|ns| bucket(ns.into()) + 1 < bucket(now))
+            }
+            Count::Running => self.running == 0,
+            // Rounded up by the implementation: nothing depends on it here.
+            Count::Line(_) => false,
+        }
+    }
+}
+
+impl Held {
+    pub(super) const fn taken_at(self) -> i128 {
+        self.now
+    }
+}

@@ -1,0 +1,176 @@
+//! A sliding window of two buckets, aligned to the clock, in one word.
+//!
+//! ```text
+//! bit 63        40 39          20 19           0
+//!     [  number   ][   before    ][   newest    ]
+//! ```
+//!
+//! The number of the newest bucket in which the key took something, what it took
+//! in the bucket before, and what in that one. A call passes if the sum of both
+//! buckets of its window and its own tokens is at most the limit. All of it is
+//! one word, so no window of two aligned buckets ever holds more. A bucket that
+//! is older than the window is left out by its number and cleared by nobody.
+//!
+//! Numbers are compared modulo 2²⁴. A word that is ahead by at most [`SLACK`]
+//! buckets belongs to a faster clock, and the call counts in the newest bucket;
+//! one that is ahead by more is from the round before, and old.
+//!
+//! # Accuracy
+//!
+//! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a
+//! second, two hours for one of a millisecond. A key that stays away for a
+//! multiple of that, give or take [`SLACK`] buckets, finds what it took then; it
+//! may be refused for that, and never gets more. A thread that stands still for
+//! as long within one call may do the same to another key.
+//!
+//! # Source
+//!
+//! The leap array of Sentinel with two buckets, cut down to one counter.
+
+use std::time::Duration;
+
+use super::Judge;
+use crate::clock::{Tick, nanos};
+
+/// The largest limit of a window.
+pub(super) const MOST: u32 = (1 << COUNT_BITS) - 1;
+
+const COUNT_BITS: u32 = 20;
+const NUMBER_BITS: u32 = 24;
+const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
+
+/// By how many buckets a clock may be late. At the shortest interval that is
+/// half a second.
+const SLACK: u32 = 1 << 10;
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    now_ns: u64,
+    bucket_ns: u64,
+    /// The number of the bucket of `now_ns`.
+    number: u32,
+    limit: u32,
+    n: u32,
+}
+
+/// A word, apart.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    number: u32,
+    before: u32,
+    newest: u32,
+}
+
+impl Window {
+    /// A call of `n` tokens at `now`, of a key that may take `limit` of them in
+    /// an `interval`.
+    pub(super) fn new(now: Tick, interval: Duration, limit: u32, n: u32) -> Self {
+        let now_ns = now.as_nanos();
+        let bucket_ns = (nanos(interval) / 2).max(1);
+        Self {
+            now_ns,
+            bucket_ns,
+            // From 1 on, so that the word of nobody is not written again.
+            number: (now_ns / bucket_ns + 1) as u32 & NUMBERS,
+            limit,
+            n,
+        }
+    }
+
+    /// How many buckets the word is ahead of the call.
+    const fn ahead(self, word: u64) -> u32 {
+        Counts::of(word).number.wrapping_sub(self.number) & NUMBERS
+    }
+
+    /// What counts for the call, at its own time or that of a faster clock.
+    const fn counts(self, word: u64) -> Counts {
+        let found = Counts::of(word);
+        match self.ahead(word) {
+            0..=SLACK => found,
+            NUMBERS => Counts {
+                number: self.number,
+                before: found.newest,
+                newest: 0,
+            },
+            _ => Counts {
+                number: self.number,
+                before: 0,
+                newest: 0,
+            },
+        }
+    }
+}
+
+impl Judge for Window {
+    #[inline]
+    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+        if self.n > self.limit {
+            return Err(None);
+        }
+        let mut counts = self.counts(word);
+        // No sum overflows: a count has 20 bits, and `n` is at most the limit.
+        if counts.before + counts.newest + self.n <= self.limit {
+            counts.newest += self.n;
+            return Ok(counts.word());
+        }
+        // In the next bucket the newest one still counts, in the one after not.
+        let ahead = match self.ahead(word) {
+            ahead @ 0..=SLACK => u64::from(ahead),
+            _ => 0,
+        };
+        let buckets = ahead
+            + if counts.newest + self.n <= self.limit {
+                1
+            } else {
+                2
+            };
+        let into_ns = self.now_ns % self.bucket_ns;
+        Err(Some(self.bucket_ns.saturating_mul(buckets) - into_ns))
+    }
+
+    #[inline]
+    fn rests(self, word: u64) -> bool {
+        // Neither a faster clock's, nor this bucket's, nor the one's before.
+        (SLACK + 1..NUMBERS).contains(&self.ahead(word))
+    }
+
+    fn fresh(self, _: u64) -> u64 {
+        u64::from(self.number) << (2 * COUNT_BITS)
+    }
+
+    fn left(self, word: u64) -> u32 {
+        let counts = self.counts(word);
+        self.limit.saturating_sub(counts.before + counts.newest)
+    }
+}
+
+/// The word without `n` tokens of a call that left the word `after`; `None` if
+/// its bucket does not count any more.
+pub(super) fn refund(word: u64, after: u64, n: u32) -> Option<u64> {
+    let mut counts = Counts::of(word);
+    match counts.number.wrapping_sub(Counts::of(after).number) & NUMBERS {
+        0 => counts.newest = counts.newest.checked_sub(n)?,
+        1 => counts.before = counts.before.checked_sub(n)?,
+        _ => return None,
+    }
+    Some(counts.word())
+}
+
+impl Counts {
+    const fn of(word: u64) -> Self {
+        Self {
+            number: (word >> (2 * COUNT_BITS)) as u32,
+            before: (word >> COUNT_BITS) as u32 & MOST,
+            newest: word as u32 & MOST,
+        }
+    }
+
+    /// Never [`CLAIMED`](super::CLAIMED): the two counts together are at most
+    /// [`MOST`].
+    const fn word(self) -> u64 {
+        ((self.number as u64) << (2 * COUNT_BITS))
+            | ((self.before as u64) << COUNT_BITS)
+            | self.newest as u64
+    }
+}

@@ -1,0 +1,89 @@
+//! What a hot-parameter rule knows of its values.
+
+use std::sync::Arc as StdArc;
+
+use super::NodeView;
+use crate::call::Key;
+use crate::resource::Resource;
+use crate::sync::Arc;
+
+/// One hot-parameter rule of a resource, and its values. Values are known by a
+/// keyed hash only, so none can be listed; one that is named can be looked up.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(HotParamRule::per_second("search", 5))
+///     .clock(ManualClock::new())
+///     .build();
+/// drop(sentinel.try_enter(Call::new("search").param("ann").batch(3)));
+/// let params = sentinel.node("search").expect("it has been called").hot_params();
+/// assert_eq!((params[0].left("ann"), params[0].left("bob")), (2, 5));
+/// assert_eq!((params[0].values(), params[0].overflows()), (1, 0));
+/// ```
+#[derive(Clone, Debug)]
+pub struct HotParamView {
+    resource: Arc<Resource>,
+    rule: StdArc<str>,
+    place: usize,
+}
+
+impl NodeView {
+    /// The hot-parameter rules of the resource, in their order.
+    #[must_use]
+    pub fn hot_params(&self) -> Vec<HotParamView> {
+        let resource = &self.resource;
+        let rules = resource.params().into_iter().flat_map(|all| all.rules());
+        let view = |(place, rule)| HotParamView {
+            resource: resource.clone(),
+            rule: resource.rules().id(rule),
+            place,
+        };
+        rules.enumerate().map(view).collect()
+    }
+}
+
+impl HotParamView {
+    /// The id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// How many tokens `value` could take now, one by one, in the default tier.
+    #[must_use]
+    pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
+        let now = self.resource.shared().time.now();
+        let params = self.resource.params();
+        params.map_or(0, |all| all.left(self.place, &value.into(), now))
+    }
+
+    /// How many values are not at rest. Looks at the whole table.
+    #[must_use]
+    pub fn values(&self) -> usize {
+        let now = self.resource.shared().time.now();
+        let params = self.resource.params();
+        params.map_or(0, |all| all.values(self.place, now))
+    }
+
+    /// How many calls were judged on the quota that all values share for which
+    /// there is no place: if that grows, [`max_keys`] is too small, or somebody
+    /// makes values up.
+    ///
+    /// [`max_keys`]: crate::HotParamRule::max_keys
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        let params = self.resource.params();
+        params.map_or(0, |all| all.overflows(self.place))
+    }
+
+    /// Bytes that the table of values takes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        let params = self.resource.params();
+        params.map_or(0, |all| all.table_footprint(self.place))
+    }
+}

@@ -1,0 +1,351 @@
+//! Hot parameters: how many calls may pass for each value of a parameter.
+
+use std::time::Duration;
+
+use super::MissingKey;
+use super::problem::Inspector;
+use crate::hot::Count;
+use crate::stat::MAX_TOKENS;
+
+/// Longest wait of one call in the line of its value.
+const LONGEST_WAIT: Duration = Duration::from_secs(256);
+/// Most values that a rule may be told to know.
+const MOST_KEYS: u32 = 1 << 26;
+/// Longest interval: that of all rules.
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+const SHORTEST: Duration = Duration::from_millis(1);
+/// Largest limit of a [window](HotParamRule::window): two counts and the number
+/// of a bucket share one word.
+const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
+
+/// At most so many calls for *each* value of a parameter: an address, a user, an
+/// API key, a product.
+///
+/// Every value has a quota of its own. By default it is refilled all the time:
+/// a value that has rested may spend the whole threshold and the
+/// [burst](Self::burst) at once, and from then on gets one more call each
+/// `interval / threshold`. Other ways to count are a [window](Self::window), a
+/// [line](Self::throttle), and [calls at once](Self::concurrency).
+///
+/// The value is the first parameter of the [call](crate::Call::param), unless
+/// the rule names [another](Self::param) or the [origin](Self::by_origin).
+///
+/// # Memory
+///
+/// A value that spends nothing for a while has its whole quota again, and is
+/// forgotten without a trace when room is needed. A rule knows at most
+/// [`max_keys`](Self::max_keys) values that are not at rest; all others share
+/// one quota, which is that of one value. So nobody gets a fresh quota by
+/// filling the table, and memory is taken once, about 24 bytes for each of them.
+/// Values are kept as a keyed hash and never as text.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+///
+/// let rule = HotParamRule::per("/search", 2, Duration::from_secs(60))
+///     .except("crawler", 1) // less for this one
+///     .tier("pro", 100); // more for calls of this tier
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// let passes = |call| matches!(sentinel.try_enter(call), Verdict::Pass(_));
+///
+/// let by = |user| Call::new("/search").param(user);
+/// assert!(passes(by("ann")) && passes(by("ann")) && !passes(by("ann")));
+/// assert!(passes(by("bob")));
+/// assert!(passes(by("crawler")) && !passes(by("crawler")));
+/// assert!((0..100).all(|_| passes(by("eve").tier("pro"))));
+/// ```
+///
+/// # Source
+///
+/// The hot-parameter rule of Sentinel. There a quota is refilled in one lump
+/// after each interval, so that twice the threshold may pass at its edge, and
+/// the least recently used value is forgotten with its debts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotParamRule {
+    resource: String,
+    of: ParamOf,
+    count: Count,
+    threshold: f64,
+    interval: Duration,
+    burst: u32,
+    exceptions: Vec<(String, f64)>,
+    tiers: Vec<(String, f64)>,
+    max_keys: u32,
+    missing: MissingKey,
+    id: Option<String>,
+}
+
+/// Where the value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ParamOf {
+    /// The parameter at this place, counted from 0; from the end, if negative.
+    Index(i32),
+    /// The parameter of this name.
+    Named(String),
+    /// Who calls.
+    Origin,
+}
+
+impl HotParamRule {
+    /// At most `threshold` calls of `resource` per second for each value.
+    #[must_use]
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(1))
+    }
+
+    /// At most `threshold` calls of `resource` per `interval` for each value.
+    /// The threshold may have a fraction; below 1, without a burst, nothing
+    /// passes.
+    #[must_use]
+    pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
+        Self {
+            resource: resource.into(),
+            of: ParamOf::Index(0),
+            count: Count::Refill,
+            threshold: threshold.into(),
+            interval,
+            burst: 0,
+            exceptions: Vec::new(),
+            tiers: Vec::new(),
+            max_keys: 65_536,
+            missing: MissingKey::Share,
+            id: None,
+        }
+    }
+
+    /// At most `max` calls of `resource` at once for each value, counted until
+    /// the end of the response body, whatever their weight. A value with calls in
+    /// flight is never forgotten. A resource has at most two such rules.
+    #[must_use]
+    pub fn concurrency(resource: impl Into<String>, max: u32) -> Self {
+        Self {
+            count: Count::Running,
+            ..Self::per(resource, max, Duration::from_secs(1))
+        }
+    }
+
+    /// The value is the parameter called `name`, as given to the
+    /// [layer](crate::SentinelLayer::param_named) or to the
+    /// [call](crate::Call::params).
+    #[must_use]
+    pub fn param(mut self, name: impl Into<String>) -> Self {
+        self.of = ParamOf::Named(name.into());
+        self
+    }
+
+    /// The value is the parameter at `index`, counted from 0, or from the end if
+    /// negative: -1 is the last. Default 0.
+    #[must_use]
+    pub fn param_at(mut self, index: i32) -> Self {
+        self.of = ParamOf::Index(index);
+        self
+    }
+
+    /// The value is the [origin](crate::Call::origin) of the call.
+    #[must_use]
+    pub fn by_origin(mut self) -> Self {
+        self.of = ParamOf::Origin;
+        self
+    }
+
+    /// How many calls more than the threshold a value that has rested may make
+    /// at once. Default 0. Only for the quota that is refilled.
+    #[must_use]
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = burst;
+        self
+    }
+
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead
+    /// of a quota that is refilled: no aligned window holds more than the
+    /// threshold, as with a [`FlowRule`](crate::FlowRule). At most 1 048 575.
+    #[must_use]
+    pub fn window(mut self) -> Self {
+        self.count = Count::Window;
+        self
+    }
+
+    /// The calls of a value pass one after the other, evenly spaced, and each
+    /// waits for its turn, at most `max_wait`; see
+    /// [`FlowRule::throttle`](crate::FlowRule::throttle).
+    #[must_use]
+    pub fn throttle(mut self, max_wait: Duration) -> Self {
+        self.count = Count::Line(max_wait);
+        self
+    }
+
+    /// Another threshold for one value. An address is written as text; one
+    /// without a fraction also is the number.
+    #[must_use]
+    pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        self.exceptions.push((value.into(), threshold.into()));
+        self
+    }
+
+    /// Another threshold for the calls of one [tier](crate::Call::tier), such as
+    /// a plan that is paid for. An [exception](Self::except) goes before it. A
+    /// value whose tier changes keeps what it has spent: of a quota that is
+    /// refilled the share, of a window the number.
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        self.tiers.push((tier.into(), threshold.into()));
+        self
+    }
+
+    /// How many values the rule knows at once: between 1 and 2^26. Default
+    /// 65 536, which takes about 1.5 MiB.
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: u32) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// What happens to a call that has no value. Default: all such calls share
+    /// one quota, that of the value `-`.
+    #[must_use]
+    pub fn missing(mut self, missing: MissingKey) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// The name of the rule in refusals and response headers. Default: its kind
+    /// and its place in the set, such as `hot-param-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// How many calls of one value may pass in an interval, or run at once.
+    #[must_use]
+    pub const fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// The interval; of no meaning for calls at once.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    pub(super) const fn of(&self) -> &ParamOf {
+        &self.of
+    }
+
+    pub(super) const fn count(&self) -> Count {
+        self.count
+    }
+
+    pub(super) fn counts_running(&self) -> bool {
+        self.count == Count::Running
+    }
+
+    pub(super) const fn most_burst(&self) -> u32 {
+        self.burst
+    }
+
+    pub(super) fn exceptions(&self) -> &[(String, f64)] {
+        &self.exceptions
+    }
+
+    pub(super) fn tiers(&self) -> &[(String, f64)] {
+        &self.tiers
+    }
+
+    pub(super) const fn most_keys(&self) -> u32 {
+        self.max_keys
+    }
+
+    pub(super) const fn on_missing(&self) -> MissingKey {
+        self.missing
+    }
+
+    /// Whether both were given the same id.
+    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// Whether the two count the same values in the same way, so that one may
+    /// take over what the other knows of them.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        let window = |rule: &Self| (rule.interval, rule.max_keys);
+        let same_count = match (self.count, other.count) {
+            (Count::Line(_), Count::Line(_)) => true,
+            (count, other) => count == other,
+        };
+        self.resource == other.resource
+            && self.of == other.of
+            && same_count
+            && window(self) == window(other)
+    }
+
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if let ParamOf::Named(name) = &self.of {
+            inspector.name("param", name);
+        }
+        let most = match self.count {
+            Count::Window => MOST_IN_WINDOW,
+            _ => MAX_TOKENS,
+        };
+        inspect_threshold("threshold", self.threshold, most, inspector);
+        for (value, threshold) in &self.exceptions {
+            inspector.name("except", value);
+            inspect_threshold("except", *threshold, most, inspector);
+        }
+        for (tier, threshold) in &self.tiers {
+            inspector.name("tier", tier);
+            inspect_threshold("tier", *threshold, most, inspector);
+        }
+        if self.interval < SHORTEST || self.interval > YEAR {
+            let value = format!("{:?}", self.interval);
+            inspector.refuse("interval", value, "between 1 ms and 366 days");
+        } else if self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
+            let value = format!("{:?}", self.interval);
+            inspector.refuse("interval", value, "a multiple of 2 ns for a window");
+        }
+        if self.burst > 0 && self.count != Count::Refill {
+            let allowed = "0 for a window, a line, and calls at once";
+            inspector.refuse("burst", self.burst, allowed);
+        } else if self.burst > MAX_TOKENS {
+            let allowed = format!("at most {MAX_TOKENS}");
+            inspector.refuse("burst", self.burst, allowed);
+        }
+        if let Count::Line(wait) = self.count {
+            if wait > LONGEST_WAIT {
+                let value = format!("{wait:?}");
+                inspector.refuse("max_wait", value, format!("at most {LONGEST_WAIT:?}"));
+            }
+        }
+        if self.max_keys == 0 || self.max_keys > MOST_KEYS {
+            let allowed = format!("between 1 and {MOST_KEYS}");
+            inspector.refuse("max_keys", self.max_keys, allowed);
+        }
+    }
+}
+
+fn inspect_threshold(
+    field: &'static str,
+    threshold: f64,
+    most: u32,
+    inspector: &mut Inspector<'_>,
+) {
+    if !(0.0..=f64::from(most)).contains(&threshold) {
+        inspector.refuse(field, threshold, format!("between 0 and {most}"));
+    }
+}

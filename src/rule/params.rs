@@ -1,0 +1,298 @@
+//! The hot-parameter rules of one resource, with what they know of their keys.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::hot_param::{HotParamRule, ParamOf};
+use super::{MissingKey, RuleSet};
+use crate::call::{Call, Key};
+use crate::clock::Tick;
+use crate::few::Few;
+use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
+use crate::partners::partners;
+use crate::sync::Arc;
+
+/// Most rules of one resource that count calls at once: each call keeps a place
+/// for each of them.
+pub(super) const MOST_RUNNING: usize = 2;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct HotParams(Box<[HotParam]>);
+
+/// One rule.
+#[derive(Debug)]
+struct HotParam {
+    index: u32,
+    rule: HotParamRule,
+    /// Shared with the rule that it goes on from, for the calls in flight.
+    keys: Arc<HotKeys>,
+    /// Which of the rules that count calls at once it is, if it does.
+    running: Option<usize>,
+    limit: Quota,
+    /// Those of single values.
+    exceptions: HashMap<Digest, Quota>,
+    tiers: Box<[(String, Quota)]>,
+}
+
+/// Where a call is counted by the rules that count calls at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Running([Pinned; MOST_RUNNING]);
+
+/// What the calls of a value may take.
+#[derive(Clone, Copy, Debug)]
+struct Quota {
+    threshold: f64,
+    prepared: Limit,
+}
+
+/// The shares of one call.
+pub(crate) type Shares = Few<Share, 4>;
+
+/// What a call has taken of the quota of one value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// Which of the resource's rules it is.
+    place: u32,
+    /// The rule in the set.
+    pub(crate) rule: u32,
+    taken: Taken,
+}
+
+/// Why a rule does not let a call pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoShare {
+    /// There is no room for its value.
+    Full {
+        rule: u32,
+        threshold: f64,
+        /// `None` for calls at once.
+        interval: Option<Duration>,
+        room_at: Option<Tick>,
+    },
+    /// It has no value.
+    Missing { rule: u32 },
+}
+
+// === impl HotParams ===
+
+impl HotParams {
+    /// The rules of `set` at `indices`. They go on from those of `old`: from an
+    /// equal rule, else from one of the same id, else from any, if that counts
+    /// the same in the same way.
+    pub(crate) fn new(
+        set: &RuleSet,
+        indices: &[u32],
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Option<Self> {
+        let rules: Vec<_> = indices
+            .iter()
+            .filter_map(|&index| Some((index, set.hot_param(index)?)))
+            .collect();
+        let partners = partners(
+            &rules,
+            old.map_or(&[][..], |old| &old.0),
+            &[
+                |(_, new), old| **new == old.rule,
+                |(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
+                |(_, new), old| new.counts_like(&old.rule),
+            ],
+        );
+        let mut all: Box<[_]> = rules
+            .iter()
+            .zip(partners)
+            .map(|(&(index, rule), old)| HotParam::new(index, rule, old, now))
+            .collect();
+        let running = all
+            .iter_mut()
+            .filter(|param| param.rule.count() == Count::Running);
+        for (ordinal, param) in running.take(MOST_RUNNING).enumerate() {
+            param.running = Some(ordinal);
+        }
+        (!all.is_empty()).then_some(Self(all))
+    }
+
+    /// Takes a share of every rule, or of none.
+    pub(crate) fn take(&self, call: &Call<'_>, now: Tick) -> Result<Shares, NoShare> {
+        let mut shares = Shares::EMPTY;
+        for (place, rule) in self.0.iter().enumerate() {
+            match rule.take(call, now) {
+                Ok(None) => {}
+                Ok(Some(taken)) => shares.push(Share {
+                    place: place as u32,
+                    rule: rule.index,
+                    taken,
+                }),
+                Err(none) => {
+                    self.give_back(&shares, now);
+                    return Err(none);
+                }
+            }
+        }
+        Ok(shares)
+    }
+
+    /// Gives shares back of a call that does not run.
+    pub(crate) fn give_back(&self, shares: &Shares, now: Tick) {
+        for share in shares.iter() {
+            self.0[share.place as usize]
+                .keys
+                .give_back(now, &share.taken);
+        }
+    }
+
+    /// What a call that runs must keep of its shares.
+    pub(crate) fn keep(&self, shares: &Shares) -> Running {
+        let mut running = Running::NONE;
+        let kept = shares.iter().filter_map(|share| {
+            let ordinal = self.0[share.place as usize].running?;
+            Some((ordinal, share.taken.pinned()))
+        });
+        for (ordinal, pinned) in kept {
+            running.0[ordinal] = pinned;
+        }
+        running
+    }
+
+    /// The call has ended that has kept `running`.
+    pub(crate) fn free(&self, running: Running) {
+        let all = self.0.iter().filter_map(|rule| Some((rule, rule.running?)));
+        for (rule, ordinal) in all {
+            rule.keys.free_pinned(running.0[ordinal], 1);
+        }
+    }
+
+    /// The rules, by their index in the set.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|param| param.index)
+    }
+
+    /// What `value` could take now by the rule at `place`.
+    pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> u32 {
+        let param = &self.0[place];
+        let key = param.keys.digest(value);
+        let quota = param.exceptions.get(&key).unwrap_or(&param.limit);
+        param.keys.left(now, key, &quota.prepared)
+    }
+
+    /// How many values are not at rest by the rule at `place`.
+    pub(crate) fn values(&self, place: usize, now: Tick) -> usize {
+        self.0[place].keys.keys_in_use(now)
+    }
+
+    /// Calls that were judged on the quota that values without a place share.
+    pub(crate) fn overflows(&self, place: usize) -> u64 {
+        self.0[place].keys.overflows()
+    }
+
+    /// Bytes of the table of the rule at `place`.
+    pub(crate) fn table_footprint(&self, place: usize) -> usize {
+        self.0[place].keys.footprint()
+    }
+
+    /// Bytes that the rules occupy on the heap, with their tables.
+    pub(crate) fn footprint(&self) -> usize {
+        let tables = self.0.iter().map(|param| param.keys.footprint());
+        size_of_val(&*self.0) + tables.sum::<usize>()
+    }
+}
+
+// === impl HotParam ===
+
+impl HotParam {
+    fn new(index: u32, rule: &HotParamRule, old: Option<&Self>, now: Tick) -> Self {
+        let keys = old.map_or_else(
+            || {
+                let spec = Spec {
+                    count: rule.count(),
+                    interval: rule.interval(),
+                    max_keys: rule.most_keys(),
+                };
+                Arc::new(HotKeys::new(spec, now))
+            },
+            |old| old.keys.clone(),
+        );
+        let quota = |threshold| Quota {
+            threshold,
+            prepared: keys.limit(threshold, rule.most_burst()),
+        };
+        let mut exceptions = HashMap::new();
+        for (value, threshold) in rule.exceptions() {
+            // A value may come as text, as an address, or as a number.
+            let forms = [
+                Some(Key::Str(value)),
+                value.parse::<IpAddr>().ok().map(Key::Ip),
+                value.parse::<u64>().ok().map(Key::Int),
+            ];
+            for key in forms.into_iter().flatten() {
+                exceptions.insert(keys.digest(&key), quota(*threshold));
+            }
+        }
+        let tiers = rule.tiers().iter();
+        let tiers = tiers.map(|(tier, threshold)| (tier.clone(), quota(*threshold)));
+        Self {
+            index,
+            running: None,
+            limit: quota(rule.threshold()),
+            exceptions,
+            tiers: tiers.collect(),
+            rule: rule.clone(),
+            keys,
+        }
+    }
+
+    fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+        let value = match self.rule.of() {
+            ParamOf::Index(index) => call.param_at(*index),
+            ParamOf::Named(name) => call.param_named(name),
+            ParamOf::Origin => call.origin.as_ref(),
+        };
+        let value = match (value, self.rule.on_missing()) {
+            (Some(value), _) => value,
+            (None, MissingKey::Share) => &Key::MISSING,
+            (None, MissingKey::Skip) => return Ok(None),
+            (None, MissingKey::Refuse) => return Err(NoShare::Missing { rule: self.index }),
+        };
+        let key = self.keys.digest(value);
+        let quota = self.quota(key, call);
+        match self.keys.take(now, key, &quota.prepared, self.weight(call)) {
+            Ok(taken) => Ok(Some(taken)),
+            Err(full) => Err(NoShare::Full {
+                rule: self.index,
+                threshold: quota.threshold,
+                interval: (self.rule.count() != Count::Running).then(|| self.rule.interval()),
+                room_at: full.room_at,
+            }),
+        }
+    }
+
+    /// A call runs once, whatever its weight.
+    fn weight(&self, call: &Call<'_>) -> u32 {
+        match self.rule.count() {
+            Count::Running => 1,
+            _ => call.weight,
+        }
+    }
+
+    fn quota(&self, key: Digest, call: &Call<'_>) -> &Quota {
+        if let Some(own) = self.exceptions.get(&key) {
+            return own;
+        }
+        let tier = call.tier.as_ref();
+        let tier = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| tier.is(name)));
+        tier.map_or(&self.limit, |(_, quota)| quota)
+    }
+}
+
+impl Running {
+    pub(crate) const NONE: Self = Self([Pinned::NONE; MOST_RUNNING]);
+}
+
+impl Share {
+    /// When the call may run.
+    pub(crate) const fn start(&self) -> Tick {
+        self.taken.start()
+    }
+}

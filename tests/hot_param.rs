@@ -1,0 +1,496 @@
+//! Rules for each value of a parameter, in the engine and in the layer.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::call::Param;
+use tower_sentinel::key::{Header, from_fn};
+use tower_sentinel::rule::MissingKey;
+use tower_sentinel::{
+    BlockKind, Blocked, Call, Entry, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
+    SentinelLayer, Tick, Verdict,
+};
+
+use support::ready;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// An engine whose clock stands at 10 s; times are told from there.
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(clock.clone())
+            .build();
+        Self { sentinel, clock }
+    }
+
+    fn at(&self, millis: u64) -> &Self {
+        self.clock.set(Tick::from_millis(10_000 + millis));
+        self
+    }
+
+    fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
+        match self.sentinel.try_enter(call) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Block(blocked) => Err(blocked),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn passed(&self, n: usize, call: Call<'_>) -> usize {
+        (0..n).filter(|_| self.enter(call).is_ok()).count()
+    }
+}
+
+fn by(value: &str) -> Call<'_> {
+    Call::new("r").param(value)
+}
+
+// === counting ===
+
+#[test]
+fn a_value_spends_its_burst_and_is_refilled_all_the_time() {
+    // D11 of the worked examples.
+    let bench = Bench::new(HotParamRule::per_second("r", 5).burst(2).except("y", 1));
+    assert_eq!(bench.passed(20, by("x")), 7);
+    assert_eq!(bench.passed(20, by("y")), 3);
+    assert_eq!(bench.at(199).passed(20, by("x")), 0);
+    assert_eq!(bench.at(200).passed(20, by("x")), 1);
+    assert_eq!(bench.at(1_001).passed(20, by("x")), 4);
+    assert_eq!(bench.at(60_000).passed(20, by("x")), 7);
+}
+
+#[test]
+fn a_window_holds_no_more_than_its_threshold() {
+    let bench = Bench::new(HotParamRule::per_second("r", 5).window());
+    assert_eq!(bench.at(999).passed(20, by("x")), 5);
+    assert_eq!(bench.at(1_499).passed(20, by("x")), 0);
+    assert_eq!(bench.at(1_500).passed(20, by("x")), 5);
+}
+
+#[test]
+fn a_refusal_says_when_the_value_has_room() {
+    let bench = Bench::new(HotParamRule::per_second("r", 5).id("each"));
+    assert_eq!(bench.passed(20, by("x")), 5);
+    let blocked = bench.enter(by("x")).unwrap_err();
+    assert_eq!(
+        (blocked.kind(), blocked.rule()),
+        (BlockKind::HotParam, "each")
+    );
+    assert_eq!(
+        (blocked.limit(), blocked.interval()),
+        (Some(5), Some(ms(1_000)))
+    );
+    assert_eq!(blocked.retry_after(), Some(ms(200)));
+    assert_eq!(
+        blocked.to_string(),
+        "call to \"r\" refused by hot parameter rule \"each\""
+    );
+    let never = bench.enter(by("x").batch(6)).unwrap_err();
+    assert_eq!(never.retry_after(), None);
+    let closed = Bench::new(HotParamRule::per_second("r", 0));
+    assert_eq!(closed.enter(by("x")).unwrap_err().retry_after(), None);
+}
+
+#[test]
+fn values_stand_in_lines_of_their_own() {
+    let bench = Bench::new(HotParamRule::per_second("r", 10).throttle(ms(250)));
+    let mut waits = Vec::new();
+    let mut queue = Vec::new();
+    for value in ["x", "x", "y", "x", "x", "y"] {
+        match bench.sentinel.try_enter(by(value)) {
+            Verdict::Pass(_) => waits.push(Some(0)),
+            Verdict::Wait(waiting) => {
+                waits.push(Some(waiting.delay().as_millis()));
+                queue.push(waiting);
+            }
+            Verdict::Block(blocked) => {
+                assert_eq!(blocked.kind(), BlockKind::HotParam);
+                waits.push(None);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(
+        waits,
+        [Some(0), Some(100), Some(0), Some(200), None, Some(100)]
+    );
+    // The last of a line gives its turn back; who runs keeps it.
+    drop(queue.remove(1));
+    let Verdict::Wait(next) = bench.sentinel.try_enter(by("x")) else {
+        panic!("a turn is free");
+    };
+    assert_eq!(next.delay(), ms(200));
+    bench.at(200);
+    for waiting in queue.into_iter().chain([next]) {
+        drop(waiting.admit().unwrap());
+    }
+    let node = bench.sentinel.node("r").unwrap();
+    assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+    assert_eq!(node.totals().waits(), 3);
+}
+
+#[test]
+fn a_line_and_a_window_of_the_resource_are_one_wait() {
+    let rules = Rules::new()
+        .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
+        .with(FlowRule::per_second("r", 2));
+    let bench = Bench::new(rules);
+    let _first = bench.enter(by("x")).unwrap();
+    let Verdict::Wait(second) = bench.sentinel.try_enter(by("x")) else {
+        panic!("its turn comes at 100");
+    };
+    assert_eq!(second.delay(), ms(100));
+    // The window is full: the turn goes back, and so do the tokens of "y".
+    let blocked = bench.enter(by("x")).unwrap_err();
+    assert_eq!(blocked.kind(), BlockKind::Flow);
+    drop(second);
+    let Verdict::Wait(again) = bench.sentinel.try_enter(by("x")) else {
+        panic!("its turn is free again");
+    };
+    assert_eq!(again.delay(), ms(100));
+}
+
+#[test]
+fn so_many_run_at_once_for_each_value_until_they_end() {
+    let bench = Bench::new(HotParamRule::concurrency("r", 2));
+    // A weight is of no account.
+    let running = [
+        bench.enter(by("x").batch(9)).unwrap(),
+        bench.enter(by("x")).unwrap(),
+    ];
+    let blocked = bench.enter(by("x")).unwrap_err();
+    assert_eq!(
+        (blocked.kind(), blocked.limit()),
+        (BlockKind::HotParam, Some(2))
+    );
+    assert_eq!(blocked.interval(), None);
+    let other = bench.enter(by("y")).unwrap();
+    let [mut first, second] = running;
+    first.fail();
+    drop(first);
+    let third = bench.enter(by("x")).unwrap();
+    assert!(bench.enter(by("x")).is_err());
+    second.cancel();
+    drop((third, other));
+    assert_eq!(bench.passed(9, by("x")), 9);
+    let params = bench.sentinel.node("r").unwrap().hot_params();
+    assert_eq!(params[0].values(), 0, "all are at rest");
+}
+
+#[test]
+fn two_rules_count_calls_at_once_by_different_values() {
+    let rules = Rules::new()
+        .with(HotParamRule::concurrency("r", 3).param("address"))
+        .with(HotParamRule::concurrency("r", 1).param("user"));
+    let bench = Bench::new(rules);
+    let from = |user| [Param::new("address", "a"), Param::new("user", user)];
+    let mut running = Vec::new();
+    for user in ["1", "2", "3"] {
+        let params = from(user);
+        let call = Call::new("r").params(&params);
+        running.push(bench.enter(call).unwrap());
+        assert!(bench.enter(call).is_err(), "one for each user");
+    }
+    let fourth = from("4");
+    let call = Call::new("r").params(&fourth);
+    assert!(bench.enter(call).is_err(), "three for the address");
+    running.clear();
+    assert!(bench.enter(call).is_ok());
+    for param in bench.sentinel.node("r").unwrap().hot_params() {
+        assert_eq!(param.values(), 0);
+    }
+    let third = HotParamRule::concurrency("r", 1);
+    let error = Rules::new()
+        .with(third.clone())
+        .with(third.clone())
+        .try_with(third)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("at most 2 rules that count calls at once"),
+        "{error}"
+    );
+}
+
+#[test]
+fn who_is_refused_by_another_rule_spends_nothing() {
+    for rule in [
+        HotParamRule::per_second("r", 2),
+        HotParamRule::per_second("r", 2).window(),
+        HotParamRule::concurrency("r", 2),
+    ] {
+        let rules = Rules::new()
+            .with(rule)
+            .with(FlowRule::per_second("r", 1).for_origin("full"));
+        let bench = Bench::new(rules);
+        let full = by("x").origin("full");
+        let running = bench.enter(full).unwrap();
+        for _ in 0..5 {
+            let blocked = bench.enter(full).unwrap_err();
+            assert_eq!(blocked.kind(), BlockKind::Flow);
+        }
+        let second = bench.enter(by("x")).unwrap();
+        assert!(bench.enter(by("x")).is_err(), "two of two");
+        drop((running, second));
+    }
+}
+
+#[test]
+fn a_waiter_that_is_dropped_spends_nothing() {
+    let rules = Rules::new()
+        .with(HotParamRule::per("r", 3, MINUTE))
+        .with(FlowRule::per_second("r", 1));
+    let bench = Bench::new(rules);
+    drop(bench.at(700).enter(by("x")).unwrap());
+    for _ in 0..5 {
+        let call = by("x").prioritized(true);
+        let Verdict::Wait(waiting) = bench.at(1_200).sentinel.try_enter(call) else {
+            panic!("the second opens at 1500");
+        };
+        drop(waiting);
+    }
+    let params = bench.sentinel.node("r").unwrap().hot_params();
+    assert_eq!(params[0].left("x"), 2);
+}
+
+// === which value, which quota ===
+
+#[test]
+fn a_value_is_found_by_its_place_its_name_or_as_the_origin() {
+    let params = [
+        Param::new("first", "a"),
+        Param::missing("second"),
+        Param::new("third", "c"),
+    ];
+    let call = Call::new("r").origin("o").params(&params);
+    let rule = || HotParamRule::per_second("r", 1).missing(MissingKey::Skip);
+    let table = [
+        (rule(), Some("a")),
+        (rule().param_at(0), Some("a")),
+        (rule().param_at(1), None),
+        (rule().param_at(2), Some("c")),
+        (rule().param_at(3), None),
+        (rule().param_at(-1), Some("c")),
+        (rule().param_at(-2), None),
+        (rule().param_at(-3), Some("a")),
+        (rule().param_at(-4), None),
+        (rule().param_at(i32::MIN), None),
+        (rule().param("third"), Some("c")),
+        (rule().param("second"), None),
+        (rule().param("fourth"), None),
+        (rule().by_origin(), Some("o")),
+    ];
+    for (rule, value) in table {
+        let bench = Bench::new(rule.clone());
+        let passed = bench.passed(5, call);
+        assert_eq!(passed, if value.is_some() { 1 } else { 5 }, "{rule:?}");
+        let known = bench.sentinel.node("r").unwrap().hot_params();
+        if let Some(value) = value {
+            assert_eq!(known[0].left(value), 0, "{rule:?}");
+        }
+        assert_eq!(known[0].left("b"), 1, "{rule:?}");
+    }
+}
+
+#[test]
+fn calls_without_a_value_share_a_quota_or_are_let_go_or_refused() {
+    let rule = |missing| HotParamRule::per_second("r", 2).missing(missing);
+    let passed = |missing| {
+        let bench = Bench::new(rule(missing));
+        (bench.passed(5, Call::new("r")), bench.enter(Call::new("r")))
+    };
+    assert_eq!(passed(MissingKey::Share).0, 2);
+    assert_eq!(passed(MissingKey::Skip).0, 5);
+    let (none, verdict) = passed(MissingKey::Refuse);
+    assert_eq!(
+        (none, verdict.unwrap_err().kind()),
+        (0, BlockKind::MissingKey)
+    );
+}
+
+#[test]
+fn an_exception_is_the_same_as_text_address_or_number() {
+    let rule = HotParamRule::per_second("r", 1)
+        .except("10.0.0.1", 3)
+        .except("42", 4);
+    let bench = Bench::new(rule);
+    let call = Call::new("r");
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    assert_eq!(bench.passed(9, call.param(address)), 3);
+    assert_eq!(bench.passed(9, call.param("10.0.0.1")), 3);
+    assert_eq!(bench.passed(9, call.param(42_u64)), 4);
+    assert_eq!(bench.passed(9, call.param("42")), 4);
+    assert_eq!(bench.passed(9, call.param("other")), 1);
+}
+
+#[test]
+fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
+    let rule = HotParamRule::per_second("r", 1)
+        .tier("pro", 3)
+        .tier("team", 5)
+        .except("vip", 7);
+    let bench = Bench::new(rule);
+    let table = [
+        ("a", None, 1),
+        ("b", Some("pro"), 3),
+        ("c", Some("team"), 5),
+        ("d", Some("unknown"), 1),
+        ("vip", Some("pro"), 7),
+    ];
+    for (value, tier, expected) in table {
+        let call = tier.map_or(by(value), |tier| by(value).tier(tier));
+        assert_eq!(bench.passed(9, call), expected, "{value} {tier:?}");
+    }
+    // A caller that changes its plan keeps the share that it has spent: all.
+    assert_eq!(bench.passed(9, by("b").tier("team")), 0);
+    assert_eq!(bench.at(201).passed(9, by("b").tier("team")), 1);
+}
+
+#[test]
+fn the_layer_takes_values_and_tiers_out_of_a_request() {
+    let rules = Rules::new()
+        .with(
+            HotParamRule::per("/", 2, MINUTE)
+                .param("key")
+                .tier("paid", 3),
+        )
+        .with(HotParamRule::per("/", 4, MINUTE).param("user"));
+    let layer = SentinelLayer::new(rules)
+        .param_named("key", Header::from_static("x-key"))
+        .param_named("user", Header::from_static("x-user"))
+        .tier(from_fn(|head| {
+            head.headers()
+                .get("x-plan")
+                .and_then(|plan| Some(plan.to_str().ok()?.into()))
+        }));
+    let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+    let mut service = layer.layer(service_fn(answer));
+    let mut status = |key: &str, user: &str, plan: &str| {
+        let request = Request::get("/")
+            .header("x-key", key)
+            .header("x-user", user)
+            .header("x-plan", plan)
+            .body(Body::empty())
+            .unwrap();
+        let response = ready(ready(service.ready()).unwrap().call(request)).unwrap();
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            assert!(response.headers().contains_key("retry-after"));
+        }
+        response.status().as_u16()
+    };
+    let free: Vec<_> = (0..3).map(|_| status("k1", "u1", "free")).collect();
+    assert_eq!(free, [200, 200, 429]);
+    let paid: Vec<_> = (0..4).map(|_| status("k2", "u2", "paid")).collect();
+    assert_eq!(paid, [200, 200, 200, 429]);
+    // The refused call of k1 took nothing of its user.
+    assert_eq!([0; 3].map(|_| status("k3", "u1", "paid")), [200, 200, 429]);
+}
+
+// === reload ===
+
+#[test]
+fn a_reload_keeps_what_values_have_spent() {
+    let rule = |threshold: u32| HotParamRule::per("r", threshold, MINUTE).window();
+    let bench = Bench::new(rule(5));
+    assert_eq!(bench.passed(3, by("x")), 3);
+    let more = Rules::new()
+        .with(FlowRule::per_second("s", 1))
+        .with(rule(5));
+    assert!(bench.sentinel.reload(more));
+    assert_eq!(bench.passed(1, by("x")), 1);
+    assert!(bench.sentinel.reload(rule(7)), "another threshold");
+    assert_eq!(bench.passed(9, by("x")), 3);
+    let other = HotParamRule::per("r", 7, MINUTE * 2).window();
+    assert!(bench.sentinel.reload(other), "another interval");
+    assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
+}
+
+#[test]
+fn calls_in_flight_end_where_they_began() {
+    let rule = |max| HotParamRule::concurrency("r", max);
+    let bench = Bench::new(rule(2));
+    let old = [bench.enter(by("x")).unwrap(), bench.enter(by("x")).unwrap()];
+    assert!(bench.sentinel.reload(rule(3)));
+    let third = bench.enter(by("x")).unwrap();
+    assert!(bench.enter(by("x")).is_err(), "the two still run");
+    // A rule that is gone and comes back knows nothing of them.
+    assert!(bench.sentinel.reload(Rules::new()));
+    assert!(bench.sentinel.reload(rule(1)));
+    let new = bench.enter(by("x")).unwrap();
+    drop((old, third));
+    assert!(bench.enter(by("x")).is_err(), "theirs were not its own");
+    drop(new);
+    assert!(bench.enter(by("x")).is_ok());
+}
+
+// === bad input ===
+
+#[test]
+fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
+    let rule = || HotParamRule::per_second("r", 5);
+    let table = [
+        (HotParamRule::per_second(" ", 5), "resource is \" \""),
+        (
+            HotParamRule::per_second("r", -1),
+            "threshold is -1, must be between 0 and 2147483647",
+        ),
+        (HotParamRule::per_second("r", f64::NAN), "threshold is NaN"),
+        (
+            HotParamRule::per_second("r", 1_048_576).window(),
+            "threshold is 1048576, must be between 0 and 1048575",
+        ),
+        (
+            HotParamRule::per("r", 5, Duration::ZERO),
+            "interval is 0ns, must be between 1 ms and 366 days",
+        ),
+        (
+            HotParamRule::per("r", 5, Duration::from_nanos(1_000_001)).window(),
+            "interval is 1.000001ms, must be a multiple of 2 ns for a window",
+        ),
+        (rule().burst(1).window(), "burst is 1, must be 0 for"),
+        (
+            rule().burst(u32::MAX),
+            "burst is 4294967295, must be at most",
+        ),
+        (
+            rule().throttle(MINUTE * 5),
+            "max_wait is 300s, must be at most 256s",
+        ),
+        (
+            rule().max_keys(0),
+            "max_keys is 0, must be between 1 and 67108864",
+        ),
+        (rule().max_keys(u32::MAX), "max_keys is 4294967295"),
+        (rule().param(""), "param is \"\""),
+        (rule().except("", 1), "except is \"\""),
+        (rule().except("v", f64::INFINITY), "except is inf"),
+        (rule().tier("\n", 1), "tier is \"\\n\""),
+        (rule().tier("t", -0.5), "tier is -0.5"),
+        (rule().id(""), "id is \"\""),
+    ];
+    for (rule, expected) in table {
+        let error = Rules::build([rule]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}: {expected}");
+        assert!(error.contains("hot-param"), "{error}");
+    }
+}
