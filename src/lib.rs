@@ -109,12 +109,13 @@ mod sync;
 pub mod system;
 mod timekeeper;
 mod timer;
+mod waiting;
 
 pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
-pub use entry::{Entry, NotAdmitted, Verdict, Waiting};
+pub use entry::{Entry, Verdict};
 pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
@@ -124,3 +125,4 @@ pub use rule::{
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
+pub use waiting::{NotAdmitted, Waiting};

@@ -19,7 +19,7 @@ const ORDER: &[&[&str]] = &[
     &["branch"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
-    &["pipeline", "places", "lane", "engine", "entry"],
+    &["pipeline", "places", "lane", "engine", "entry", "waiting"],
     &["report"],
     &["sentinel"],
     &["source"],
@@ -29,7 +29,7 @@ const ORDER: &[&[&str]] = &[
 ];
 
 /// Modules that make up one thing in several files.
-const TOGETHER: &[&str] = &["pipeline", "places", "lane", "engine", "entry"];
+const TOGETHER: &[&str] = &["pipeline", "places", "lane", "engine", "entry", "waiting"];
 
 fn line_of(module: &str) -> usize {
     ORDER

@@ -10,8 +10,9 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::blocked::Blocked;
-use crate::entry::{Entry, Verdict, Waiting};
+use crate::entry::{Entry, Verdict};
 use crate::timer;
+use crate::waiting::Waiting;
 
 pin_project! {
     /// See the [module](self). Ready once, with an [`End`].

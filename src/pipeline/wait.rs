@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::entry::Waiting;
 use crate::lane::{Held, Place, Refusal};
 use crate::places::{Claims, Moved, Places};
 use crate::stat::{Node, Wish};
+use crate::waiting::Waiting;
 
 /// A place in every lane for a call with `claims`, or in a coming bucket for
 /// one that is prioritized; `None` if there is none, and then the claims are given up.

@@ -5,6 +5,7 @@ use std::sync::Arc as StdArc;
 use super::NodeView;
 use crate::call::Key;
 use crate::resource::Resource;
+use crate::rule::HotParams;
 use crate::sync::Arc;
 
 /// One hot-parameter rule of a resource, and its values. Values are known by a
@@ -36,7 +37,7 @@ impl NodeView {
     #[must_use]
     pub fn hot_params(&self) -> Vec<HotParamView> {
         let resource = &self.resource;
-        let rules = resource.params().into_iter().flat_map(|all| all.rules());
+        let rules = resource.params().into_iter().flat_map(HotParams::rules);
         let view = |(place, rule)| HotParamView {
             resource: resource.clone(),
             rule: resource.rules().id(rule),

@@ -1,0 +1,255 @@
+//! A call that waits for its place.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::blocked::{BlockKind, Blocked};
+use crate::clock::Tick;
+use crate::entry::{Entry, Kept, admit, blocked_by_isolation};
+use crate::hook::{BlockEvent, PassEvent};
+use crate::lane::{Held, Place};
+use crate::places::{Claims, Places};
+use crate::resource::Resource;
+use crate::stat::Node;
+use crate::timer;
+
+/// A call that has been promised a place in a coming bucket.
+///
+/// Its tokens are held on every node that counts it, and are taken when the
+/// bucket opens. It holds no concurrency slot yet, and its time has not begun.
+///
+/// # Cancel safety
+///
+/// Dropping it gives the place up: the tokens are given back if their bucket is
+/// still to come or is the newest one; later they stay spent.
+#[must_use = "dropping it gives the place up"]
+pub struct Waiting {
+    inner: Option<Box<Inner>>,
+}
+
+struct Inner {
+    places: Places,
+    held: Vec<(Place, Held)>,
+    claims: Claims,
+    since: Tick,
+    start: Tick,
+    n: u32,
+}
+
+/// Why a waiting call does not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotAdmitted {
+    /// Its bucket has not begun: here is the place, to be used later.
+    TooEarly(Waiting),
+    /// Another rule has no room for it any more; its tokens were given back.
+    Blocked(Blocked),
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    pub(crate) fn new(
+        places: Places,
+        held: Vec<(Place, Held)>,
+        claims: Claims,
+        since: Tick,
+        start: Tick,
+        n: u32,
+    ) -> Self {
+        Self {
+            inner: Some(Box::new(Inner {
+                places,
+                held,
+                claims,
+                since,
+                start,
+                n,
+            })),
+        }
+    }
+
+    fn inner(&self) -> &Inner {
+        self.inner
+            .as_deref()
+            .expect("only consuming methods take it out")
+    }
+
+    /// How long the call has to wait, from the moment of the verdict on.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let inner = self.inner();
+        inner.start - inner.since
+    }
+
+    /// How long the call still has to wait: never longer than it was told, even
+    /// if the clock has stepped back since.
+    pub(crate) fn left(&self) -> Duration {
+        let now = self.inner().places.resource().shared().time.now();
+        (self.start() - now).min(self.delay())
+    }
+
+    /// When the call may start.
+    #[must_use]
+    pub fn start(&self) -> Tick {
+        self.inner().start
+    }
+
+    /// The resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.inner().places.resource().text()
+    }
+
+    /// Starts the call.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAdmitted`] if its bucket has not begun, or if an isolation rule has
+    /// no slot left.
+    pub fn admit(self) -> Result<Entry, NotAdmitted> {
+        let now = self.inner().places.resource().shared().time.now();
+        if now < self.start() {
+            return Err(NotAdmitted::TooEarly(self));
+        }
+        self.begin().map_err(NotAdmitted::Blocked)
+    }
+
+    /// Waits for the call's turn and starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if there is no timer to wait on, or if an isolation rule has
+    /// no slot left when the wait is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the place up.
+    pub async fn ready(self) -> Result<Entry, Blocked> {
+        match timer::sleep(self.left()) {
+            Ok(sleep) => {
+                sleep.await;
+                self.begin()
+            }
+            Err(timer::NoTimer) => Err(self.refuse_without_timer()),
+        }
+    }
+
+    /// Starts the call, whose timer has fired.
+    pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
+        let inner = self
+            .inner
+            .take()
+            .expect("only consuming methods take it out");
+        let resource = inner.places.resource();
+        let shared = resource.shared().clone();
+        let now = shared.time.now();
+        let isolation = resource.isolation();
+        if let Some(isolation) = isolation {
+            if !resource.node().use_slots(1, isolation.limit) {
+                let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
+                inner.give_up(now);
+                inner.places.each(|node| node.block(now, inner.n));
+                tell_blocked(resource, inner.n, &blocked);
+                return Err(blocked);
+            }
+        }
+        let admission = match admit(resource, now) {
+            Ok(admission) => admission,
+            Err(blocked) => {
+                if isolation.is_some() {
+                    resource.node().free_slots(1);
+                }
+                inner.give_up(now);
+                inner.places.each(|node| node.block(now, inner.n));
+                tell_blocked(resource, inner.n, &blocked);
+                return Err(blocked);
+            }
+        };
+        let waited = now - inner.since;
+        // A place in a line is the call's own; what it waits for beyond its turn
+        // is borrowed.
+        let turn = inner.claims.last_turn();
+        let is_borrowed = turn.is_none_or(|(turn, _)| inner.start > turn);
+        let occupied = if is_borrowed { inner.n } else { 0 };
+        inner.places.take_inbound(now, inner.n);
+        inner.places.each(|node| {
+            node.stop_waiting();
+            node.start_waited(now, inner.n, occupied, waited);
+        });
+        if !shared.hooks.is_empty() {
+            let event = PassEvent {
+                subject: resource.subject(inner.n),
+                origin: None,
+                param: None,
+                waited,
+            };
+            shared.hooks.tell(|hook| hook.on_pass(&event));
+        }
+        let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
+        Ok(Entry::new(
+            inner.places,
+            now,
+            inner.n,
+            isolation.is_some(),
+            kept,
+        ))
+    }
+
+    /// Gives the place up because there is nothing to sleep on.
+    pub(crate) fn refuse_without_timer(mut self) -> Blocked {
+        let inner = self
+            .inner
+            .take()
+            .expect("only consuming methods take it out");
+        let resource = inner.places.resource();
+        let now = resource.shared().time.now();
+        let blocked = Blocked::new(BlockKind::NoTimer, resource.text().clone(), "".into());
+        inner.give_up(now);
+        inner.places.each(|node| node.block(now, inner.n));
+        tell_blocked(resource, inner.n, &blocked);
+        blocked
+    }
+}
+
+impl Inner {
+    /// Gives the tokens back and stops waiting.
+    fn give_up(&self, now: Tick) {
+        for (place, held) in &self.held {
+            self.places.cancel(*place, now, *held, self.n);
+        }
+        self.places.give_up(&self.claims, now);
+        self.places.each(Node::stop_waiting);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            inner.give_up(inner.places.resource().shared().time.now());
+            inner.places.each(Node::dropped_waiting);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("resource", &self.resource())
+            .field("delay", &self.delay())
+            .finish_non_exhaustive()
+    }
+}
+
+fn tell_blocked(resource: &Resource, weight: u32, blocked: &Blocked) {
+    let hooks = &resource.shared().hooks;
+    if !hooks.is_empty() {
+        let event = BlockEvent {
+            subject: resource.subject(weight),
+            origin: None,
+            param: None,
+            blocked,
+        };
+        hooks.tell(|hook| hook.on_block(&event));
+    }
+}
