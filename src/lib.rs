@@ -49,6 +49,7 @@
 //! |---|---|
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
+//! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? | [`key`] |
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
@@ -65,6 +66,7 @@
 //! | `axum` | resources by axum's matched path, peers by its `ConnectInfo` |
 //! | `tonic` | peers by tonic's connect info |
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
+//! | `serde` | `document`, rules from JSON and TOML, Sentinel's among them |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `full` | all of them |
 //!
@@ -86,6 +88,8 @@ mod branch;
 mod breaker;
 pub mod call;
 pub mod clock;
+#[cfg(feature = "serde")]
+pub mod document;
 mod engine;
 mod entry;
 mod few;

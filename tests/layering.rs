@@ -15,6 +15,7 @@ const ORDER: &[&[&str]] = &[
     &["system"],
     &["hook"],
     &["rule"],
+    &["document"],
     &["resource"],
     &["branch"],
     // One call's way through the engine: judged by the pipeline over the tables

@@ -1,5 +1,8 @@
 //! Adaptive isolation: a concurrency limit that finds itself.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use super::problem::Inspector;
 use crate::adaptive::Settings;
 use crate::stat::MAX_TOKENS;

@@ -1,5 +1,8 @@
 //! Authority: who may call a resource at all.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use std::net::IpAddr;
 
 use super::problem::Inspector;

@@ -1,5 +1,8 @@
 //! Circuit breakers: when a resource is not called for a while.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use std::time::Duration;
 
 use super::problem::Inspector;

@@ -1,5 +1,8 @@
 //! Flow: how many calls of a resource may pass in a window of time.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use std::time::Duration;
 
 use super::problem::Inspector;

@@ -1,5 +1,8 @@
 //! Hot parameters: how many calls may pass for each value of a parameter.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use std::time::Duration;
 
 use super::MissingKey;

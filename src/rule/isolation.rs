@@ -1,5 +1,8 @@
 //! Isolation: how many calls of a resource may run at once.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use super::problem::Inspector;
 use crate::stat::MAX_TOKENS;
 

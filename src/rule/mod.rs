@@ -28,9 +28,13 @@ mod gate;
 mod hot_param;
 mod isolation;
 mod line;
+#[cfg(feature = "serde")]
+mod one_by_one;
 mod params;
 mod problem;
 mod set;
+#[cfg(feature = "serde")]
+mod setting;
 mod shaping;
 mod system;
 mod template;
@@ -38,6 +42,7 @@ mod threshold;
 
 use std::collections::{HashMap, HashSet};
 
+use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
 use crate::breaker::MAX_BREAKERS;
@@ -57,6 +62,8 @@ pub(crate) use gate::{Gate, Plan, Quotas, Side};
 pub(crate) use line::{Line, NoTurn, Standing, Turns};
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
+#[cfg(feature = "serde")]
+pub(crate) use setting::Setting;
 pub(crate) use template::Templates;
 
 /// One rule of any kind.
@@ -115,6 +122,19 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.given_id(),
             Rule::Authority(rule) => rule.given_id(),
             Rule::System(rule) => rule.given_id(),
+        }
+    }
+
+    /// What a resource may have only so many of, and how many.
+    fn bound(&self) -> Option<(&'static str, usize)> {
+        match self {
+            Rule::CircuitBreaker(_) => Some(("circuit breakers", MAX_BREAKERS)),
+            Rule::Adaptive(_) => Some(("adaptive rule", 1)),
+            Rule::HotParam(rule) if rule.counts_running() => Some((
+                "rules that count calls at once for each value",
+                MOST_RUNNING,
+            )),
+            _ => None,
         }
     }
 
@@ -204,8 +224,9 @@ impl From<SystemRule> for Rule {
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
-    /// How many circuit breakers each resource has.
-    breakers: HashMap<String, usize>,
+    /// How many rules each resource has of kinds of which it may have only so
+    /// many.
+    bounded: HashMap<(&'static str, String), usize>,
     templates: Templates,
 }
 
@@ -288,7 +309,11 @@ impl Rules {
     }
 
     fn add(&mut self, rule: Rule, problems: &mut Vec<InvalidRule>) {
-        let index = self.list.len();
+        self.add_as(self.list.len(), rule, problems);
+    }
+
+    /// The same, under the name of the rule at `index`.
+    fn add_as(&mut self, index: usize, rule: Rule, problems: &mut Vec<InvalidRule>) {
         let subject = format!("{} {:?}", rule.kind(), rule.resource());
         let mut inspector = Inspector::new(problems, index, subject);
         rule.inspect(&mut inspector);
@@ -297,35 +322,14 @@ impl Rules {
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }
-        if let Rule::CircuitBreaker(rule) = &rule {
-            let count = self.breakers.entry(rule.resource().to_owned()).or_default();
+        if let Some((what, most)) = rule.bound() {
+            let key = (what, rule.resource().to_owned());
+            let count = self.bounded.entry(key).or_default();
             *count += 1;
-            if *count > MAX_BREAKERS {
-                let allowed = format!("that of at most {MAX_BREAKERS} circuit breakers");
+            if *count > most {
+                let allowed = format!("that of at most {most} {what}");
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
-        }
-        let counts_running =
-            |rule: &Rule| matches!(rule, Rule::HotParam(rule) if rule.counts_running());
-        if counts_running(&rule) {
-            let known = self
-                .list
-                .iter()
-                .filter(|known| counts_running(known) && known.resource() == rule.resource());
-            if known.count() == params::MOST_RUNNING {
-                let allowed = format!(
-                    "that of at most {} rules that count calls at once for each value",
-                    params::MOST_RUNNING
-                );
-                inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
-            }
-        }
-        let is_second = |known: &Rule| {
-            matches!(known, Rule::Adaptive(_)) && known.resource() == rule.resource()
-        };
-        if matches!(rule, Rule::Adaptive(_)) && self.list.iter().any(is_second) {
-            let value = format_args!("{:?}", rule.resource()).to_string();
-            inspector.refuse("resource", value, "one without another adaptive rule");
         }
         if let Some(id) = rule.given_id() {
             inspector.name("id", id);

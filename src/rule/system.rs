@@ -1,5 +1,8 @@
 //! System protection: what all inbound calls together may ask of the machine.
 
+#[cfg(feature = "serde")]
+mod settings;
+
 use std::time::Duration;
 
 use super::problem::Inspector;

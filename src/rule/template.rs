@@ -44,6 +44,22 @@ impl Templates {
         }
     }
 
+    /// Whether the template in `name` is known.
+    #[cfg(feature = "serde")]
+    pub(super) fn has(&self, name: &str) -> bool {
+        template_of(name).is_some_and(|template| self.known.contains_key(template))
+    }
+
+    /// Forgets the template in `name`.
+    #[cfg(feature = "serde")]
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Some(template) = template_of(name) {
+            if self.known.remove(template).is_some() {
+                self.router.remove(template);
+            }
+        }
+    }
+
     /// The template that `path` matches.
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
         if self.known.is_empty() {

@@ -1,0 +1,434 @@
+//! Reading one table of a document: each key once, with its type and its range.
+//!
+//! What reads a rule asks for every key that the rule may have. So the keys that
+//! are known are those that were asked for, and what remains in the table is
+//! unknown.
+
+use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::problem::Problem;
+use super::time;
+use super::value::{Table, Value, find};
+
+/// Longest key for which a known one is looked for.
+const LONGEST_KEY: usize = 64;
+/// Most that two keys differ in length which may be meant to be the same: two
+/// letters, and two dashes.
+const LARGEST_DIFFERENCE: usize = 4;
+/// Most unknown keys of one table that are looked at.
+const MOST_UNKNOWN: usize = 100;
+
+/// Whose form a document has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// That of this crate: every key means something.
+    Own,
+    /// That of Sentinel: null stands for nothing, and unknown keys are kept.
+    Sentinel,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    path: String,
+    table: &'a Table,
+    form: Form,
+    asked: Vec<&'static str>,
+    knows_all: bool,
+    problems: Vec<Problem>,
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(path: String, table: &'a Table, form: Form) -> Self {
+        Self {
+            path,
+            table,
+            form,
+            asked: Vec::new(),
+            knows_all: false,
+            problems: Vec::new(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) const fn table(&self) -> &'a Table {
+        self.table
+    }
+
+    /// The path of `key`.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let is_plain = !key.is_empty() && key.len() <= LONGEST_KEY && key.chars().all(is_plain);
+        if is_plain && self.path.is_empty() {
+            key.to_owned()
+        } else if is_plain {
+            format!("{}.{key}", self.path)
+        } else {
+            let key = Value::Text(key.to_owned()).excerpt();
+            format!("{}[{key}]", self.path)
+        }
+    }
+
+    /// Whether a value stands under `key`.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.peek(key).is_some()
+    }
+
+    /// The value under `key`, whatever it is.
+    pub(super) fn peek(&self, key: &str) -> Option<&'a Value> {
+        let is_nothing = |value: &&Value| self.form == Form::Sentinel && **value == Value::Null;
+        find(self.table, key).filter(|value| !is_nothing(value))
+    }
+
+    /// Keys that are known, and of no effect.
+    pub(super) fn known(&mut self, keys: &[&'static str]) {
+        self.asked.extend_from_slice(keys);
+    }
+
+    /// All keys are known from here on.
+    pub(super) fn know_all(&mut self) {
+        self.knows_all = true;
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        allowed: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Option<T> {
+        self.asked.push(key);
+        let value = self.peek(key)?;
+        let converted = convert(value);
+        if converted.is_none() {
+            self.refuse(key, allowed);
+        }
+        converted
+    }
+
+    fn needed<T>(&mut self, key: &'static str, allowed: &str, read: Option<T>) -> Option<T> {
+        if !self.has(key) {
+            self.refuse(key, allowed);
+        }
+        read
+    }
+
+    /// A text.
+    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+        self.read(key, "a text", as_text)
+    }
+
+    /// A text that has to be there.
+    pub(super) fn needed_text(&mut self, key: &'static str) -> String {
+        let text = self.text(key);
+        self.needed(key, "a text", text).unwrap_or_default()
+    }
+
+    /// A number, with or without a fraction.
+    pub(super) fn number(&mut self, key: &'static str) -> Option<f64> {
+        self.read(key, "a number", as_number)
+    }
+
+    /// A number that has to be there.
+    pub(super) fn needed_number(&mut self, key: &'static str) -> f64 {
+        let number = self.number(key);
+        self.needed(key, "a number", number).unwrap_or_default()
+    }
+
+    /// A whole number within `range`. Sentinel's may be written with a fraction
+    /// of zero.
+    pub(super) fn whole(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<i64> {
+        let allowed = format!(
+            "a whole number between {} and {}",
+            range.start(),
+            range.end()
+        );
+        let form = self.form;
+        self.read(key, &allowed, |value| {
+            let number = match value {
+                Value::Whole(number) => i64::try_from(*number).ok(),
+                Value::Number(number) if form == Form::Sentinel && number.fract() == 0.0 => {
+                    Some(*number as i64)
+                }
+                _ => None,
+            };
+            number.filter(|number| range.contains(number))
+        })
+    }
+
+    /// The same, of 32 bits without a sign.
+    pub(super) fn count(&mut self, key: &'static str) -> Option<u32> {
+        let count = self.whole(key, 0..=u32::MAX.into())?;
+        u32::try_from(count).ok()
+    }
+
+    /// A count that has to be there.
+    pub(super) fn needed_count(&mut self, key: &'static str) -> u32 {
+        let count = self.count(key);
+        self.needed(key, "a whole number", count)
+            .unwrap_or_default()
+    }
+
+    /// True or false; false if it is not there.
+    pub(super) fn is_set(&mut self, key: &'static str) -> bool {
+        self.flag(key).unwrap_or(false)
+    }
+
+    /// True or false.
+    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+        self.read(key, "true or false", |value| match value {
+            Value::Flag(flag) => Some(*flag),
+            _ => None,
+        })
+    }
+
+    /// A time.
+    pub(super) fn time(&mut self, key: &'static str) -> Option<Duration> {
+        self.read(key, time::ALLOWED, time::parse)
+    }
+
+    /// One of a few names.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let names: Vec<_> = choices
+            .iter()
+            .map(|(name, _)| format!("{name:?}"))
+            .collect();
+        let allowed = format!("one of {}", names.join(", "));
+        self.read(key, &allowed, |value| {
+            let text = as_text(value)?;
+            let found = choices.iter().find(|(name, _)| *name == text);
+            found.map(|(_, choice)| *choice)
+        })
+    }
+
+    /// Texts, in a list or between the commas of one text.
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        self.read(key, "a list of texts", |value| match value {
+            Value::List(list) => list.iter().map(as_text).collect(),
+            Value::Text(list) => {
+                let texts = list.split(',').filter(|text| !text.trim().is_empty());
+                Some(texts.map(str::to_owned).collect())
+            }
+            _ => None,
+        })
+    }
+
+    /// A range of numbers, as in `0.7..0.9`.
+    pub(super) fn range<T: FromStr>(&mut self, key: &'static str) -> Option<Range<T>> {
+        self.read(key, "a range such as \"0.7..0.9\"", |value| {
+            let text = as_text(value)?;
+            let (start, end) = text.split_once("..")?;
+            Some(start.trim().parse().ok()?..end.trim().parse().ok()?)
+        })
+    }
+
+    /// A list of tables, each read by `read`.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        mut read: impl FnMut(&mut Fields<'a>) -> T,
+    ) -> Vec<T> {
+        let items = self.read(key, "a list of tables", |value| match value {
+            Value::List(items) => Some(items),
+            _ => None,
+        });
+        let mut all = Vec::new();
+        for (index, item) in items.into_iter().flatten().enumerate() {
+            let path = format!("{}[{index}]", self.path_of(key));
+            let Value::Table(table) = item else {
+                let problem = Problem::refused(path, item.excerpt(), "a table");
+                self.problems.push(problem);
+                continue;
+            };
+            let mut fields = Fields::new(path, table, self.form);
+            all.push(read(&mut fields));
+            self.problems.extend(fields.finish());
+        }
+        all
+    }
+
+    /// Notes that the value under `key`, or its absence, is not allowed.
+    pub(super) fn refuse(&mut self, key: &str, allowed: impl Into<String>) {
+        let value = self.peek(key);
+        let value = value.map_or_else(|| "missing".to_owned(), Value::excerpt);
+        let problem = Problem::refused(self.path_of(key), value, allowed);
+        self.problems.push(problem);
+    }
+
+    /// Notes that the rule as a whole is not allowed.
+    pub(super) fn refuse_all(&mut self, value: &str, allowed: impl Into<String>) {
+        let problem = Problem::refused(self.path.clone(), value, allowed);
+        self.problems.push(problem);
+    }
+
+    /// Notes that the value under `key` has another effect than there.
+    pub(super) fn warn(&mut self, key: &str, note: &str) {
+        let value = self
+            .peek(key)
+            .map_or_else(|| "missing".to_owned(), Value::excerpt);
+        let problem = Problem::unheeded(self.path_of(key), value, note);
+        self.problems.push(problem);
+    }
+
+    /// Notes that the rule as a whole has another effect than there.
+    pub(super) fn warn_all(&mut self, value: &str, note: &str) {
+        let problem = Problem::unheeded(self.path.clone(), value.to_owned(), note);
+        self.problems.push(problem);
+    }
+
+    /// Notes that of some keys more than one was given. A switch that is off does
+    /// not count.
+    pub(super) fn at_most_one(&mut self, keys: &[&str]) {
+        let is_given = |key: &&&str| self.peek(key).is_some_and(|it| *it != Value::Flag(false));
+        let mut given = keys.iter().filter(is_given);
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            self.refuse(second, format!("absent beside `{first}`"));
+        }
+    }
+
+    /// Whether nothing is wrong so far.
+    pub(super) fn is_good(&self) -> bool {
+        self.problems.iter().all(Problem::is_warning)
+    }
+
+    /// Everything that is wrong, the first unknown keys among it.
+    pub(super) fn finish(mut self) -> Vec<Problem> {
+        if self.knows_all {
+            return self.problems;
+        }
+        // A key of Sentinel's that is there already was not misspelt.
+        let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
+        let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
+        let is_unknown = |(key, _): &&(String, Value)| !self.asked.contains(&key.as_str());
+        let unknown = self.table.iter().filter(is_unknown).take(MOST_UNKNOWN);
+        let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
+        let found: Vec<_> = found.collect();
+        self.problems.extend(found);
+        self.problems
+    }
+
+    /// What is wrong with an unknown key, if anything is.
+    fn unknown(&self, key: &str, value: &Value, known: &[&'static str]) -> Option<Problem> {
+        let nearest = nearest(key, known.iter().copied());
+        let path = self.path_of(key);
+        match (self.form, nearest) {
+            (Form::Own, Some(nearest)) => Some(Problem::misspelt(path, value.excerpt(), nearest)),
+            (Form::Own, None) => {
+                let names: Vec<_> = known.iter().map(|key| format!("`{key}`")).collect();
+                let allowed = format!("one of the known keys, {}", names.join(", "));
+                Some(Problem::refused(path, "an unknown key", allowed))
+            }
+            (Form::Sentinel, Some(nearest)) => {
+                Some(Problem::misspelt(path, value.excerpt(), nearest).into_warning())
+            }
+            (Form::Sentinel, None) => None,
+        }
+    }
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn as_number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Whole(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// The known key that `key` was probably meant to be: at most two letters away,
+/// fewer for a short one, whatever its capitals and dashes.
+pub(super) fn nearest<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    if key.len() > LONGEST_KEY {
+        return None;
+    }
+    let plain = |key: &str| -> Vec<char> {
+        let letters = key.chars().filter(|c| !matches!(c, '_' | '-'));
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let given = plain(key);
+    let near = known.filter_map(|known| {
+        if known.len().abs_diff(given.len()) > LARGEST_DIFFERENCE {
+            return None;
+        }
+        let distance = distance(&given, &plain(known));
+        let most = (known.len().min(given.len()).saturating_sub(1) / 2).min(2);
+        (distance <= most).then_some((distance, known))
+    });
+    near.min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// How many letters have to be added, removed or replaced (Levenshtein).
+fn distance(left: &[char], right: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_is_known_by_its_distance() {
+        let known = ["threshold", "interval", "id", "for_origin", "max"];
+        let table = [
+            ("treshold", Some("threshold")),
+            ("thershold", Some("threshold")),
+            ("Threshold", Some("threshold")),
+            ("forOrigin", Some("for_origin")),
+            ("for-origins", Some("for_origin")),
+            ("intervals", Some("interval")),
+            ("interval_ms", Some("interval")),
+            ("ip", None),
+            ("ma", None),
+            ("mox", Some("max")),
+            ("thrshldd", None),
+            ("", None),
+            ("color", None),
+        ];
+        for (key, expected) in table {
+            assert_eq!(nearest(key, known.into_iter()), expected, "{key}");
+        }
+        assert_eq!(nearest(&"x".repeat(1_000), known.into_iter()), None);
+    }
+
+    #[test]
+    fn the_distance_is_that_of_levenshtein() {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+            ("same", "same", 0),
+        ] {
+            assert_eq!(distance(&chars(left), &chars(right)), expected);
+            assert_eq!(distance(&chars(right), &chars(left)), expected);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Sentinel for Go: its rules in our words.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::java::{translated, whole_part, whole_value};
+use super::sentinel::{Translated, just_above, resource};
+use crate::rule::{
+    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, SystemRule,
+};
+use crate::stat::MAX_TOKENS;
+
+/// What a `uint32` may be.
+const UINT: RangeInclusive<i64> = 0..=4_294_967_295;
+/// Bytes of memory.
+const BYTES: RangeInclusive<i64> = 0..=i64::MAX;
+const FROM_1: RangeInclusive<i64> = 1..=4_294_967_295;
+/// The keys of our fields in a flow rule.
+const FLOW_KEYS: &[(&str, &str)] = &[
+    ("interval", "statIntervalInMs"),
+    ("related", "refResource"),
+    ("warm_up", "warmUpPeriodSec"),
+    ("cold_factor", "warmUpColdFactor"),
+    ("max_wait", "maxQueueingTimeMs"),
+];
+/// The same in one that follows the memory.
+const MEMORY_KEYS: &[(&str, &str)] = &[
+    ("interval", "statIntervalInMs"),
+    ("related", "refResource"),
+    ("max_wait", "maxQueueingTimeMs"),
+    ("threshold", "lowMemUsageThreshold"),
+    ("memory", "memHighWaterMarkBytes"),
+    ("memory.threshold", "highMemUsageThreshold"),
+];
+/// The longest time of a rule, in milliseconds: 366 days.
+const LONGEST_MS: f64 = 366.0 * 86_400_000.0;
+
+pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    let low_use = fields.number("lowMemUsageThreshold").unwrap_or(0.0);
+    let high_use = fields.number("highMemUsageThreshold").unwrap_or(0.0);
+    let low_mark = fields.whole("memLowWaterMarkBytes", BYTES).unwrap_or(0);
+    let high_mark = fields.whole("memHighWaterMarkBytes", BYTES).unwrap_or(0);
+    let threshold = fields.number("threshold").unwrap_or(0.0);
+    let tokens = fields.whole("tokenCalculateStrategy", 0..=2).unwrap_or(0);
+    let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
+    let relation = fields.whole("relationStrategy", 0..=1).unwrap_or(0);
+    let reference = fields.text("refResource").unwrap_or_default();
+    let max_wait = fields.whole("maxQueueingTimeMs", UINT).unwrap_or(0);
+    let warm_up = fields.whole("warmUpPeriodSec", UINT).unwrap_or(0);
+    let cold_factor = fields.whole("warmUpColdFactor", UINT).unwrap_or(0);
+    let interval = fields.whole("statIntervalInMs", UINT).unwrap_or(0);
+    let interval = if interval == 0 { 1_000 } else { interval };
+    let follows_memory = tokens == 2;
+    let threshold = if follows_memory { low_use } else { threshold };
+    let mut rule = FlowRule::per(resource, threshold, millis(interval));
+    if interval == 1 {
+        // A bucket lasts at least a millisecond.
+        rule = rule.buckets(1);
+    }
+    match tokens {
+        0 => {}
+        1 => {
+            if warm_up == 0 {
+                fields.refuse("warmUpPeriodSec", "at least 1 for a warm-up");
+            }
+            rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs()));
+            if cold_factor == 1 {
+                fields.refuse("warmUpColdFactor", "above 1, or 0 for 3");
+            } else if cold_factor > 1 {
+                rule = rule.cold_factor(cold_factor as f64);
+            }
+        }
+        _ => {
+            let marks = low_mark.unsigned_abs()..high_mark.unsigned_abs();
+            rule = rule.memory_bytes(marks, high_use);
+        }
+    }
+    if behavior == 1 {
+        rule = rule.throttle(millis(max_wait));
+    }
+    if relation == 1 {
+        if reference.trim().is_empty() {
+            fields.refuse("refResource", "a name for `relationStrategy` 1");
+        }
+        rule = rule.when(reference);
+    }
+    let keys = if follows_memory {
+        MEMORY_KEYS
+    } else {
+        FLOW_KEYS
+    };
+    translated(fields, rule, keys)
+}
+
+pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    let strategy = fields.whole("strategy", 0..=2).unwrap_or(0);
+    let open_for = fields.whole("retryTimeoutMs", FROM_1);
+    let min_calls = fields.whole("minRequestAmount", UINT).unwrap_or(0);
+    let interval = fields.whole("statIntervalMs", FROM_1);
+    for key in ["retryTimeoutMs", "statIntervalMs"] {
+        if !fields.has(key) {
+            fields.refuse(key, "a whole number of milliseconds, at least 1");
+        }
+    }
+    let interval = interval.unwrap_or(1);
+    let buckets = fields
+        .whole("statSlidingWindowBucketCount", UINT)
+        .unwrap_or(0);
+    let max_rt = fields.whole("maxAllowedRtMs", 0..=i64::MAX).unwrap_or(0);
+    let threshold = fields.number("threshold").unwrap_or(0.0);
+    let probes = fields.whole("probeNum", 0..=i64::MAX).unwrap_or(0);
+    let rule = match strategy {
+        0 => CircuitBreakerRule::slow_ratio(resource, millis(max_rt), threshold),
+        1 => CircuitBreakerRule::error_ratio(resource, threshold),
+        _ => {
+            let count = whole_part(fields, "threshold", threshold);
+            CircuitBreakerRule::error_count(resource, count)
+        }
+    };
+    let is_cut = buckets > 0 && interval % buckets == 0;
+    let rule = rule
+        .open_for(millis(open_for.unwrap_or(1)))
+        .min_calls((min_calls as u32).max(1))
+        .interval(millis(interval))
+        .buckets(if is_cut { buckets as u32 } else { 1 })
+        .probes(u32::try_from(probes.max(1)).unwrap_or(u32::MAX));
+    translated(
+        fields,
+        rule,
+        &[
+            ("ratio", "threshold"),
+            ("count", "threshold"),
+            ("max_rt", "maxAllowedRtMs"),
+            ("min_calls", "minRequestAmount"),
+            ("open_for", "retryTimeoutMs"),
+            ("interval", "statIntervalMs"),
+            ("buckets", "statSlidingWindowBucketCount"),
+            ("probes", "probeNum"),
+        ],
+    )
+}
+
+pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
+    fields.known(&["id"]);
+    let metric = fields.whole("metricType", 0..=4);
+    if !fields.has("metricType") {
+        fields.refuse("metricType", "a whole number between 0 and 4");
+    }
+    let trigger = fields.needed_number("triggerCount");
+    let strategy = fields.whole("strategy", -1..=1).unwrap_or(0);
+    let rule = SystemRule::new();
+    // A limit on the load or the CPU must be exceeded there; a rate and a
+    // concurrency that have reached theirs let no more in.
+    let rule = match metric? {
+        0 => {
+            if strategy != 1 {
+                let note = "taken as 1: the load refuses only beyond the capacity";
+                fields.warn("strategy", note);
+            }
+            rule.load(exceeded(trigger))
+        }
+        1 => {
+            if !(0.0..=LONGEST_MS).contains(&trigger) {
+                let allowed = format!("a number of milliseconds between 0 and {LONGEST_MS}");
+                fields.refuse("triggerCount", allowed);
+                return None;
+            }
+            rule.rt(Duration::from_secs_f64(trigger / 1e3))
+        }
+        2 => rule.concurrency(whole_part(fields, "triggerCount", trigger.ceil())),
+        3 => rule.qps(trigger.ceil()),
+        _ => {
+            if strategy == 1 {
+                let note = "taken as -1: the CPU refuses whatever the capacity";
+                fields.warn("strategy", note);
+            }
+            rule.cpu(exceeded(trigger))
+        }
+    };
+    translated(
+        fields,
+        rule,
+        &[
+            ("load", "triggerCount"),
+            ("cpu", "triggerCount"),
+            ("qps", "triggerCount"),
+            ("rt", "triggerCount"),
+        ],
+    )
+}
+
+pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    fields.whole("metricType", 0..=0);
+    let max = fields.whole("threshold", 1..=MAX_TOKENS.into());
+    if !fields.has("threshold") {
+        fields.refuse("threshold", "a whole number, at least 1");
+    }
+    let rule = IsolationRule::new(resource, max.unwrap_or(1) as u32);
+    translated(fields, rule, &[])
+}
+
+pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    let metric = fields.whole("metricType", 0..=1).unwrap_or(0);
+    let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
+    let index = fields.whole("paramIndex", i32::MIN.into()..=i32::MAX.into());
+    let key = fields.text("paramKey").filter(|key| !key.is_empty());
+    let threshold = fields.number("threshold").unwrap_or(0.0);
+    let threshold = whole_part(fields, "threshold", threshold);
+    let max_wait = fields.whole("maxQueueingTimeMs", 0..=i64::MAX).unwrap_or(0);
+    let burst = fields
+        .whole("burstCount", 0..=MAX_TOKENS.into())
+        .unwrap_or(0);
+    let interval = fields.whole("durationInSec", 0..=i64::MAX).unwrap_or(0);
+    let max_keys = fields.whole("paramsMaxCapacity", UINT).unwrap_or(0);
+    let exceptions = fields.tables("specificItems", exception);
+    let mut rule = if metric == 0 {
+        HotParamRule::concurrency(resource, threshold)
+    } else {
+        if interval == 0 {
+            fields.refuse("durationInSec", "at least 1 for `metricType` 1");
+        }
+        HotParamRule::per(
+            resource,
+            threshold,
+            Duration::from_secs(interval.unsigned_abs()),
+        )
+    };
+    rule = match key {
+        Some(key) => rule.param(key),
+        None => rule.param_at(index.unwrap_or(0) as i32),
+    };
+    rule = rule.missing(MissingKey::Skip);
+    if metric == 1 && behavior == 1 {
+        // There a call must wait less than the longest time.
+        rule = rule.throttle(millis(max_wait).saturating_sub(Duration::from_nanos(1)));
+    } else if metric == 1 && threshold > 0 {
+        // Without a threshold a burst is of no use there.
+        rule = rule.burst(burst as u32);
+    }
+    if max_keys > 0 {
+        rule = rule.max_keys(max_keys as u32);
+    }
+    for (value, threshold) in exceptions {
+        rule = rule.except(value, threshold);
+    }
+    translated(
+        fields,
+        rule,
+        &[
+            ("param", "paramKey"),
+            ("interval", "durationInSec"),
+            ("max_wait", "maxQueueingTimeMs"),
+            ("max_keys", "paramsMaxCapacity"),
+            ("except", "specificItems"),
+        ],
+    )
+}
+
+/// A value of a parameter with the threshold of its own.
+fn exception(fields: &mut Fields<'_>) -> (String, u32) {
+    let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
+    let value = fields.needed_text("valStr");
+    let threshold = fields
+        .whole("threshold", 0..=MAX_TOKENS.into())
+        .unwrap_or(0) as u32;
+    if kind == 0 {
+        return (whole_value(fields, "valStr", &value), threshold);
+    }
+    (value, threshold)
+}
+
+/// The limit that is reached where `limit` is exceeded. One below zero stays, to
+/// be refused.
+fn exceeded(limit: f64) -> f64 {
+    if limit < 0.0 {
+        limit
+    } else {
+        just_above(limit)
+    }
+}
+
+fn millis(millis: i64) -> Duration {
+    Duration::from_millis(millis.unsigned_abs())
+}

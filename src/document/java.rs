@@ -1,0 +1,354 @@
+//! Sentinel for Java: its rules in our words.
+//!
+//! What differs is translated here, so that there is one arithmetic: limits that
+//! must be exceeded there become the next larger ones that are reached, or
+//! [`exceeds`](crate::CircuitBreakerRule::exceeds); a maximum of threads that
+//! lets one more in is one more; a wait that must be shorter than the longest one
+//! is shorter by a nanosecond.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::sentinel::{Translated, just_above, resource};
+use crate::rule::{
+    AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
+    SystemRule,
+};
+use crate::stat::MAX_TOKENS;
+use crate::system::Capacity;
+
+/// What an `int` may be.
+const INT: RangeInclusive<i64> = -2_147_483_648..=2_147_483_647;
+const FROM_0: RangeInclusive<i64> = 0..=2_147_483_647;
+const FROM_1: RangeInclusive<i64> = 1..=2_147_483_647;
+/// The longest time of a rule, in milliseconds: 366 days.
+const LONGEST_MS: f64 = 366.0 * 86_400_000.0;
+const NANOSECOND: Duration = Duration::from_nanos(1);
+
+/// The classes of whole numbers.
+const WHOLE: [&str; 8] = [
+    "int",
+    "java.lang.Integer",
+    "long",
+    "java.lang.Long",
+    "short",
+    "java.lang.Short",
+    "byte",
+    "java.lang.Byte",
+];
+/// The other classes of parameters, which are compared as text.
+const PLAIN: [&str; 10] = [
+    "String",
+    "java.lang.String",
+    "boolean",
+    "java.lang.Boolean",
+    "double",
+    "java.lang.Double",
+    "float",
+    "java.lang.Float",
+    "char",
+    "java.lang.Character",
+];
+
+pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    let origin = fields
+        .text("limitApp")
+        .filter(|name| !name.trim().is_empty());
+    let origin = origin.unwrap_or_else(|| "default".to_owned());
+    let grade = fields.whole("grade", 0..=1).unwrap_or(1);
+    let count = fields.number("count").unwrap_or(0.0);
+    let strategy = fields.whole("strategy", 0..=2).unwrap_or(0);
+    let reference = fields.text("refResource").unwrap_or_default();
+    let behavior = fields.whole("controlBehavior", INT).unwrap_or(0);
+    let warm_up = fields.whole("warmUpPeriodSec", INT).unwrap_or(10);
+    let max_wait = fields.whole("maxQueueingTimeMs", INT).unwrap_or(500);
+    cluster(fields);
+    if grade == 0 {
+        if origin != "default" {
+            let allowed = "\"default\" for `grade` 0: calls at once are limited over all callers";
+            fields.refuse("limitApp", allowed);
+        }
+        if strategy != 0 {
+            fields.refuse("strategy", "0 for `grade` 0");
+        }
+        let max = whole_part(fields, "count", count);
+        return translated(
+            fields,
+            IsolationRule::new(resource, max),
+            &[("resource", "resource"), ("max", "count")],
+        );
+    }
+    let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
+    if strategy != 0 && reference.trim().is_empty() {
+        fields.refuse("refResource", "a name for `strategy` 1 and 2");
+    }
+    rule = match strategy {
+        1 => rule.when(reference),
+        2 => rule.in_context(reference),
+        _ => rule,
+    };
+    if matches!(behavior, 1 | 3) {
+        if warm_up < 1 {
+            fields.refuse(
+                "warmUpPeriodSec",
+                "at least 1 for `controlBehavior` 1 and 3",
+            );
+        }
+        rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs()));
+    }
+    if matches!(behavior, 2 | 3) {
+        if max_wait < 1 {
+            fields.refuse(
+                "maxQueueingTimeMs",
+                "at least 1 for `controlBehavior` 2 and 3",
+            );
+        }
+        rule = rule.throttle(Duration::from_millis(max_wait.unsigned_abs()));
+    }
+    if !(0..=3).contains(&behavior) {
+        fields.warn("controlBehavior", "taken as 0, as Sentinel does");
+    }
+    translated(
+        fields,
+        rule,
+        &[
+            ("threshold", "count"),
+            ("origin", "limitApp"),
+            ("related", "refResource"),
+            ("context", "refResource"),
+            ("warm_up", "warmUpPeriodSec"),
+            ("max_wait", "maxQueueingTimeMs"),
+        ],
+    )
+}
+
+pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    fields.known(&["limitApp"]);
+    let grade = fields.whole("grade", 0..=2).unwrap_or(0);
+    let count = fields.number("count").unwrap_or(0.0);
+    let open_for = fields.whole("timeWindow", FROM_1);
+    if !fields.has("timeWindow") {
+        fields.refuse("timeWindow", "a whole number of seconds, at least 1");
+    }
+    let min_calls = fields.whole("minRequestAmount", FROM_1).unwrap_or(5);
+    let slow_ratio = fields.number("slowRatioThreshold").unwrap_or(1.0);
+    let interval = fields.whole("statIntervalMs", FROM_1).unwrap_or(1_000);
+    let rule = match grade {
+        0 => {
+            if !(0.0..=LONGEST_MS).contains(&count) {
+                let allowed = format!("a number of milliseconds between 0 and {LONGEST_MS}");
+                fields.refuse("count", allowed);
+            }
+            let max_rt = Duration::from_millis(count.round() as u64);
+            CircuitBreakerRule::slow_ratio(resource, max_rt, slow_ratio)
+        }
+        1 => CircuitBreakerRule::error_ratio(resource, count),
+        _ => CircuitBreakerRule::error_count(resource, whole_part(fields, "count", count)),
+    };
+    // Where all calls must be slow, it is enough there that all are.
+    let rule = if grade == 0 && slow_ratio == 1.0 {
+        rule
+    } else {
+        rule.exceeds()
+    };
+    let rule = rule
+        .open_for(Duration::from_secs(open_for.unwrap_or(1).unsigned_abs()))
+        .min_calls(min_calls as u32)
+        .interval(Duration::from_millis(interval.unsigned_abs()))
+        .buckets(1);
+    let names: &[_] = if grade == 0 { &SLOW } else { &ERRORS };
+    translated(fields, rule, names)
+}
+
+const SLOW: [(&str, &str); 5] = [
+    ("ratio", "slowRatioThreshold"),
+    ("max_rt", "count"),
+    ("min_calls", "minRequestAmount"),
+    ("open_for", "timeWindow"),
+    ("interval", "statIntervalMs"),
+];
+const ERRORS: [(&str, &str); 5] = [
+    ("ratio", "count"),
+    ("count", "count"),
+    ("min_calls", "minRequestAmount"),
+    ("open_for", "timeWindow"),
+    ("interval", "statIntervalMs"),
+];
+
+pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
+    fields.known(&["id", "resource", "limitApp", "regex"]);
+    let set = |number: Option<f64>| number.filter(|number| *number >= 0.0);
+    let load = set(fields.number("highestSystemLoad"));
+    let mut cpu = set(fields.number("highestCpuUsage"));
+    let qps = set(fields.number("qps"));
+    let rt = fields.whole("avgRt", INT).filter(|rt| *rt >= 0);
+    let concurrency = fields.whole("maxThread", INT).filter(|most| *most >= 0);
+    if cpu.is_some_and(|cpu| cpu > 1.0) {
+        fields.warn(
+            "highestCpuUsage",
+            "not heeded, as in Sentinel, as it is above 1",
+        );
+        cpu = None;
+    } else if cpu == Some(1.0) {
+        fields.warn("highestCpuUsage", "without effect, as 1 is never exceeded");
+        cpu = None;
+    }
+    let mut rule = SystemRule::new();
+    if let Some(load) = load {
+        rule = rule.load(just_above(load)).capacity(Capacity::Sentinel);
+    }
+    if let Some(cpu) = cpu {
+        rule = rule.cpu(just_above(cpu));
+    }
+    if let Some(qps) = qps {
+        rule = rule.qps(qps);
+    }
+    if let Some(rt) = rt {
+        rule = rule.rt(Duration::from_millis(rt.unsigned_abs()) + NANOSECOND);
+    }
+    if let Some(most) = concurrency {
+        rule = rule.concurrency((most as u32 + 1).min(MAX_TOKENS));
+    }
+    if fields.is_good() && rule == SystemRule::new() {
+        fields.warn_all("without a limit", "left out, as it limits nothing");
+        return None;
+    }
+    translated(
+        fields,
+        rule,
+        &[
+            ("load", "highestSystemLoad"),
+            ("cpu", "highestCpuUsage"),
+            ("rt", "avgRt"),
+            ("concurrency", "maxThread"),
+        ],
+    )
+}
+
+pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    let origins = fields.needed_text("limitApp");
+    if fields.has("limitApp") && origins.trim().is_empty() {
+        fields.refuse("limitApp", "names of origins, between commas");
+    }
+    let rule = match fields.whole("strategy", 0..=1) {
+        Some(1) => AuthorityRule::deny_list(resource, &origins),
+        _ => AuthorityRule::allow_list(resource, &origins),
+    };
+    translated(fields, rule, &[("origins", "limitApp")])
+}
+
+pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
+    let resource = resource(fields);
+    fields.known(&["limitApp"]);
+    let grade = fields.whole("grade", 0..=1).unwrap_or(1);
+    let index = fields.whole("paramIdx", INT);
+    if !fields.has("paramIdx") {
+        fields.refuse("paramIdx", "the index of the parameter");
+    }
+    let count = fields.number("count").unwrap_or(0.0);
+    let count = whole_part(fields, "count", count);
+    let interval = fields.whole("durationInSec", FROM_1).unwrap_or(1);
+    let burst = fields.whole("burstCount", FROM_0).unwrap_or(0);
+    let behavior = fields.whole("controlBehavior", INT).unwrap_or(0);
+    let max_wait = fields.whole("maxQueueingTimeMs", FROM_0).unwrap_or(0);
+    let exceptions = fields.tables("paramFlowItemList", exception);
+    cluster(fields);
+    let mut rule = if grade == 0 {
+        HotParamRule::concurrency(resource, count)
+    } else {
+        HotParamRule::per(
+            resource,
+            count,
+            Duration::from_secs(interval.unsigned_abs()),
+        )
+    };
+    rule = rule
+        .param_at(index.unwrap_or(0) as i32)
+        .missing(MissingKey::Skip);
+    if grade == 1 && behavior == 2 {
+        let max_wait = Duration::from_millis(max_wait.unsigned_abs());
+        rule = rule.throttle(max_wait.saturating_sub(NANOSECOND));
+    } else if grade == 1 && count > 0 {
+        // Without a count a burst is of no use there.
+        rule = rule.burst(burst as u32);
+    }
+    if !matches!(behavior, 0 | 2) {
+        fields.warn("controlBehavior", "taken as 0, as Sentinel does");
+    }
+    for (value, threshold) in exceptions {
+        rule = rule.except(value, threshold);
+    }
+    translated(
+        fields,
+        rule,
+        &[
+            ("threshold", "count"),
+            ("interval", "durationInSec"),
+            ("burst", "burstCount"),
+            ("max_wait", "maxQueueingTimeMs"),
+            ("except", "paramFlowItemList"),
+        ],
+    )
+}
+
+/// A value of a parameter with the count of its own.
+fn exception(fields: &mut Fields<'_>) -> (String, u32) {
+    let value = fields.needed_text("object");
+    let count = fields.whole("count", FROM_0).unwrap_or(0) as u32;
+    let class = fields.text("classType").unwrap_or_default();
+    let class = class.trim();
+    if WHOLE.contains(&class) {
+        return (whole_value(fields, "object", &value), count);
+    }
+    if !class.is_empty() && !PLAIN.contains(&class) {
+        let allowed =
+            "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
+        fields.refuse("classType", allowed);
+    }
+    (value, count)
+}
+
+/// The text of a whole number as every number is written.
+pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
+    match value.trim().parse::<i64>() {
+        Ok(number) => number.to_string(),
+        Err(_) if fields.has(key) => {
+            fields.refuse(key, "a whole number as a text");
+            String::new()
+        }
+        Err(_) => String::new(),
+    }
+}
+
+/// The whole part of `number`, which stands under `key`.
+pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32 {
+    if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
+        fields.refuse(key, format!("between 0 and {MAX_TOKENS}"));
+    }
+    number as u32
+}
+
+fn cluster(fields: &mut Fields<'_>) {
+    fields.known(&["clusterConfig"]);
+    if fields.is_set("clusterMode") {
+        let note = "not heeded, this process alone is limited, \
+                    as by Sentinel while no token server answers";
+        fields.warn("clusterMode", note);
+    }
+}
+
+/// `rule`, unless something was wrong.
+pub(super) fn translated(
+    fields: &Fields<'_>,
+    rule: impl Into<Rule>,
+    names: &'static [(&'static str, &'static str)],
+) -> Option<Translated> {
+    fields.is_good().then(|| Translated {
+        rule: rule.into(),
+        names,
+    })
+}

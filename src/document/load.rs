@@ -1,0 +1,276 @@
+//! A whole document: its tree, the rules in it, and what is wrong with them.
+
+use std::collections::HashSet;
+
+use super::fields::{Fields, Form};
+use super::own;
+use super::problem::{Problem, Problems};
+use super::sentinel::Kind;
+use super::syntax::{DocumentError, Format, MAX_BYTES};
+use super::value::{Table, Value, find};
+use crate::rule::{InvalidRule, Rule, Rules};
+
+/// Most rules of one document: each bad one takes more memory for what is wrong
+/// with it than it has bytes.
+const MAX_RULES: usize = 100_000;
+
+/// A document that holds rules, and what came of reading it.
+///
+/// Reading never stops at the first bad rule: the document knows all rules that
+/// are good and everything that is wrong with the others. [`strict`](Self::strict)
+/// takes all rules or none, [`lenient`](Self::lenient) the good ones.
+///
+/// See the [module](super) for what documents look like.
+#[derive(Clone, Debug)]
+pub struct Document {
+    tree: Value,
+    rules: Rules,
+    problems: Problems,
+}
+
+/// Collects the rules of a document, one table after the other.
+#[derive(Debug, Default)]
+struct Loader {
+    rules: Rules,
+    problems: Problems,
+}
+
+// === impl Document ===
+
+impl Document {
+    /// Most bytes that a document may have: 4 MiB.
+    pub const MAX_BYTES: usize = MAX_BYTES;
+    /// Most rules that a document may have: 100 000.
+    pub const MAX_RULES: usize = MAX_RULES;
+
+    /// Reads `text`.
+    ///
+    /// JSON that is a list is one of Sentinel's documents. The kind of its rules
+    /// shows in keys that no other kind has; where there are none, use
+    /// [`read_sentinel`](Self::read_sentinel).
+    ///
+    /// # Errors
+    ///
+    /// If the text has not that syntax, gives a key twice, is longer than
+    /// [`MAX_BYTES`](Self::MAX_BYTES), has more than [`MAX_RULES`](Self::MAX_RULES)
+    /// or is nested deeper than 80 levels in TOML and
+    /// 127 in JSON; if it is neither a table nor a list; or if the kind of its
+    /// rules does not show. What is wrong with single rules is no error here.
+    pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
+        match format.parse(text)? {
+            Value::Table(table) => {
+                if let Some(Value::List(list)) = find(&table, "rules") {
+                    inspect_length(list)?;
+                }
+                Ok(Self::of_own(table))
+            }
+            Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
+            Value::List(list) => match Kind::of(&list) {
+                Some(kind) => Self::of_sentinel(list, kind),
+                None => Err(DocumentError::new(
+                    "the kind of these rules does not show in their keys; \
+                     name it, with Document::read_sentinel",
+                )),
+            },
+            other => Err(DocumentError::new(format!(
+                "the document is {}, must be a table with `rules`, or a list of Sentinel's rules",
+                other.excerpt()
+            ))),
+        }
+    }
+
+    /// Reads a document of Sentinel's: a JSON list of rules of one `kind`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and if it is not a list.
+    pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, DocumentError> {
+        match Format::Json.parse(text)? {
+            Value::List(list) => Self::of_sentinel(list, kind),
+            other => Err(DocumentError::new(format!(
+                "the document is {}, must be a list of Sentinel's rules",
+                other.excerpt()
+            ))),
+        }
+    }
+
+    /// The document of `rules`, in the form of this crate. Settings that have
+    /// their default are left out.
+    #[must_use]
+    pub fn from_rules(rules: &Rules) -> Self {
+        Self {
+            tree: own::tree(rules.iter()),
+            rules: rules.clone(),
+            problems: Problems::default(),
+        }
+    }
+
+    /// The document as text.
+    ///
+    /// It has everything that was read, also bad rules and keys of no effect, but
+    /// no comments, and the keys of TOML in the order of the alphabet. A document
+    /// of Sentinel's is a list, which TOML has no text for: there the text has its
+    /// good rules in the form of this crate.
+    ///
+    /// A value that the other syntax lacks is left out (null) or becomes the
+    /// nearest one; no good rule has any.
+    #[must_use]
+    pub fn write(&self, format: Format) -> String {
+        match (&self.tree, format) {
+            (Value::List(_), Format::Toml) => format.print(&own::tree(self.rules.iter())),
+            _ => format.print(&self.tree),
+        }
+    }
+
+    /// All rules.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, if anything is. Warnings alone are no error; see
+    /// [`problems`](Self::problems).
+    pub fn strict(&self) -> Result<Rules, Problems> {
+        match self.problems.errors().next() {
+            None => Ok(self.rules.clone()),
+            Some(_) => Err(self.problems.clone()),
+        }
+    }
+
+    /// The rules that are good, and what is wrong with the others.
+    ///
+    /// Of rules that cannot be together, such as two with one id, the first is
+    /// good.
+    #[must_use]
+    pub fn lenient(&self) -> (Rules, Problems) {
+        (self.rules.clone(), self.problems.clone())
+    }
+
+    /// Everything that is wrong, and every setting that is not heeded.
+    #[must_use]
+    pub const fn problems(&self) -> &Problems {
+        &self.problems
+    }
+
+    fn of_own(table: Table) -> Self {
+        let mut loader = Loader::default();
+        let mut fields = Fields::new(String::new(), &table, Form::Own);
+        fields.known(&["rules"]);
+        match fields.peek("rules") {
+            Some(Value::List(list)) => loader.load(list, "rules", Form::Own, own_rule),
+            _ => fields.refuse("rules", "a list of tables, which may be empty"),
+        }
+        let mut problems = Problems::default();
+        problems.extend(fields.finish());
+        problems.extend(loader.problems);
+        Self {
+            tree: Value::Table(table),
+            rules: loader.rules,
+            problems,
+        }
+    }
+
+    fn of_sentinel(list: Vec<Value>, kind: Kind) -> Result<Self, DocumentError> {
+        inspect_length(&list)?;
+        let mut loader = Loader::default();
+        let mut with_authority = HashSet::new();
+        loader.load(&list, "", Form::Sentinel, |table, fields| {
+            let translated = kind.translate(table, fields)?;
+            if let Rule::Authority(rule) = &translated.rule {
+                if !with_authority.insert(rule.resource().to_owned()) {
+                    let note = "left out, as Sentinel heeds the first alone";
+                    fields.warn_all("not the first rule of its resource", note);
+                    return None;
+                }
+            }
+            let names = translated.names;
+            let key_of = move |field, _: &Table| {
+                let name = names.iter().find(|(known, _)| *known == field);
+                name.map_or(field, |(_, key)| *key)
+            };
+            Some((translated.rule, Box::new(key_of) as KeyOf))
+        });
+        Ok(Self {
+            tree: Value::List(list),
+            rules: loader.rules,
+            problems: loader.problems,
+        })
+    }
+}
+
+fn inspect_length(list: &[Value]) -> Result<(), DocumentError> {
+    let length = list.len();
+    if length > MAX_RULES {
+        return Err(DocumentError::new(format!(
+            "the document has {length} rules, must be at most {MAX_RULES}"
+        )));
+    }
+    Ok(())
+}
+
+/// The key of a table that holds what a rule calls a field.
+type KeyOf = Box<dyn Fn(&'static str, &Table) -> &'static str>;
+
+/// The rule that a table of our own form stands for.
+fn own_rule(_: &Table, fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
+    let reader = fields.choice("kind", &own::KINDS);
+    if reader.is_none() && !fields.has("kind") {
+        let names: Vec<_> = own::KINDS
+            .iter()
+            .map(|(name, _)| format!("{name:?}"))
+            .collect();
+        fields.refuse("kind", format!("one of {}", names.join(", ")));
+    }
+    let Some(reader) = reader else {
+        // Which keys it may have nobody knows.
+        fields.know_all();
+        return None;
+    };
+    let rule = reader(fields)?;
+    Some((rule, Box::new(own::key_of)))
+}
+
+// === impl Loader ===
+
+impl Loader {
+    fn load<'a>(
+        &mut self,
+        list: &'a [Value],
+        path: &str,
+        form: Form,
+        mut read: impl FnMut(&'a Table, &mut Fields<'a>) -> Option<(Rule, KeyOf)>,
+    ) {
+        for (index, item) in list.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            let Value::Table(table) = item else {
+                let problem = Problem::refused(path, item.excerpt(), "a table");
+                self.problems.extend([problem.of_rule(index)]);
+                continue;
+            };
+            let mut fields = Fields::new(path.clone(), table, form);
+            let made = read(table, &mut fields);
+            let mut problems = fields.finish();
+            let is_good = problems.iter().all(Problem::is_warning);
+            if let Some((rule, key_of)) = made.filter(|_| is_good) {
+                if let Err(error) = self.rules.try_add(rule, index) {
+                    let places = Fields::new(path, table, form);
+                    let found = error.problems().iter();
+                    problems.extend(found.map(|invalid| place(&places, invalid, &key_of)));
+                }
+            }
+            let problems = problems.into_iter();
+            self.problems
+                .extend(problems.map(|problem| problem.of_rule(index)));
+        }
+    }
+}
+
+/// Where a document has what a rule refuses.
+fn place(fields: &Fields<'_>, invalid: &InvalidRule, key_of: &KeyOf) -> Problem {
+    if invalid.field() == "limits" {
+        let value = format!("without a limit ({})", invalid.value());
+        return Problem::refused(fields.path(), value, invalid.allowed());
+    }
+    let key = key_of(invalid.field(), fields.table());
+    let written = fields.peek(key).filter(|value| value.is_short());
+    let value = written.map_or_else(|| invalid.value().to_owned(), Value::excerpt);
+    Problem::refused(fields.path_of(key), value, invalid.allowed())
+}

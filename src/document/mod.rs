@@ -1,0 +1,127 @@
+//! Rules from documents: files, configuration services, other programs.
+//!
+//! A document is read as a whole, and everything that is wrong with it is told,
+//! with its place, its value and what is allowed there:
+//!
+//! ```
+//! use tower_sentinel::document::{Document, Format};
+//! use tower_sentinel::{CircuitBreakerRule, FlowRule, Rules};
+//!
+//! let text = r#"
+//!     [[rules]]
+//!     kind = "flow"
+//!     resource = "/login"
+//!     threshold = 5
+//!     interval = "1m"
+//!     by_origin = true
+//!
+//!     [[rules]]
+//!     kind = "circuit-breaker"
+//!     resource = "*"
+//!     error_ratio = 0.1
+//!     open_for = "5s"
+//! "#;
+//! let rules = Document::read(text, Format::Toml)?.strict()?;
+//! let minute = std::time::Duration::from_secs(60);
+//! let breaker = CircuitBreakerRule::error_ratio("*", 0.1).open_for(minute / 12);
+//! let by_hand = Rules::new()
+//!     .with(FlowRule::per("/login", 5, minute).by_origin())
+//!     .with(breaker);
+//! assert_eq!(rules, by_hand);
+//!
+//! let bad = text
+//!     .replace("threshold", "treshold")
+//!     .replace("1m", "1 minute")
+//!     .replace("0.1", "10");
+//! let problems = Document::read(&bad, Format::Toml)?.strict().unwrap_err();
+//! assert_eq!(
+//!     problems.to_string(),
+//!     r#"rules[0].threshold is missing, must be a number
+//! rules[0].interval is "1 minute", must be a time such as "500ms" or "1m30s", or a number of seconds
+//! rules[0].treshold is not known, did you mean `threshold`?
+//! rules[1].error_ratio is 10, must be above 0 and at most 1"#
+//! );
+//!
+//! let broken = Document::read("[[rules]]\nkind =\n", Format::Toml).unwrap_err();
+//! assert_eq!(broken.line(), Some(2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The form of this crate
+//!
+//! One document holds rules of all kinds: `[[rules]]` in TOML, `{"rules": […]}` in
+//! JSON. The list has to be there, so that an empty file does not take all rules
+//! away. Each rule has a `kind`, and a key for each method of its builder:
+//!
+//! | kind | keys |
+//! |---|---|
+//! | `flow` ([`FlowRule`](crate::FlowRule)) | `resource`, `threshold`, `interval`, `buckets`, `strict`, `by_origin`, `for_origin`, `missing`, `when`, `in_context`, `throttle`, `warm_up`, `cold_factor`, `memory`, `memory_bytes`, `memory_threshold`, `lend`, `max_occupy_ratio`, `max_waiting`, `id` |
+//! | `isolation` ([`IsolationRule`](crate::IsolationRule)) | `resource`, `max`, `id` |
+//! | `adaptive` ([`AdaptiveRule`](crate::AdaptiveRule)) | `resource`, `floor`, `ceiling`, `start`, `tolerance`, `smoothing`, `id` |
+//! | `circuit-breaker` ([`CircuitBreakerRule`](crate::CircuitBreakerRule)) | `resource`, one of `slow_ratio` (with `max_rt`), `error_ratio` and `error_count`, `exceeds`, `min_calls`, `open_for`, `interval`, `buckets`, `probes`, `count_cancelled_as_slow`, `id` |
+//! | `authority` ([`AuthorityRule`](crate::AuthorityRule)) | `resource`, `allow` or `deny`, `deny_unknown`, `id` |
+//! | `system` ([`SystemRule`](crate::SystemRule)) | `qps`, `load`, `cpu`, `rt`, `concurrency`, `capacity` (`"robust"`, `"sentinel"`), `id` |
+//! | `hot-param` ([`HotParamRule`](crate::HotParamRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`), `burst`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `id` |
+//!
+//! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`,
+//! `h`, `m`, `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one
+//! second unless set. `missing` is `"share"`, `"skip"` or `"refuse"`. A list of
+//! origins may also be one text with commas. An unknown key is an error; of
+//! one rule the first 100 are told.
+//!
+//! # Sentinel's documents
+//!
+//! A JSON list of rules of one [`Kind`], of Sentinel for Java or for Go, rule by
+//! rule. Every rule is *translated* into one that does here what it does there:
+//!
+//! * Where a limit has to be exceeded there and reached here, it becomes the next
+//!   larger one; breakers of Java become [such that exceed](crate::CircuitBreakerRule::exceeds).
+//! * A flow rule of thread grade becomes an isolation rule.
+//! * A parameter that a call does not have limits nothing there:
+//!   [`MissingKey::Skip`](crate::MissingKey::Skip).
+//!
+//! Keys that mean nothing here are kept, and [written](Document::write) again: a
+//! document loses nothing on its way through. What cannot be translated keeps its
+//! rule from being loaded (`regex`, thresholds that follow the memory in use,
+//! calls at once of one origin). What is not heeded but leaves the rule with a
+//! meaning is a [warning](Problem::is_warning): `clusterMode`, a second authority
+//! rule of a resource, what Sentinel itself ignores, and a key that looks like a
+//! misspelt one.
+//!
+//! ```
+//! use tower_sentinel::document::{Document, Format};
+//! use tower_sentinel::{FlowRule, Rules};
+//!
+//! let text = r#"[
+//!     {"resource": "/pay", "grade": 1, "count": 10, "clusterMode": true},
+//!     {"resource": "/pay", "grade": 7, "count": 10, "refResource": "/orders"}
+//! ]"#;
+//! let document = Document::read(text, Format::Json)?;
+//! let (rules, problems) = document.lenient();
+//! assert_eq!(rules, Rules::from(FlowRule::per_second("/pay", 10)));
+//! assert_eq!(
+//!     problems.to_string(),
+//!     "[0].clusterMode is true: not heeded, this process alone is limited, \
+//!      as by Sentinel while no token server answers\n\
+//!      [1].grade is 7, must be a whole number between 0 and 1",
+//! );
+//! // In our words:
+//! assert!(document.write(Format::Toml).starts_with("[[rules]]\nkind = \"flow\"\n"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod fields;
+mod go;
+mod java;
+mod load;
+mod own;
+mod problem;
+mod sentinel;
+mod syntax;
+mod time;
+mod value;
+
+pub use load::Document;
+pub use problem::{Problem, Problems};
+pub use sentinel::Kind;
+pub use syntax::{DocumentError, Format};

@@ -1,0 +1,292 @@
+//! The form of this crate: a key for each builder method.
+
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::time;
+use super::value::{Table, Value};
+use crate::rule::{
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    MissingKey, Rule, Setting, SystemRule,
+};
+use crate::system::Capacity;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// From here on, floating point numbers leave whole numbers out.
+const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
+
+/// What one table is read by.
+pub(super) type Reader = fn(&mut Fields<'_>) -> Option<Rule>;
+
+/// The kinds of rules by name.
+pub(super) const KINDS: [(&str, Reader); 7] = [
+    ("flow", flow),
+    ("isolation", isolation),
+    ("adaptive", adaptive),
+    ("circuit-breaker", circuit_breaker),
+    ("authority", authority),
+    ("system", system),
+    ("hot-param", hot_param),
+];
+
+const MISSING: [(&str, MissingKey); 3] = [
+    ("share", MissingKey::Share),
+    ("skip", MissingKey::Skip),
+    ("refuse", MissingKey::Refuse),
+];
+
+// === reading ===
+
+/// The key that holds what a rule calls `field` when it refuses it.
+pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
+    let has = |key: &str| table.iter().any(|(known, _)| known == key);
+    match field {
+        "origin" => "for_origin",
+        "related" => "when",
+        "context" => "in_context",
+        "max_wait" => "throttle",
+        "count" => "error_count",
+        "ratio" if has("slow_ratio") => "slow_ratio",
+        "ratio" => "error_ratio",
+        "origins" if has("allow") => "allow",
+        "origins" => "deny",
+        "threshold" if has("concurrency") => "concurrency",
+        same => same,
+    }
+}
+
+/// `rule` with one more setting, if there is one.
+fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R) -> R {
+    match value {
+        Some(value) => set(rule, value),
+        None => rule,
+    }
+}
+
+/// `rule` with one more switch, if it is on.
+fn switched<R>(rule: R, is_on: bool, set: impl FnOnce(R) -> R) -> R {
+    if is_on { set(rule) } else { rule }
+}
+
+fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
+    let resource = fields.needed_text("resource");
+    let threshold = fields.needed_number("threshold");
+    let interval = fields.time("interval").unwrap_or(SECOND);
+    let rule = FlowRule::per(resource, threshold, interval);
+    let rule = with(rule, fields.count("buckets"), FlowRule::buckets);
+    let rule = switched(rule, fields.is_set("strict"), FlowRule::strict);
+    let rule = switched(rule, fields.is_set("by_origin"), FlowRule::by_origin);
+    let rule = with(rule, fields.text("for_origin"), FlowRule::for_origin);
+    fields.at_most_one(&["by_origin", "for_origin"]);
+    let rule = with(rule, fields.choice("missing", &MISSING), FlowRule::missing);
+    let rule = with(rule, fields.text("when"), FlowRule::when);
+    let rule = with(rule, fields.text("in_context"), FlowRule::in_context);
+    fields.at_most_one(&["when", "in_context"]);
+    let rule = with(rule, fields.time("throttle"), FlowRule::throttle);
+    let rule = with(rule, fields.time("warm_up"), FlowRule::warm_up);
+    let rule = with(rule, fields.number("cold_factor"), FlowRule::cold_factor);
+    let rule = memory(rule, fields);
+    let rule = with(rule, fields.flag("lend"), FlowRule::lend);
+    let ratio = fields.number("max_occupy_ratio");
+    let rule = with(rule, ratio, FlowRule::max_occupy_ratio);
+    let rule = with(rule, fields.count("max_waiting"), FlowRule::max_waiting);
+    Some(with(rule, fields.text("id"), FlowRule::id).into())
+}
+
+fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
+    let (shares, bytes) = (fields.range("memory"), fields.range("memory_bytes"));
+    let threshold = fields.number("memory_threshold");
+    fields.at_most_one(&["memory", "memory_bytes"]);
+    let has_marks = fields.has("memory") || fields.has("memory_bytes");
+    if has_marks && !fields.has("memory_threshold") {
+        fields.refuse(
+            "memory_threshold",
+            "a number, where the threshold falls with memory",
+        );
+    } else if fields.has("memory_threshold") && !has_marks {
+        fields.refuse(
+            "memory_threshold",
+            "absent without `memory` or `memory_bytes`",
+        );
+    }
+    match (shares, bytes, threshold) {
+        (Some(marks), _, Some(threshold)) => rule.memory(marks, threshold),
+        (None, Some(marks), Some(threshold)) => rule.memory_bytes(marks, threshold),
+        _ => rule,
+    }
+}
+
+fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
+    let resource = fields.needed_text("resource");
+    let max = fields.needed_count("max");
+    let rule = IsolationRule::new(resource, max);
+    Some(with(rule, fields.text("id"), IsolationRule::id).into())
+}
+
+fn adaptive(fields: &mut Fields<'_>) -> Option<Rule> {
+    let rule = AdaptiveRule::new(fields.needed_text("resource"));
+    let rule = with(rule, fields.count("floor"), AdaptiveRule::floor);
+    let rule = with(rule, fields.count("ceiling"), AdaptiveRule::ceiling);
+    let rule = with(rule, fields.count("start"), AdaptiveRule::start);
+    let rule = with(rule, fields.number("tolerance"), AdaptiveRule::tolerance);
+    let rule = with(rule, fields.number("smoothing"), AdaptiveRule::smoothing);
+    Some(with(rule, fields.text("id"), AdaptiveRule::id).into())
+}
+
+fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
+    const CONDITIONS: [&str; 3] = ["slow_ratio", "error_ratio", "error_count"];
+    let resource = fields.needed_text("resource");
+    let max_rt = fields.time("max_rt");
+    let slow_ratio = fields.number("slow_ratio");
+    let error_ratio = fields.number("error_ratio");
+    let error_count = fields.count("error_count");
+    fields.at_most_one(&CONDITIONS);
+    if !CONDITIONS.iter().any(|key| fields.has(key)) {
+        let allowed = "given one of `slow_ratio`, `error_ratio` and `error_count`";
+        fields.refuse_all("without a condition", allowed);
+    }
+    if fields.has("slow_ratio") && !fields.has("max_rt") {
+        fields.refuse("max_rt", time::ALLOWED);
+    } else if fields.has("max_rt") && !fields.has("slow_ratio") {
+        fields.refuse("max_rt", "absent without `slow_ratio`");
+    }
+    let rule = match (slow_ratio, error_ratio) {
+        (Some(ratio), _) => {
+            CircuitBreakerRule::slow_ratio(resource, max_rt.unwrap_or_default(), ratio)
+        }
+        (None, Some(ratio)) => CircuitBreakerRule::error_ratio(resource, ratio),
+        (None, None) => CircuitBreakerRule::error_count(resource, error_count.unwrap_or(1)),
+    };
+    let rule = switched(rule, fields.is_set("exceeds"), CircuitBreakerRule::exceeds);
+    let rule = with(
+        rule,
+        fields.count("min_calls"),
+        CircuitBreakerRule::min_calls,
+    );
+    let rule = with(rule, fields.time("open_for"), CircuitBreakerRule::open_for);
+    let rule = with(rule, fields.time("interval"), CircuitBreakerRule::interval);
+    let rule = with(rule, fields.count("buckets"), CircuitBreakerRule::buckets);
+    let rule = with(rule, fields.count("probes"), CircuitBreakerRule::probes);
+    let cancelled = fields.flag("count_cancelled_as_slow");
+    let rule = with(rule, cancelled, CircuitBreakerRule::count_cancelled_as_slow);
+    Some(with(rule, fields.text("id"), CircuitBreakerRule::id).into())
+}
+
+fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
+    let resource = fields.needed_text("resource");
+    let allow = fields.texts("allow");
+    let deny = fields.texts("deny");
+    fields.at_most_one(&["allow", "deny"]);
+    if !fields.has("allow") && !fields.has("deny") {
+        fields.refuse_all("without a list", "given `allow` or `deny`");
+    }
+    let rule = match (allow, deny) {
+        (Some(origins), _) => AuthorityRule::allow(resource, origins),
+        (None, origins) => AuthorityRule::deny(resource, origins.unwrap_or_default()),
+    };
+    let is_denied = fields.is_set("deny_unknown");
+    let rule = switched(rule, is_denied, AuthorityRule::deny_unknown);
+    Some(with(rule, fields.text("id"), AuthorityRule::id).into())
+}
+
+fn system(fields: &mut Fields<'_>) -> Option<Rule> {
+    const CAPACITIES: [(&str, Capacity); 2] = [
+        ("robust", Capacity::Robust),
+        ("sentinel", Capacity::Sentinel),
+    ];
+    let rule = SystemRule::new();
+    let rule = with(rule, fields.number("qps"), SystemRule::qps);
+    let rule = with(rule, fields.number("load"), SystemRule::load);
+    let rule = with(rule, fields.number("cpu"), SystemRule::cpu);
+    let rule = with(rule, fields.time("rt"), SystemRule::rt);
+    let rule = with(rule, fields.count("concurrency"), SystemRule::concurrency);
+    let capacity = fields.choice("capacity", &CAPACITIES);
+    let rule = with(rule, capacity, SystemRule::capacity);
+    Some(with(rule, fields.text("id"), SystemRule::id).into())
+}
+
+fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
+    let resource = fields.needed_text("resource");
+    let param = fields.text("param");
+    let param_at = fields.whole("param_at", i32::MIN.into()..=i32::MAX.into());
+    let is_by_origin = fields.is_set("by_origin");
+    fields.at_most_one(&["param", "param_at", "by_origin"]);
+    let concurrency = fields.count("concurrency");
+    for key in ["threshold", "interval", "window", "throttle", "burst"] {
+        fields.at_most_one(&["concurrency", key]);
+    }
+    let threshold = if fields.has("concurrency") {
+        fields.number("threshold").unwrap_or_default()
+    } else {
+        fields.needed_number("threshold")
+    };
+    let interval = fields.time("interval").unwrap_or(SECOND);
+    let rule = match concurrency {
+        Some(max) => HotParamRule::concurrency(resource, max),
+        None => HotParamRule::per(resource, threshold, interval),
+    };
+    let rule = with(rule, param, HotParamRule::param);
+    let rule = with(rule, param_at, |rule, at| rule.param_at(at as i32));
+    let rule = switched(rule, is_by_origin, HotParamRule::by_origin);
+    let rule = switched(rule, fields.is_set("window"), HotParamRule::window);
+    let rule = with(rule, fields.time("throttle"), HotParamRule::throttle);
+    fields.at_most_one(&["window", "throttle"]);
+    let rule = with(rule, fields.count("burst"), HotParamRule::burst);
+    let threshold_of = |key| {
+        move |fields: &mut Fields<'_>| (fields.needed_text(key), fields.needed_number("threshold"))
+    };
+    let except = fields.tables("except", threshold_of("value"));
+    let rule = except.into_iter().fold(rule, |rule, (value, threshold)| {
+        rule.except(value, threshold)
+    });
+    let tiers = fields.tables("tier", threshold_of("name"));
+    let rule = tiers
+        .into_iter()
+        .fold(rule, |rule, (tier, threshold)| rule.tier(tier, threshold));
+    let rule = with(rule, fields.count("max_keys"), HotParamRule::max_keys);
+    let missing = fields.choice("missing", &MISSING);
+    let rule = with(rule, missing, HotParamRule::missing);
+    Some(with(rule, fields.text("id"), HotParamRule::id).into())
+}
+
+// === writing ===
+
+/// The document of `rules`.
+pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
+    let rules = rules.map(|rule| {
+        let settings = rule.settings().0.into_iter();
+        Value::Table(
+            settings
+                .map(|(name, setting)| (name.to_owned(), value(setting)))
+                .collect(),
+        )
+    });
+    Value::Table(vec![("rules".to_owned(), Value::List(rules.collect()))])
+}
+
+fn value(setting: Setting) -> Value {
+    match setting {
+        Setting::Text(text) => Value::Text(text),
+        Setting::Texts(texts) => Value::List(texts.into_iter().map(Value::Text).collect()),
+        Setting::Number(value) => number(value),
+        Setting::Count(count) => Value::Whole(count.into()),
+        Setting::Flag(flag) => Value::Flag(flag),
+        Setting::Time(time) => Value::Text(time::print(time)),
+        Setting::Thresholds(key, list) => {
+            let tables = list.into_iter().map(|(name, threshold)| {
+                let name = (key.to_owned(), Value::Text(name));
+                Value::Table(vec![name, ("threshold".to_owned(), number(threshold))])
+            });
+            Value::List(tables.collect())
+        }
+    }
+}
+
+/// A number, without a point if it needs none.
+fn number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < FIRST_GAP {
+        Value::Whole(number as i128)
+    } else {
+        Value::Number(number)
+    }
+}

@@ -1,0 +1,205 @@
+//! What is wrong with the rules of a document, and where.
+
+use std::fmt;
+
+/// One thing in a document that is wrong, or that is not heeded.
+///
+/// As text it says where, what, and what is allowed there:
+/// `rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    path: String,
+    index: Option<usize>,
+    value: String,
+    allowed: String,
+    nature: Nature,
+}
+
+/// How a problem reads, and whether it is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nature {
+    /// A value that is not allowed.
+    Refused,
+    /// A key that nothing knows, but that looks like one that is known.
+    Misspelt,
+    /// A value that has another effect here than where it comes from.
+    Unheeded,
+}
+
+/// All problems of a document, in the order of its rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+// === impl Problem ===
+
+impl Problem {
+    pub(super) fn refused(
+        path: impl Into<String>,
+        value: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self::new(Nature::Refused, path.into(), value.into(), allowed.into())
+    }
+
+    pub(super) fn misspelt(path: String, value: String, known: &str) -> Self {
+        Self::new(Nature::Misspelt, path, value, format!("`{known}`"))
+    }
+
+    pub(super) fn unheeded(path: String, value: String, note: impl Into<String>) -> Self {
+        Self::new(Nature::Unheeded, path, value, note.into())
+    }
+
+    /// The problem, of no consequence for the rule.
+    pub(super) fn into_warning(mut self) -> Self {
+        if self.nature == Nature::Misspelt {
+            self.nature = Nature::Unheeded;
+            self.allowed = format!(
+                "not known and so not heeded, did you mean {}?",
+                self.allowed
+            );
+        }
+        self
+    }
+
+    fn new(nature: Nature, path: String, value: String, allowed: String) -> Self {
+        Self {
+            path,
+            index: None,
+            value,
+            allowed,
+            nature,
+        }
+    }
+
+    /// The problem as one of the rule at `index`.
+    pub(super) fn of_rule(mut self, index: usize) -> Self {
+        self.index = Some(index);
+        self
+    }
+
+    /// Where it is, such as `rules[3].interval`, or `[3].grade` in a document of
+    /// Sentinel's.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The place of the rule in the document, counted from 0; none for what
+    /// stands outside of the rules.
+    #[must_use]
+    pub const fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    /// The value there, as text; `missing` if there is none.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// What would be allowed, as text; for a warning, what becomes of the value.
+    #[must_use]
+    pub fn allowed(&self) -> &str {
+        &self.allowed
+    }
+
+    /// Whether the rule applies nevertheless, in another way than its document
+    /// says.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        self.nature == Nature::Unheeded
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            value,
+            allowed,
+            ..
+        } = self;
+        match self.nature {
+            Nature::Refused => write!(f, "{path} is {value}, must be {allowed}"),
+            Nature::Misspelt => write!(f, "{path} is not known, did you mean {allowed}?"),
+            Nature::Unheeded => write!(f, "{path} is {value}: {allowed}"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+// === impl Problems ===
+
+impl Problems {
+    pub(super) fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        self.0.extend(problems);
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Problem] {
+        &self.0
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// Those that keep a rule from being loaded.
+    pub fn errors(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter().filter(|problem| !problem.is_warning())
+    }
+
+    /// Those of rules that are loaded, with another effect than their document
+    /// says.
+    pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter().filter(|problem| problem.is_warning())
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Problems {
+    /// One line for each problem.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

@@ -1,0 +1,158 @@
+//! The documents of Sentinel: which kind of rules they hold, in which dialect.
+
+use super::fields::Fields;
+use super::value::{Table, Value, find};
+use super::{go, java};
+use crate::rule::Rule;
+
+/// The kind of rules in a document of Sentinel's, which has one kind only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// `FlowRule`, `flow.Rule`. One of thread grade becomes an
+    /// [`IsolationRule`](crate::IsolationRule).
+    Flow,
+    /// `isolation.Rule`, which only the Go dialect has.
+    Isolation,
+    /// `DegradeRule`, `circuitbreaker.Rule`.
+    CircuitBreaker,
+    /// `AuthorityRule`, which only the Java dialect has.
+    Authority,
+    /// `SystemRule`, `system.Rule`.
+    System,
+    /// `ParamFlowRule`, `hotspot.Rule`.
+    HotParam,
+}
+
+/// A rule in our words, and where its document has what it may refuse.
+#[derive(Debug)]
+pub(super) struct Translated {
+    pub(super) rule: Rule,
+    /// Fields of the rule with their keys.
+    pub(super) names: &'static [(&'static str, &'static str)],
+}
+
+/// Keys that rules of one kind alone have.
+const MARKS: [(Kind, &[&str]); 4] = [
+    (
+        Kind::CircuitBreaker,
+        &[
+            "timeWindow",
+            "slowRatioThreshold",
+            "minRequestAmount",
+            "statIntervalMs",
+            "retryTimeoutMs",
+            "maxAllowedRtMs",
+            "statSlidingWindowBucketCount",
+            "probeNum",
+        ],
+    ),
+    (
+        Kind::System,
+        &[
+            "highestSystemLoad",
+            "highestCpuUsage",
+            "qps",
+            "avgRt",
+            "maxThread",
+            "triggerCount",
+        ],
+    ),
+    (
+        Kind::HotParam,
+        &[
+            "paramIdx",
+            "paramFlowItemList",
+            "burstCount",
+            "durationInSec",
+            "paramIndex",
+            "paramKey",
+            "specificItems",
+            "paramsMaxCapacity",
+        ],
+    ),
+    (
+        Kind::Flow,
+        &[
+            "refResource",
+            "warmUpPeriodSec",
+            "tokenCalculateStrategy",
+            "relationStrategy",
+            "statIntervalInMs",
+            "warmUpColdFactor",
+        ],
+    ),
+];
+
+/// Keys that tell the Go dialect from the Java one, which has `count`.
+const GO: [&str; 4] = ["threshold", "triggerCount", "metricType", "retryTimeoutMs"];
+
+impl Kind {
+    /// The kind of the rules in a list, if they have keys that rules of one kind
+    /// alone have.
+    pub(super) fn of(list: &[Value]) -> Option<Kind> {
+        let tables = list.iter().filter_map(|item| match item {
+            Value::Table(table) => Some(table),
+            _ => None,
+        });
+        let mut kinds = tables.clone().filter_map(|table| {
+            let mark = |(_, keys): &&(Kind, &[&str])| keys.iter().any(|key| has(table, key));
+            MARKS.iter().find(mark).map(|(kind, _)| *kind)
+        });
+        if let Some(kind) = kinds.next() {
+            return kinds.all(|other| other == kind).then_some(kind);
+        }
+        let mut kinds = tables.map(|table| {
+            if has(table, "threshold") && has(table, "metricType") {
+                Some(Kind::Isolation)
+            } else if has(table, "count") {
+                Some(Kind::Flow)
+            } else if has(table, "limitApp") && !has(table, "grade") {
+                Some(Kind::Authority)
+            } else {
+                None
+            }
+        });
+        let kind = kinds.next()??;
+        kinds.all(|other| other == Some(kind)).then_some(kind)
+    }
+
+    /// The rule that a table of this kind stands for. None where something is
+    /// wrong with it, or where it does nothing.
+    pub(super) fn translate(self, table: &Table, fields: &mut Fields<'_>) -> Option<Translated> {
+        let is_go = GO.iter().any(|key| has(table, key)) && !has(table, "count");
+        match (self, is_go) {
+            (Kind::Flow, false) => java::flow(fields),
+            (Kind::Flow, true) => go::flow(fields),
+            (Kind::CircuitBreaker, false) => java::circuit_breaker(fields),
+            (Kind::CircuitBreaker, true) => go::circuit_breaker(fields),
+            (Kind::System, false) => java::system(fields),
+            (Kind::System, true) => go::system(fields),
+            (Kind::HotParam, false) => java::hot_param(fields),
+            (Kind::HotParam, true) => go::hot_param(fields),
+            (Kind::Authority, _) => java::authority(fields),
+            (Kind::Isolation, _) => go::isolation(fields),
+        }
+    }
+}
+
+fn has(table: &Table, key: &str) -> bool {
+    find(table, key).is_some_and(|value| *value != Value::Null)
+}
+
+/// Reads what all rules have, and returns their resource.
+pub(super) fn resource(fields: &mut Fields<'_>) -> String {
+    fields.known(&["id"]);
+    if fields.is_set("regex") {
+        let allowed =
+            "false: a resource is named in full, or by a template such as \"/users/{id}\"";
+        fields.refuse("regex", allowed);
+    }
+    fields.needed_text("resource")
+}
+
+/// The next number above `value`, which is not below zero: a limit that is
+/// reached there is exceeded at `value`.
+pub(super) fn just_above(value: f64) -> f64 {
+    f64::from_bits(value.abs().to_bits() + 1)
+}

@@ -1,0 +1,111 @@
+//! From text to a tree and back, in JSON and in TOML.
+
+use std::fmt;
+
+use super::value::Value;
+
+/// Most bytes of one document.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+
+/// How a document is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// JSON: the rules of this crate as `{"rules": […]}`, or those of Sentinel as
+    /// `[…]`.
+    Json,
+    /// TOML: the rules of this crate as `[[rules]]`.
+    Toml,
+}
+
+/// Why a text is no document at all, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentError {
+    message: String,
+    place: Option<(usize, usize)>,
+}
+
+// === impl Format ===
+
+impl Format {
+    pub(super) fn parse(self, text: &str) -> Result<Value, DocumentError> {
+        if text.len() > MAX_BYTES {
+            let length = text.len();
+            return Err(DocumentError::new(format!(
+                "the document is {length} bytes long, must be at most {MAX_BYTES}"
+            )));
+        }
+        match self {
+            Format::Json => serde_json::from_str(text).map_err(|error| of_json(&error)),
+            Format::Toml => toml::from_str(text)
+                .map(Value::with_dates_as_text)
+                .map_err(|error| of_toml(text, &error)),
+        }
+    }
+
+    pub(super) fn print(self, tree: &Value) -> String {
+        let printed = match self {
+            Format::Json => serde_json::to_string_pretty(tree).map_err(|error| error.to_string()),
+            Format::Toml => toml::to_string(&tree.for_toml()).map_err(|error| error.to_string()),
+        };
+        printed.expect("both syntaxes have a text for every table of texts, numbers and lists")
+    }
+}
+
+fn of_json(error: &serde_json::Error) -> DocumentError {
+    let place = (error.line(), error.column());
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", place.0, place.1);
+    DocumentError {
+        message: text.strip_suffix(&suffix).unwrap_or(&text).to_owned(),
+        place: (place.0 > 0).then_some(place),
+    }
+}
+
+fn of_toml(text: &str, error: &toml::de::Error) -> DocumentError {
+    let place = error.span().map(|span| {
+        let before = &text.as_bytes()[..span.start.min(text.len())];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let start = before.iter().rposition(|byte| *byte == b'\n');
+        (line, before.len() - start.map_or(0, |at| at + 1) + 1)
+    });
+    DocumentError {
+        // Some messages go on with a list of what was expected.
+        message: error.message().replace('\n', ", "),
+        place,
+    }
+}
+
+// === impl DocumentError ===
+
+impl DocumentError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            place: None,
+        }
+    }
+
+    /// The line, counted from 1, where a syntax error is.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.place.map(|(line, _)| line)
+    }
+
+    /// The column of that line, counted from 1, in bytes.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.place.map(|(_, column)| column)
+    }
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((line, column)) = self.place {
+            write!(f, "line {line}, column {column}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DocumentError {}

@@ -1,0 +1,204 @@
+//! The tree that a document is made of, whichever syntax it is written in.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_core::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+/// The key under which the TOML reader hands out a date.
+const DATE: &str = "$__toml_private_datetime";
+/// Longest text of a value in a message.
+const LONGEST: usize = 60;
+
+/// One value. Tables keep the order of their keys, which are all different.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Flag(bool),
+    /// Between the smallest `i64` and the largest `u64`.
+    Whole(i128),
+    Number(f64),
+    Text(String),
+    List(Vec<Value>),
+    Table(Table),
+}
+
+/// The keys of a table with their values.
+pub(super) type Table = Vec<(String, Value)>;
+
+/// The value of `key` in a table.
+pub(super) fn find<'a>(table: &'a [(String, Value)], key: &str) -> Option<&'a Value> {
+    let mut entries = table.iter();
+    entries
+        .find(|(name, _)| name == key)
+        .map(|(_, value)| value)
+}
+
+// === impl Value ===
+
+impl Value {
+    /// The value as a message shows it: short, in one line.
+    pub(super) fn excerpt(&self) -> String {
+        match self {
+            Value::Null => "null".to_owned(),
+            Value::Flag(flag) => flag.to_string(),
+            Value::Whole(number) => number.to_string(),
+            Value::Number(number) => format!("{number:?}"),
+            Value::Text(text) if text.len() > LONGEST => {
+                let start: String = text.chars().take(LONGEST / 2).collect();
+                format!("{start:?}…")
+            }
+            Value::Text(text) => format!("{text:?}"),
+            Value::List(list) => format!("a list of {}", list.len()),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+
+    /// Whether the excerpt is the whole value.
+    pub(super) fn is_short(&self) -> bool {
+        match self {
+            Value::Text(text) => text.len() <= LONGEST,
+            Value::List(_) | Value::Table(_) => false,
+            _ => true,
+        }
+    }
+
+    /// What TOML can say of the value: it has no null, and its numbers are those
+    /// of an `i64`.
+    pub(super) fn for_toml(&self) -> Option<Value> {
+        Some(match self {
+            Value::Null => return None,
+            Value::Whole(number) if i64::try_from(*number).is_err() => {
+                Value::Number(*number as f64)
+            }
+            Value::List(list) => Value::List(list.iter().filter_map(Self::for_toml).collect()),
+            Value::Table(table) => {
+                let entries = table.iter();
+                Value::Table(
+                    entries
+                        .filter_map(|(key, value)| Some((key.clone(), value.for_toml()?)))
+                        .collect(),
+                )
+            }
+            plain => plain.clone(),
+        })
+    }
+
+    /// The value with the dates of TOML as text: no rule has one.
+    pub(super) fn with_dates_as_text(self) -> Value {
+        match self {
+            Value::List(list) => {
+                Value::List(list.into_iter().map(Self::with_dates_as_text).collect())
+            }
+            Value::Table(mut table) => {
+                if table.len() == 1 && table[0].0 == DATE {
+                    return table.remove(0).1;
+                }
+                for (_, value) in &mut table {
+                    *value = std::mem::replace(value, Value::Null).with_dates_as_text();
+                }
+                Value::Table(table)
+            }
+            plain => plain,
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Null => serializer.serialize_unit(),
+            Value::Flag(flag) => serializer.serialize_bool(*flag),
+            Value::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+                (Ok(number), _) => serializer.serialize_i64(number),
+                (_, Ok(number)) => serializer.serialize_u64(number),
+                _ => serializer.serialize_f64(*number as f64),
+            },
+            Value::Number(number) => serializer.serialize_f64(*number),
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::List(list) => {
+                let mut items = serializer.serialize_seq(Some(list.len()))?;
+                for item in list {
+                    items.serialize_element(item)?;
+                }
+                items.end()
+            }
+            Value::Table(table) => {
+                let mut entries = serializer.serialize_map(Some(table.len()))?;
+                for (key, value) in table {
+                    entries.serialize_entry(key, value)?;
+                }
+                entries.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+/// Takes whatever comes. How deep that is both readers bound.
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of at most 64 bits")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::Flag(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Whole(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Whole(number.into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut table = Table::new();
+        let mut known = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if !known.insert(key.clone()) {
+                let key = Value::Text(key).excerpt();
+                return Err(A::Error::custom(format_args!(
+                    "the key {key} is given twice"
+                )));
+            }
+            table.push((key, entries.next_value()?));
+        }
+        Ok(Value::Table(table))
+    }
+}

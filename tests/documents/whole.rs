@@ -1,0 +1,334 @@
+//! Whole documents: all rules or the good ones, and texts that are none.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
+use tower_sentinel::{AdaptiveRule, CircuitBreakerRule, FlowRule, IsolationRule, Rules};
+
+use super::{lines, sentinel};
+
+#[test]
+fn the_good_rules_are_loaded_and_the_others_listed() {
+    let list = json!([
+        {"resource": "/a", "count": 1},
+        {"resource": "", "count": 1},
+        {"resource": "/b", "count": 2, "controlBehavior": 2, "maxQueueingTimeMs": -1},
+        "rule",
+        {"resource": "/users/{id}", "count": 3},
+        {"resource": "/users/{name}", "count": 4},
+        {"resource": "/d", "count": 5, "clusterMode": true},
+    ]);
+    let document = sentinel(Kind::Flow, &list);
+    let (rules, problems) = document.lenient();
+    let by_hand = Rules::new()
+        .with(FlowRule::per_second("/a", 1))
+        .with(FlowRule::per_second("/users/{id}", 3))
+        .with(FlowRule::per_second("/d", 5));
+    assert_eq!(rules, by_hand);
+    let indices: Vec<_> = problems
+        .into_iter()
+        .map(|problem| problem.index())
+        .collect();
+    assert_eq!(indices, [1, 2, 3, 5, 6].map(Some));
+    assert_eq!(document.strict().unwrap_err(), *document.problems());
+    let errors = document.problems().errors().count();
+    let warnings: Vec<_> = document.problems().warnings().map(Problem::path).collect();
+    assert_eq!((errors, warnings), (4, vec!["[6].clusterMode"]));
+    // The place of a rule in a message is that in the document.
+    assert_eq!(
+        lines(&document)[3],
+        "[5].resource is \"/users/{name}\", must be a template that does not conflict with \
+         \"/users/{id}\" of rule 4"
+    );
+    assert_eq!(super::json(&document), list);
+}
+
+#[test]
+fn a_bad_rule_leaves_no_trace() {
+    let breaker = |resource: &str, ratio: f64, id: &str| {
+        json!({
+            "kind": "circuit-breaker", "resource": resource, "error_ratio": ratio, "id": id,
+        })
+    };
+    let isolation =
+        |max: u32| json!({"kind": "isolation", "resource": "/a/{y}", "max": max, "id": "x"});
+    let adaptive = |floor: u32| json!({"kind": "adaptive", "resource": "b", "floor": floor});
+    // Its template, its id and its place among 32 breakers are free again.
+    let mut list = vec![breaker("/a/{x}", 7.0, "x"), isolation(1), isolation(2)];
+    list.extend([adaptive(0), adaptive(2), adaptive(3)]);
+    list.extend((0..40).map(|_| breaker("c", 7.0, "y")));
+    list.extend((0..32).map(|index| breaker("c", 0.5, &format!("c-{index}"))));
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let (rules, problems) = document.lenient();
+    let mut by_hand = Rules::new()
+        .with(IsolationRule::new("/a/{y}", 1).id("x"))
+        .with(AdaptiveRule::new("b").floor(2));
+    for index in 0..32 {
+        by_hand = by_hand.with(CircuitBreakerRule::error_ratio("c", 0.5).id(format!("c-{index}")));
+    }
+    assert_eq!(rules, by_hand);
+    let paths: Vec<_> = problems.iter().map(Problem::path).collect();
+    let first = ["error_ratio", "id", "floor", "resource"];
+    let first = [0, 2, 3, 5].into_iter().zip(first);
+    let first: Vec<_> = first
+        .map(|(at, key)| format!("rules[{at}].{key}"))
+        .collect();
+    assert_eq!(paths[..4], first);
+    assert_eq!(paths.len(), 44);
+    let second = problems.as_slice()[1].allowed();
+    assert_eq!(second, "different from that of every other rule");
+}
+
+#[test]
+fn what_rules_cannot_be_together_is_told() {
+    let breaker = json!({"kind": "circuit-breaker", "resource": "a", "error_count": 5});
+    let adaptive = json!({"kind": "adaptive", "resource": "a"});
+    let mut list = vec![breaker; 33];
+    list.extend([adaptive.clone(), adaptive]);
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
+    assert_eq!(paths, ["rules[32].resource", "rules[34].resource"]);
+    assert_eq!(document.lenient().0.len(), 33);
+}
+
+fn error(text: &str, format: Format) -> DocumentError {
+    Document::read(text, format).unwrap_err()
+}
+
+#[test]
+fn a_text_that_is_no_document_is_an_error_with_its_place() {
+    let table = [
+        (
+            Format::Json,
+            "",
+            "line 1, column 0: EOF while parsing a value",
+        ),
+        (
+            Format::Json,
+            "{\n  \"rules\": [,]\n}",
+            "line 2, column 13: expected value",
+        ),
+        (
+            Format::Json,
+            "[1, 2",
+            "line 1, column 5: EOF while parsing a list",
+        ),
+        (
+            Format::Json,
+            "[] []",
+            "line 1, column 4: trailing characters",
+        ),
+        (
+            Format::Json,
+            "{\"rules\": [{\n\"a\": 1,\n\"a\": 2}]}",
+            "line 3, column 3: the key \"a\" is given twice",
+        ),
+        (Format::Json, "[NaN]", "line 1, column 2: expected value"),
+        (
+            Format::Json,
+            "[1e999]",
+            "line 1, column 6: number out of range",
+        ),
+        (
+            Format::Json,
+            "7",
+            "the document is 7, must be a table with `rules`, or a list of Sentinel's rules",
+        ),
+        (
+            Format::Json,
+            "null",
+            "the document is null, must be a table with `rules`, or a list of Sentinel's rules",
+        ),
+    ];
+    for (format, text, expected) in table {
+        assert_eq!(error(text, format).to_string(), expected, "{text}");
+    }
+    let toml = [
+        ("rules = [\n  { kind = }\n]", 2, 12),
+        ("rules = []\nrules = []\n", 2, 1),
+        ("a = 1\n\n[[a]]\n", 3, 3),
+        ("x = 99999999999999999999999999999999999999999", 1, 5),
+    ];
+    for (text, line, column) in toml {
+        let error = error(text, Format::Toml);
+        assert_eq!(
+            (error.line(), error.column()),
+            (Some(line), Some(column)),
+            "{error}"
+        );
+        assert!(!error.to_string().contains('\n'));
+    }
+    let error = Document::read_sentinel("{}", Kind::Flow).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the document is a table, must be a list of Sentinel's rules"
+    );
+    assert_eq!((error.line(), error.column()), (None, None));
+}
+
+#[test]
+fn values_that_only_toml_has_are_refused() {
+    let text = "
+        [[rules]]
+        kind = \"flow\"
+        resource = \"a\"
+        threshold = nan
+        [[rules]]
+        kind = \"flow\"
+        resource = \"a\"
+        threshold = inf
+        [[rules]]
+        kind = \"flow\"
+        resource = \"a\"
+        threshold = 1979-05-27
+    ";
+    let document = Document::read(text, Format::Toml).unwrap();
+    assert_eq!(
+        lines(&document),
+        [
+            "rules[0].threshold is NaN, must be between 0 and 2147483647",
+            "rules[1].threshold is inf, must be between 0 and 2147483647",
+            "rules[2].threshold is \"1979-05-27\", must be a number",
+        ]
+    );
+    // JSON has no such numbers, so they are gone there.
+    let again = Document::read(&document.write(Format::Json), Format::Json).unwrap();
+    assert_eq!(
+        lines(&again)[0],
+        "rules[0].threshold is null, must be a number"
+    );
+}
+
+#[test]
+fn every_key_and_value_has_a_text_in_both_syntaxes() {
+    let odd = json!({" \n\"'\u{1}": "\u{7f}\r\n'''\"\"\"", "": "é"});
+    let text = json!({
+        "rules": [[], {}, null, [null, [{}]], odd],
+        "$__toml_private_datetime": {"$__toml_private_datetime": "x"},
+        "numbers": [u64::MAX, i64::MIN, -0.0, 5e-324, f64::MAX],
+    });
+    let document = Document::read(&text.to_string(), Format::Json).unwrap();
+    assert_eq!(super::json(&document), text);
+    let toml = document.write(Format::Toml);
+    let again = Document::read(&toml, Format::Toml).unwrap();
+    assert_eq!(super::json(&again)["rules"], json!([[], {}, [[{}]], odd]));
+}
+
+#[test]
+fn nesting_has_a_bound() {
+    for (levels, format, open, close) in
+        [(127, Format::Json, "[", "]"), (80, Format::Toml, "[", "]")]
+    {
+        let text = |levels: usize| {
+            let value = open.repeat(levels) + &close.repeat(levels);
+            match format {
+                Format::Toml => format!("a = {value}"),
+                _ => value,
+            }
+        };
+        let message = |levels| match Document::read(&text(levels), format) {
+            Ok(document) => document.problems().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(!message(levels).contains("recurs"), "{}", message(levels));
+        assert!(
+            message(levels + 1).contains("recurs"),
+            "{}",
+            message(levels + 1)
+        );
+    }
+    for levels in [100_usize, 1_000, 800_000] {
+        for open in ["[", "{\"a\":"] {
+            let error = error(&open.repeat(levels), Format::Json);
+            assert!(
+                levels < 127 || error.to_string().contains("recurs"),
+                "{error}"
+            );
+        }
+        for text in [
+            format!("a = {}", "[".repeat(levels)),
+            format!("a = {}", "{a=".repeat(levels)),
+            format!("{}a = 1", "a.".repeat(levels)),
+            format!("[{}a]", "a.".repeat(levels)),
+        ] {
+            let error = error(&text, Format::Toml);
+            assert!(error.to_string().contains("recurs"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_long_document_is_read_and_a_longer_one_refused() {
+    let mut text = String::new();
+    let mut count = 0;
+    while text.len() < 2 << 20 {
+        write!(
+            text,
+            "[[rules]]\nkind = \"flow\"\nresource = \"/r{count}\"\nthreshold = 5\n\n"
+        )
+        .unwrap();
+        count += 1;
+    }
+    let document = Document::read(&text, Format::Toml).unwrap();
+    assert_eq!(document.strict().unwrap().len(), count);
+    let zeros = format!("[{}0]", "0,".repeat(Document::MAX_RULES));
+    let own = format!("{{\"rules\": {zeros}}}");
+    for document in [
+        Document::read_sentinel(&zeros, Kind::Flow),
+        Document::read(&own, Format::Json),
+    ] {
+        assert_eq!(
+            document.unwrap_err().to_string(),
+            "the document has 100001 rules, must be at most 100000"
+        );
+    }
+    let longer = " ".repeat(Document::MAX_BYTES + 1);
+    for format in [Format::Json, Format::Toml] {
+        assert_eq!(
+            error(&longer, format).to_string(),
+            "the document is 4194305 bytes long, must be at most 4194304"
+        );
+    }
+}
+
+#[test]
+fn of_many_unknown_keys_the_first_are_told() {
+    let mut rule = json!({"kind": "isolation", "resource": "a", "max": 1});
+    for index in 0..1_000 {
+        rule[format!("x{index}")] = json!(0);
+    }
+    let text = json!({ "rules": [rule] }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    assert_eq!(document.problems().len(), 100);
+    assert!(document.lenient().0.is_empty());
+}
+
+#[test]
+fn a_message_is_short_whatever_the_value() {
+    let long = "x".repeat(1 << 20);
+    let rule = json!({"kind": long, "a": 1});
+    let text = json!({ "rules": [rule, {"kind": "isolation", "resource": long, "max": 1}] });
+    let mut text = text.to_string();
+    let extra = format!(",\"{long}\":[]}}");
+    text.replace_range(text.len() - 1.., &extra);
+    let document = Document::read(&text, Format::Json).unwrap();
+    assert_eq!(document.problems().len(), 3);
+    for problem in document.problems() {
+        assert!(problem.to_string().len() < 300, "{problem}");
+    }
+}
+
+#[test]
+fn a_document_can_be_shared() {
+    fn is_shared<T: Send + Sync + Clone + std::fmt::Debug>() {}
+    fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+    is_shared::<Document>();
+    is_error::<Problems>();
+    is_error::<Problem>();
+    is_error::<DocumentError>();
+    let document = Document::from_rules(&Rules::from(CircuitBreakerRule::error_count("a", 1)));
+    assert!(document.problems().is_empty());
+}
