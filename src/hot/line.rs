@@ -154,15 +154,20 @@ impl Judge for Line {
         if wait_ns > self.max_wait_ns {
             return Err(Some(wait_ns - self.max_wait_ns));
         }
-        let known = if self.rests(word) { 0 } else { word & GAPS };
+        let known = if self.rest(word).is_some() {
+            0
+        } else {
+            word & GAPS
+        };
         Ok((start << GAP_BITS) | gap(cost_ns).max(known))
     }
 
     #[inline]
-    fn rests(self, word: u64) -> bool {
+    fn rest(self, word: u64) -> Option<u64> {
         let (latest, gap) = (word >> GAP_BITS, word & GAPS);
         let gap_ns = if gap == 0 { 0 } else { gap_ns(gap) };
-        latest.saturating_add(gap_ns) < self.now
+        let is_over = latest.saturating_add(gap_ns) < self.now;
+        is_over.then(|| self.now - latest)
     }
 
     fn fresh(self, _: u64) -> u64 {

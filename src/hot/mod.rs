@@ -52,8 +52,9 @@ trait Judge: Copy {
     /// there never is.
     fn take(self, word: u64) -> Result<u64, Option<u64>>;
 
-    /// Whether the word says no more about its key than a fresh one does.
-    fn rests(self, word: u64) -> bool;
+    /// Since when the word has said no more about its key than a fresh one would,
+    /// as an age that can be compared with others; `None` if it says more.
+    fn rest(self, word: u64) -> Option<u64>;
 
     /// The word of a key that has spent nothing, in a slot whose word was `last`.
     fn fresh(self, last: u64) -> u64;

@@ -26,7 +26,7 @@
 //! `⌊threshold⌋ + burst` tokens at one moment. In any `t` at most
 //! `threshold + burst + t · threshold / interval` pass, and less than that by at
 //! most one part in 1.6 · 10¹⁰ ÷ (tokens per second): 0.006 % at a million per
-//! second, 0.8 % at 10⁸. Beyond 1.6 · 10¹⁰ tokens per second the refill is no
+//! second, 0.6 % at 10⁸. Beyond 1.6 · 10¹⁰ tokens per second the refill is no
 //! faster, while the capacity still is what was asked for.
 //!
 //! The range is 18 years from the making of the table, after which its time
@@ -155,9 +155,9 @@ impl Judge for Refill {
         Ok(due)
     }
 
-    #[inline]
-    fn rests(self, word: u64) -> bool {
-        word < self.now || (planted(Bug::RestTooSoon) && word == self.now)
+    fn rest(self, word: u64) -> Option<u64> {
+        let is_over = word < self.now || (planted(Bug::RestTooSoon) && word == self.now);
+        is_over.then(|| self.now - word)
     }
 
     fn fresh(self, _: u64) -> u64 {

@@ -41,7 +41,8 @@
 //!
 //! There are 1.5 slots for each key that the table is to know, 24 bytes. A new
 //! key goes to its first set until that is half full, and then to the emptier of
-//! both: four of five keys are found in the set that is looked at first, and of a
+//! both; in a set to a slot that has no owner, or to the one that has been at rest
+//! for longest. Four of five keys are found in the set that is looked at first, and of a
 //! large table's keys one in 10⁷ has no place when as many as were asked for are
 //! not at rest. What small tables do: `a_table_has_a_place_for_as_many_as_asked`.
 //!
@@ -86,6 +87,18 @@ struct Set([Slot; SLOTS]);
 struct Slot {
     tag: AtomicU64,
     word: AtomicU64,
+}
+
+/// What a set has for a new key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// Slots that have an owner.
+    owned: usize,
+    /// Slots whose owner is not at rest.
+    busy: usize,
+    /// The slot that can be spared best: for how long it could have been, its
+    /// place and its word.
+    best: Option<(u64, u32, u64)>,
 }
 
 /// Whose word a call has changed.
@@ -193,30 +206,29 @@ impl Table {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
     }
 
-    #[inline]
+    /// Inlined, with its callers, so that what it finds stays in registers.
+    #[inline(always)]
     fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<Change, Option<u64>>> {
         for set in self.sets_of(tag) {
-            for (index, slot) in self.sets[set].0.iter().enumerate() {
-                // Acquire: pairs with the store of the tag, after which the word is
-                // CLAIMED or this owner's.
-                if slot.tag.load(Ordering::Acquire) != tag {
-                    continue;
-                }
-                if let Some(outcome) = slot.update(tag, |word| judge.take(word)) {
-                    // At most 1.5 * 2^26 slots.
-                    let place = Place::Slot((set * SLOTS + index) as u32);
+            let mut own = self.sets[set].find(tag);
+            while own != 0 {
+                let index = (set * SLOTS) as u32 + own.trailing_zeros();
+                let outcome = self.slot(index).update(tag, |word| judge.take(word));
+                if let Some(outcome) = outcome {
                     return Some(outcome.map(|(before, after)| Change {
-                        place,
+                        place: Place::Slot(index),
                         before,
                         after,
                     }));
                 }
+                own &= own - 1;
             }
         }
         None
     }
 
     #[cold]
+    #[inline(never)]
     fn take_unknown(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
         let lock = &self.locks[tag as usize & (self.locks.len() - 1)];
         let _one_at_a_time = lock.lock();
@@ -249,28 +261,21 @@ impl Table {
 
     /// A slot for the key `tag` that nobody needs, and its word.
     fn room(&self, tag: u64, judge: impl Judge) -> Option<(u32, u64)> {
-        let [first, second] = self.sets_of(tag);
-        let (busy, in_first) = self.room_in(first, judge);
-        if busy < HALF && in_first.is_some() {
-            return in_first;
-        }
-        match self.room_in(second, judge) {
-            (busier, room @ Some(_)) if in_first.is_none() || busier < busy => room,
-            _ => in_first,
-        }
-    }
-
-    /// How many slots of a set are needed, and the first that is not.
-    fn room_in(&self, set: usize, judge: impl Judge) -> (usize, Option<(u32, u64)>) {
-        let mut busy = 0;
-        let mut room = None;
-        for (index, slot) in self.sets[set].0.iter().enumerate() {
-            match slot.spare(judge) {
-                None => busy += 1,
-                Some(word) => room = room.or(Some(((set * SLOTS + index) as u32, word))),
-            }
-        }
-        (busy, room)
+        let [first, second] = self.sets_of(tag).map(|set| {
+            // At most 1.5 * 2^26 slots.
+            self.sets[set].room((set * SLOTS) as u32, tag, judge)
+        });
+        let is_new = first.owned < SLOTS || second.owned < SLOTS;
+        let load = |room: &Room| if is_new { room.owned } else { room.busy };
+        let takes_first = first.owned < HALF || load(&first) <= load(&second);
+        let (better, other) = if takes_first {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        // Somebody may be about to take the last slot of the better one.
+        let (_, index, word) = better.best.or(other.best)?;
+        Some((index, word))
     }
 
     /// The two sets in which a key may live: different ones, if there are two.
@@ -314,6 +319,40 @@ impl Set {
             word: AtomicU64::new(0),
         }))
     }
+
+    /// The slots whose tag is `tag`, as bits. Without a branch for each slot, which
+    /// no processor could predict.
+    #[inline]
+    fn find(&self, tag: u64) -> u32 {
+        let mut found = 0;
+        for (index, slot) in self.0.iter().enumerate() {
+            // Acquire: pairs with the store of the tag, after which the word is
+            // CLAIMED or this owner's.
+            let is_own = slot.tag.load(Ordering::Acquire) == tag;
+            found |= u32::from(is_own) << index;
+        }
+        found
+    }
+
+    /// The room for the key `tag` in a set whose first slot is number `base`.
+    fn room(&self, base: u32, tag: u64, judge: impl Judge) -> Room {
+        let mut room = Room::default();
+        for nth in 0..SLOTS {
+            // From a place that depends on the key, as not all words have an age.
+            let index = (nth + tag as usize) % SLOTS;
+            let slot = &self.0[index];
+            let spare = slot.spare(judge);
+            room.owned += usize::from(slot.tag.load(Ordering::Relaxed) != NOBODY);
+            let Some((rest, word)) = spare else {
+                room.busy += 1;
+                continue;
+            };
+            if room.best.is_none_or(|(best, ..)| best < rest) {
+                room.best = Some((rest, base + index as u32, word));
+            }
+        }
+        room
+    }
 }
 
 // === impl Slot ===
@@ -321,7 +360,7 @@ impl Set {
 impl Slot {
     /// Changes the word of the key `tag` by `change`: its values before and
     /// after, or `None` if the slot is another's.
-    #[inline]
+    #[inline(always)]
     fn update<E>(
         &self,
         tag: u64,
@@ -356,11 +395,15 @@ impl Slot {
         (word != CLAIMED && self.tag.load(Ordering::Acquire) == tag).then_some(word)
     }
 
-    /// The word, if no key needs the slot.
-    fn spare(&self, judge: impl Judge) -> Option<u64> {
+    /// For how long no key has needed the slot, and its word; `None` if one does.
+    fn spare(&self, judge: impl Judge) -> Option<(u64, u64)> {
         let tag = self.tag.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
-        (word != CLAIMED && (tag == NOBODY || judge.rests(word))).then_some(word)
+        match (tag, word) {
+            (_, CLAIMED) => None,
+            (NOBODY, _) => Some((u64::MAX, word)),
+            _ => Some((judge.rest(word)?, word)),
+        }
     }
 
     /// Gives the slot to the key `tag`, whose word is `next`, if its word still

@@ -129,10 +129,10 @@ impl Judge for Window {
         Err(Some(self.bucket_ns.saturating_mul(buckets) - into_ns))
     }
 
-    #[inline]
-    fn rests(self, word: u64) -> bool {
+    fn rest(self, word: u64) -> Option<u64> {
         // Neither a faster clock's, nor this bucket's, nor the one's before.
-        (SLACK + 1..NUMBERS).contains(&self.ahead(word))
+        let ahead = self.ahead(word);
+        (SLACK < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
 
     fn fresh(self, _: u64) -> u64 {

@@ -224,7 +224,9 @@ impl Falling {
         if !is_right {
             inspector.refuse("memory", self.marks, allowed);
         }
-        if !(0.0..=whole).contains(&self.threshold) {
+        // A whole threshold that is wrong itself says nothing about this one.
+        let most = if whole >= 0.0 { whole } else { f64::MAX };
+        if !(0.0..=most).contains(&self.threshold) {
             let allowed = format!("between 0 and the whole threshold, which is {whole}");
             inspector.refuse("memory.threshold", self.threshold, allowed);
         }

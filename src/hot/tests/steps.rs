@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<Index>().prop_map(Step::GiveBack),
         1 => any::<Index>().prop_map(Step::End),
     ];
-    prop::collection::vec(step, 1..250)
+    prop::collection::vec(step, 1..150)
 }
 
 fn counts() -> impl Strategy<Value = Count> {
@@ -201,7 +201,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4_000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
     fn nobody_gets_more_or_less_than_if_nobody_were_forgotten(

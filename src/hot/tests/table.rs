@@ -1,0 +1,239 @@
+//! Who has a slot, who loses it, and who shares the overflow word.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::*;
+use crate::hot::refill::{Rate, Refill};
+
+/// Fills a table of one set with keys that have spent all, as far as it goes.
+fn exhaust(keys: &HotKeys, now: u64, limit: &Limit) -> Vec<Taken> {
+    let spend = |number| keys.take(at(now), digest(number), limit, 5).unwrap();
+    let held = (0..8).map(spend).collect();
+    assert_eq!((keys.overflows(), keys.keys_in_use(at(now))), (0, 8));
+    held
+}
+
+#[test]
+fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
+    for count in [Count::Refill, Count::Window, Count::Running] {
+        let keys = crowded(count);
+        let limit = keys.limit(5.0, 0);
+        let held = exhaust(&keys, 1_000, &limit);
+        // New keys: five calls together.
+        let new = (100..200).filter(|&key| keys.take(at(1_000), digest(key), &limit, 1).is_ok());
+        assert_eq!(new.count(), 5, "{count:?}");
+        assert_eq!(keys.overflows(), 100);
+        assert_eq!(keys.left(at(1_000), digest(300), &limit), 0);
+        // Old ones: still nothing.
+        for key in 0..8 {
+            assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
+        }
+        // Who is at rest gives its slot away, and no other.
+        if count == Count::Running {
+            keys.free(&held[3]);
+        }
+        let later = if count == Count::Running {
+            1_000
+        } else {
+            2_001
+        };
+        assert_eq!(passes(&keys, later, digest(500), &limit, 9), 5, "{count:?}");
+        assert_eq!(keys.overflows(), 100, "{count:?}");
+        if count == Count::Running {
+            for key in [0, 1, 2, 4, 5, 6, 7, 3] {
+                let place = keys.take(at(1_000), digest(key), &limit, 1);
+                assert!(place.is_err(), "{key} has five, or shares a full word");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_that_was_pushed_out_credits_nobody() {
+    for count in [Count::Refill, Count::Window, Count::Line(SECOND)] {
+        let keys = crowded(count);
+        let limit = keys.limit(5.0, 0);
+        let held: Vec<_> = (0..8)
+            .map(|key| keys.take(at(1_000), digest(key), &limit, 1).unwrap())
+            .collect();
+        let now = 20_000;
+        for key in 10..18 {
+            passes(&keys, now, digest(key), &limit, 9);
+        }
+        assert_eq!(keys.overflows(), 0);
+        let left = || {
+            (10..18)
+                .map(|key| keys.left(at(now), digest(key), &limit))
+                .collect::<Vec<_>>()
+        };
+        let before = left();
+        for taken in &held {
+            keys.give_back(at(1_000), taken);
+            keys.free(taken);
+        }
+        assert_eq!(left(), before, "{count:?}");
+    }
+}
+
+#[test]
+fn a_slot_changes_hands_only_after_the_largest_cost_of_its_line() {
+    let keys = crowded(Count::Line(ms(0)));
+    let (slow, fast) = (keys.limit(1.0, 0), keys.limit(1_000_000.0, 0));
+    for key in 0..8 {
+        assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
+    }
+    for now in [1, 500, 1_000] {
+        // All wait for their second, so the ninth goes by the shared line.
+        assert!(keys.take(at(now), digest(9), &fast, 1).is_ok());
+    }
+    assert_eq!(keys.overflows(), 3);
+    // A second is kept as 4^7 times 65 536 ns.
+    assert!(keys.take(at(1_100), digest(9), &fast, 1).is_ok());
+    assert_eq!(keys.overflows(), 3);
+}
+
+/// The mixer of SplitMix64: a fixed hash that is as good as any.
+fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (bits ^ (bits >> 31)).max(1)
+}
+
+#[test]
+fn a_table_has_a_place_for_as_many_as_asked() {
+    for max_keys in [1, 8, 10, 50, 100, 1_000, 10_000, 65_536] {
+        for table in 0..(70_000 / max_keys).min(100) {
+            let spec = Spec {
+                max_keys,
+                ..spec(Count::Refill, SECOND)
+            };
+            let keys = HotKeys::new(spec, Tick::ZERO);
+            let limit = keys.limit(1.0, 0);
+            for key in 0..max_keys {
+                let key = Digest(mixed(u64::from(table * max_keys + key)));
+                assert!(keys.take(at(0), key, &limit, 1).is_ok());
+            }
+            assert_eq!(keys.overflows(), 0, "{max_keys}, table {table}");
+            assert_eq!(keys.keys_in_use(at(0)), max_keys as usize);
+        }
+    }
+}
+
+#[test]
+fn keys_at_rest_keep_their_slots_while_there_are_others() {
+    let (count, max_keys) = (10_000, 10_000);
+    let table = Table::new(max_keys);
+    let rate = Rate::new(1e6, 0, SECOND);
+    let round = |now| {
+        let call = Refill::new(Tick::ZERO, at(now), rate, 1);
+        let place = |key| table.take(mixed(key), call).unwrap().place;
+        (0..count).map(place).collect::<Vec<_>>()
+    };
+    // All have been at rest since the call before, and nobody is pushed out.
+    let first = round(1);
+    let mut places: Vec<_> = first.iter().map(|place| format!("{place:?}")).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), first.len());
+    assert_eq!(round(2), first);
+}
+
+#[test]
+fn of_keys_at_rest_the_one_that_was_seen_last_stays_longest() {
+    let keys = crowded(Count::Refill);
+    let limit = keys.limit(1_000.0, 0);
+    let see = |now, key| assert!(keys.take(at(now), digest(key), &limit, 1).is_ok());
+    for (now, key) in (0..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
+        see(10 * now, key);
+    }
+    see(200, 8);
+    // 1 has gone, and 0 has not: its debt is still known at a late clock.
+    let debts = [0, 1].map(|key| keys.left(at(80), digest(key), &limit));
+    assert_eq!(debts, [999, 1_000]);
+}
+
+#[test]
+fn memory_is_24_bytes_for_each_key() {
+    let bytes = |max_keys| {
+        let spec = Spec {
+            max_keys,
+            ..spec(Count::Refill, SECOND)
+        };
+        HotKeys::new(spec, Tick::ZERO).footprint()
+    };
+    assert!(bytes(1) < 512, "{}", bytes(1));
+    let million = bytes(1_000_000) as f64 / 1e6;
+    assert!((24.0..24.01).contains(&million), "{million}");
+}
+
+#[test]
+fn digests_are_keyed() {
+    let [one, other] = [0, 0].map(|_| keys(Count::Refill, SECOND));
+    let key = Key::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert_eq!(one.digest(&key), one.digest(&key));
+    assert_ne!(one.digest(&key), other.digest(&key));
+    assert_eq!(
+        one.digest(&Key::Joined("GET", "/")),
+        one.digest(&Key::Str("GET /"))
+    );
+}
+
+#[test]
+fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
+    let keys = crowded(Count::Running);
+    let limit = keys.limit(2.0, 0);
+    let run = |thread: u64| {
+        let mut held = Vec::new();
+        for step in 0..20_000 {
+            let key = digest(mixed(thread << 32 | step) % 24);
+            held.extend(keys.take(at(0), key, &limit, 1));
+            if held.len() > 2 {
+                keys.free(&held.swap_remove(step as usize % 3));
+            }
+        }
+        for taken in &held {
+            keys.free(taken);
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || run(thread));
+        }
+    });
+    assert_eq!(keys.keys_in_use(at(0)), 0);
+    // The shared word is free as well: it judges the ninth of nine keys.
+    let held: Vec<_> = (0..8)
+        .map(|key| keys.take(at(0), digest(key), &limit, 1))
+        .collect();
+    assert!(held.iter().all(Result::is_ok));
+    assert_eq!(keys.left(at(0), digest(8), &limit), 2);
+}
+
+#[test]
+fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Line(SECOND),
+        Count::Running,
+    ] {
+        let keys = crowded(count);
+        let limit = keys.limit(2.0, 0);
+        let info = allocation_counter::measure(|| {
+            for call in 0..2_000 {
+                let now = at(call * 7);
+                let key = keys.digest(&Key::Int(call % 40));
+                if let Ok(taken) = keys.take(now, key, &limit, 1) {
+                    if call % 2 == 0 {
+                        keys.give_back(now, &taken);
+                    } else {
+                        keys.free(&taken);
+                    }
+                }
+                keys.left(now, key, &limit);
+            }
+        });
+        assert_eq!(info.count_total, 0, "{count:?}");
+    }
+}

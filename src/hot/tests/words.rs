@@ -1,0 +1,267 @@
+//! Each way of counting, call by call.
+
+use super::*;
+
+#[test]
+fn five_and_a_burst_of_two_then_one_each_200_ms() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(5.0, 2);
+    let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
+    assert_eq!(passes(&keys, 0, x, &limit, 100), 7);
+    assert_eq!(refused(&keys, at(0), x, &limit, 1), Some(at(200)));
+    // Others have their own quota, and their own limit.
+    assert_eq!(passes(&keys, 0, y, &keys.limit(1.0, 2), 100), 3);
+    assert_eq!(passes(&keys, 199, x, &limit, 100), 0);
+    assert_eq!(passes(&keys, 200, x, &limit, 100), 1);
+    // After 1 001 ms of rest five more, as in Sentinel.
+    assert_eq!(passes(&keys, 1_201, x, &limit, 100), 5);
+    assert_eq!(passes(&keys, 9_000, x, &limit, 100), 7);
+    assert_eq!(refused(&keys, at(9_000), x, &limit, 3), Some(at(9_600)));
+    assert_eq!(refused(&keys, at(9_000), x, &limit, 8), None);
+}
+
+#[test]
+fn the_capacity_is_exact_at_every_threshold() {
+    let cases = [
+        (1.0, 0, SECOND, 1),
+        (3.0, 0, SECOND, 3),
+        (7.0, 4, Duration::from_millis(1), 11),
+        (2.7, 1, SECOND, 3),
+        (1.0 / 3.0, 1, SECOND, 1),
+        // A token of 32 years: the capacity is cut to one of nine.
+        (1e-9, 3, SECOND, 1),
+        (999_999.0, 0, SECOND, 999_999),
+        (2_147_483_647.0, 0, Duration::from_millis(1), 2_147_483_647),
+        (2_147_483_647.0, 2_147_483_647, SECOND, u32::MAX - 1),
+        (
+            2_147_483_647.0,
+            7,
+            Duration::from_secs(366 * 86_400),
+            2_147_483_654,
+        ),
+    ];
+    for (number, (threshold, burst, interval, capacity)) in (0_u64..).zip(cases) {
+        let keys = keys(Count::Refill, interval);
+        let limit = keys.limit(threshold, burst);
+        let what = format!("{threshold} and {burst} per {interval:?}");
+        let key = digest(number);
+        assert_eq!(keys.left(at(7), key, &limit), capacity, "{what}");
+        assert!(
+            keys.take(at(7), key, &limit, capacity + 1).is_err(),
+            "{what}"
+        );
+        assert!(keys.take(at(7), key, &limit, capacity).is_ok(), "{what}");
+        assert!(keys.take(at(7), key, &limit, 1).is_err(), "{what}");
+        assert_eq!(keys.left(at(7), key, &limit), 0, "{what}");
+    }
+}
+
+#[test]
+fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Running,
+        Count::Line(SECOND),
+    ] {
+        let keys = keys(count, SECOND);
+        for (threshold, burst) in [(0.0, 0), (0.0, 9), (-0.0, 0), (f64::NAN, 0), (-1.0, 3)] {
+            let limit = keys.limit(threshold, burst);
+            assert_eq!(
+                refused(&keys, at(5), digest(1), &limit, 1),
+                None,
+                "{count:?}"
+            );
+            assert_eq!(keys.left(at(5), digest(1), &limit), 0);
+            assert!(keys.take(at(5), digest(1), &limit, 0).is_ok());
+        }
+        assert_eq!(keys.keys_in_use(at(5)), 0);
+    }
+    let keys = keys(Count::Refill, SECOND);
+    assert_eq!(
+        refused(&keys, at(5), digest(1), &keys.limit(0.9, 0), 1),
+        None
+    );
+}
+
+#[test]
+fn a_debt_outlives_a_change_of_the_limit() {
+    let keys = keys(Count::Refill, SECOND);
+    let (low, high) = (keys.limit(2.0, 0), keys.limit(10.0, 0));
+    assert_eq!(passes(&keys, 0, digest(1), &low, 100), 2);
+    // A second of debt is ten tokens of the new limit.
+    assert_eq!(passes(&keys, 0, digest(1), &high, 100), 0);
+    assert_eq!(passes(&keys, 500, digest(1), &high, 100), 5);
+    assert_eq!(keys.left(at(500), digest(1), &low), 0);
+    assert_eq!(keys.left(at(1_000), digest(1), &low), 1);
+}
+
+#[test]
+fn what_is_given_back_is_there_again_as_far_as_time_has_not_repaid_it() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(10.0, 0);
+    let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
+    assert_eq!(keys.left(at(0), digest(1), &limit), 6);
+    keys.give_back(at(0), &four);
+    assert_eq!(keys.left(at(0), digest(1), &limit), 10);
+
+    let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
+    assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
+    // Three of the four are repaid.
+    keys.give_back(at(1_300), &four);
+    assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
+    assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
+}
+
+#[test]
+fn a_late_clock_gets_no_more() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(10.0, 0);
+    assert_eq!(passes(&keys, 5_000, digest(1), &limit, 100), 10);
+    assert_eq!(passes(&keys, 4_000, digest(1), &limit, 100), 0);
+    let early = Tick::from_nanos(1);
+    assert_eq!(refused(&keys, early, digest(1), &limit, 1), Some(at(5_100)));
+    // Nor does one from before the table, or from the end of all time.
+    let late = HotKeys::new(spec(Count::Refill, SECOND), at(9_000));
+    assert_eq!(passes(&late, 0, digest(1), &limit, 100), 10);
+    assert_eq!(passes(&late, 9_000, digest(1), &limit, 100), 0);
+    let end = Tick::from_nanos(u64::MAX);
+    for _ in 0..10 {
+        assert!(late.take(end, digest(1), &limit, 1).is_ok());
+    }
+    assert!(late.take(end, digest(1), &limit, 1).is_err());
+}
+
+#[test]
+fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let key = digest(1);
+    assert_eq!(passes(&keys, 10_200, key, &limit, 3), 3);
+    assert_eq!(passes(&keys, 10_900, key, &limit, 100), 2);
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 3), Some(at(11_000)));
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 4), Some(at(11_500)));
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 6), None);
+    assert_eq!(keys.left(at(11_000), key, &limit), 3);
+    assert_eq!(passes(&keys, 11_000, key, &limit, 100), 3);
+    // A late clock counts in the newest bucket.
+    assert_eq!(refused(&keys, at(10_700), key, &limit, 1), Some(at(11_500)));
+    assert_eq!(passes(&keys, 11_500, key, &limit, 100), 2);
+    // A lower limit forgets nothing.
+    assert_eq!(keys.left(at(11_500), key, &keys.limit(3.0, 0)), 0);
+    assert_eq!(passes(&keys, 20_000, key, &limit, 100), 5);
+}
+
+#[test]
+fn the_largest_window_is_full_at_its_limit() {
+    let keys = keys(Count::Window, Duration::from_millis(1));
+    let limit = keys.limit(1_048_575.0, 0);
+    assert!(keys.take(at(3), digest(1), &limit, 1_048_575).is_ok());
+    assert_eq!(passes(&keys, 3, digest(1), &limit, 100), 0);
+    assert_eq!(keys.limit(5e9, 0), limit);
+}
+
+#[test]
+fn a_window_has_it_back_while_its_bucket_counts() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
+    let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
+    keys.give_back(at(200), &first);
+    assert_eq!(keys.left(at(200), digest(1), &limit), 2);
+    let fourth = take(600);
+    keys.give_back(at(600), &second);
+    assert_eq!(keys.left(at(600), digest(1), &limit), 2);
+    let _ = take(1_000);
+    keys.give_back(at(1_000), &third.unwrap());
+    assert_eq!(keys.left(at(1_000), digest(1), &limit), 1);
+    keys.give_back(at(1_000), &fourth);
+    assert_eq!(keys.left(at(1_000), digest(1), &limit), 3);
+}
+
+#[test]
+fn numbers_of_buckets_come_round() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let bucket = |number: u64| number * 500;
+    for round in 0..3 {
+        for number in [0, 1, 0x0080_0000, 0x0080_0001, 0x00FF_FC00, 0x00FF_FC01] {
+            let now = bucket((round << 24) + number);
+            let free = if number % 2 == 0 { 5 } else { 1 };
+            assert_eq!(
+                passes(&keys, now, digest(1), &limit, 4),
+                free.min(4),
+                "{round} {number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn calls_of_a_line_wait_for_their_turn_or_are_refused() {
+    let keys = keys(Count::Line(ms(250)), SECOND);
+    let limit = keys.limit(10.0, 0);
+    let key = digest(1);
+    let start = |now, n| {
+        keys.take(at(now), key, &limit, n)
+            .map(|taken| taken.start())
+    };
+    let full = |ms| {
+        Err(Full {
+            room_at: Some(at(ms)),
+        })
+    };
+    assert_eq!(keys.left(at(0), key, &limit), 3);
+    assert_eq!(
+        [0, 0, 0, 0].map(|now| start(now, 1)),
+        [Ok(at(0)), Ok(at(100)), Ok(at(200)), full(50)]
+    );
+    // The bound itself is allowed.
+    assert_eq!(start(49, 1), full(50));
+    assert_eq!(start(50, 1), Ok(at(300)));
+    // A call of two keeps twice the distance to the one before it.
+    assert_eq!(start(200, 2), full(250));
+    assert_eq!(start(250, 2), Ok(at(500)));
+    assert_eq!(keys.left(at(250), key, &limit), 0);
+    assert_eq!(start(350, 1), Ok(at(600)));
+    // Its tokens, once earned, wait for it.
+    assert_eq!(start(9_000, 84), Ok(at(9_000)));
+    assert_eq!(start(9_000, 1), Ok(at(9_100)));
+    // The first of a line starts at once, whatever it costs.
+    let first = keys.take(at(9_000), digest(2), &limit, 100);
+    assert_eq!(first.unwrap().start(), at(9_000));
+}
+
+#[test]
+fn the_last_of_a_line_can_leave_it() {
+    let keys = keys(Count::Line(SECOND), SECOND);
+    let limit = keys.limit(10.0, 0);
+    let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
+    let only = join();
+    keys.give_back(at(5), &only);
+    let [first, second, third] = [join(), join(), join()];
+    assert_eq!(
+        [first, second, third].map(|turn| turn.start()),
+        [at(5), at(105), at(205)]
+    );
+    keys.give_back(at(5), &second);
+    keys.give_back(at(5), &third);
+    assert_eq!(join().start(), at(205));
+}
+
+#[test]
+fn so_many_at_once_and_one_more_when_one_ends() {
+    let keys = keys(Count::Running, SECOND);
+    let limit = keys.limit(2.9, 0);
+    let take = || keys.take(at(3), digest(1), &limit, 1);
+    let (first, second) = (take().unwrap(), take().unwrap());
+    assert_eq!(take().unwrap_err().room_at, Some(at(3)));
+    keys.free(&first);
+    assert_eq!(keys.left(at(3), digest(1), &limit), 1);
+    let third = take().unwrap();
+    assert_eq!(keys.left(at(3), digest(1), &limit), 0);
+    keys.free(&second);
+    keys.give_back(at(4), &third);
+    assert_eq!(keys.left(at(3), digest(1), &limit), 2);
+    assert_eq!(keys.keys_in_use(at(3)), 0);
+}
