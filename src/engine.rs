@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::Arc as StdArc;
+use std::sync::{Arc as StdArc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -12,8 +12,9 @@ use crate::clock::Tick;
 use crate::entry::Verdict;
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
-use crate::resource::{OVERFLOW, Resource, ResourceQuery, Shared};
+use crate::resource::{OVERFLOW, Resource, ResourceQuery};
 use crate::rule::{RuleSet, Rules};
+use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicU64, Lock, Ordering};
 
@@ -30,6 +31,8 @@ pub(crate) struct Engine {
     overflowed: AtomicU64,
     /// Held while something is made anew by other rules.
     renewal: Lock<()>,
+    /// The engine of rules that only watch, from the first one on.
+    shadow: OnceLock<Box<Engine>>,
 }
 
 /// The route templates of the rules in force, loaded when they are first asked
@@ -60,11 +63,11 @@ impl Engine {
         max_resources: usize,
         max_branches: usize,
     ) -> Self {
-        let rules = RuleSet::new(rules, 0);
+        let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
             shared.count_inbound(shared.time.now());
         }
-        Self {
+        let engine = Self {
             rules: ArcSwap::from_pointee(rules),
             shared: StdArc::new(shared),
             resources: Table::new(max_resources),
@@ -72,6 +75,29 @@ impl Engine {
             next_id: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             renewal: Lock::new(()),
+            shadow: OnceLock::new(),
+        };
+        engine.reload_shadow();
+        engine
+    }
+
+    /// The engine of rules that only watch, if there have ever been any.
+    #[inline]
+    pub(crate) fn shadow(&self) -> Option<&Engine> {
+        self.shadow.get().map(|shadow| &**shadow)
+    }
+
+    /// Gives the rules that only watch to the engine for them.
+    fn reload_shadow(&self) {
+        let set = self.rules.load();
+        let rules = set.rules().clone();
+        if let Some(shadow) = self.shadow() {
+            shadow.reload(rules);
+        } else if set.are_watching() {
+            let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
+            let shared = self.shared.for_shadow();
+            self.shadow
+                .get_or_init(|| Box::new(Self::new(rules, shared, resources, branches)));
         }
     }
 
@@ -324,7 +350,7 @@ impl Engine {
             if *old.rules() == rules {
                 return false;
             }
-            let new = StdArc::new(RuleSet::new(rules, old.version() + 1));
+            let new = StdArc::new(RuleSet::new(rules, old.version() + 1, self.shared.part));
             if !new.limits().is_empty() {
                 self.shared.count_inbound(self.shared.time.now());
             }
@@ -334,6 +360,7 @@ impl Engine {
             self.rules.store(new.clone());
             (old, new)
         };
+        self.reload_shadow();
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
         for name in old.resources().filter(|name| new.of(name).is_none()) {

@@ -61,6 +61,8 @@ pub struct Entry {
     ending: Ending,
     /// What the call was given on its way, if anything.
     kept: Option<Kept>,
+    /// The same call as rules in shadow mode see it: it ends with this one.
+    watching: Option<Box<Entry>>,
 }
 
 /// What a call was given on its way, to be given back at its end.
@@ -119,7 +121,13 @@ impl Entry {
             has_slot,
             ending: Ending::Completed(Outcome::Success),
             kept,
+            watching: None,
         }
+    }
+
+    /// Ends `watching`, the same call as others see it, as this one ends.
+    pub(crate) fn watch(&mut self, watching: Option<Self>) {
+        self.watching = watching.map(Box::new);
     }
 
     /// The resource that was called.
@@ -164,6 +172,9 @@ impl Entry {
         self.ending = Ending::Completed(outcome);
         if is_final {
             self.tell_breakers(now, Some(outcome), now - self.start);
+        }
+        if let Some(watching) = &mut self.watching {
+            watching.respond(outcome, is_final);
         }
     }
 
@@ -255,6 +266,9 @@ impl Drop for Entry {
             };
             shared.hooks.tell(|hook| hook.on_exit(&event));
         }
+        if let Some(watching) = &mut self.watching {
+            watching.ending = self.ending;
+        }
     }
 }
 
@@ -305,4 +319,4 @@ pub(crate) fn blocked_by_isolation(resource: &Resource, rule: u32, limit: u32) -
 
 /// It travels in every response future and body.
 #[cfg(not(sentinel_loom))]
-const _: () = assert!(size_of::<Entry>() <= 80);
+const _: () = assert!(size_of::<Entry>() <= 88);

@@ -56,6 +56,12 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
         let _ = event;
     }
 
+    /// A rule in [shadow mode](crate::Rule::shadow) would have refused a call
+    /// that runs, or waits.
+    fn on_shadow_block(&self, event: &BlockEvent<'_>) {
+        let _ = event;
+    }
+
     /// A call that had started has ended.
     fn on_exit(&self, event: &ExitEvent<'_>) {
         let _ = event;

@@ -107,6 +107,7 @@ mod resource;
 pub mod rule;
 mod sentinel;
 mod shape;
+mod shared;
 pub mod source;
 pub mod stat;
 mod sync;
@@ -114,6 +115,7 @@ pub mod system;
 mod timekeeper;
 mod timer;
 mod waiting;
+mod watch;
 
 pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;

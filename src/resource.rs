@@ -6,7 +6,7 @@
 //! version, and settles on what admitted it.
 
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc as StdArc, OnceLock};
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use papaya::Equivalent;
@@ -15,46 +15,16 @@ use crate::adaptive::Limiter;
 use crate::breaker::{Breakers, Change};
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::hook::{BreakerEvent, Hooks, Subject};
+use crate::hook::{BreakerEvent, Subject};
 use crate::rule::{
-    Authorities, ContextRules, Gate, HotParams, OriginRules, Plan, ResourceRules, RuleSet,
+    Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet,
 };
-use crate::stat::{Node, Resident, Shape, Totals};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
-use crate::system::Sampler;
-use crate::timekeeper::Timekeeper;
+use crate::shared::Shared;
+use crate::stat::{Node, Resident, Totals};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The name under which calls are counted that have no place of their own.
 pub(crate) const OVERFLOW: &str = "__overflow__";
-
-/// Most buckets of a resource's ring.
-const RESOURCE_BUCKETS: u64 = 256;
-/// Most buckets of a branch's ring: there are many of them.
-const BRANCH_BUCKETS: u64 = 32;
-
-/// What does not change while an engine lives, and what all its parts need.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) time: Timekeeper,
-    pub(crate) hooks: Hooks,
-    /// How figures per second are kept, for resources and for branches.
-    pub(crate) shape: StdArc<Shape>,
-    pub(crate) branch_shape: StdArc<Shape>,
-    /// How long a call may wait.
-    pub(crate) patience: Duration,
-    /// How long something must not have been used before it is forgotten.
-    pub(crate) idle: Duration,
-    /// Whether origins and contexts have nodes although no rule asks.
-    pub(crate) origins: bool,
-    pub(crate) contexts: bool,
-    /// The figures of all inbound calls, from the first system rule on.
-    pub(crate) inbound: OnceLock<Node>,
-    /// What the machine says.
-    pub(crate) sampler: Option<Sampler>,
-    pub(crate) hash: [foldhash::quality::RandomState; 2],
-    /// The version of the rules that calls are judged by.
-    pub(crate) version: AtomicU64,
-}
 
 /// The key of a resource, and how a call asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,64 +89,6 @@ pub(crate) struct Isolation {
     pub(crate) limit: u32,
 }
 
-// === impl Shared ===
-
-impl Shared {
-    /// A plan for `rules` on a node of a resource whose calls may stand in line
-    /// for `longest_wait`.
-    pub(crate) fn plan<'a>(
-        &self,
-        rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
-        longest_wait: Duration,
-        is_branch: bool,
-    ) -> Plan<'a> {
-        let (shape, most) = if is_branch {
-            (&self.branch_shape, BRANCH_BUCKETS)
-        } else {
-            (&self.shape, RESOURCE_BUCKETS)
-        };
-        // A wait is exclusive for a loan and inclusive for a turn.
-        let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
-        Plan::new(rules, shape, most, patience)
-    }
-
-    /// The gate of `plan` on `node`, going on from `old`.
-    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, old: Option<&Gate>, now: Tick) -> Gate {
-        plan.build(node.ring(), old, self.sampler.as_ref(), now)
-    }
-
-    /// The figures of all inbound calls. They begin when they are first asked
-    /// for.
-    pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
-        self.inbound.get_or_init(|| {
-            let plan = self.plan([], Duration::ZERO, false);
-            Node::with_grid(plan.grid(), self.shape.clone(), now)
-        })
-    }
-
-    /// A node for `plan`: the old one, over another ring if the plan needs it.
-    pub(crate) fn node(
-        &self,
-        plan: &Plan<'_>,
-        old: Option<&Node>,
-        is_branch: bool,
-        now: Tick,
-    ) -> Node {
-        match old {
-            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
-            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
-            None => {
-                let shape = if is_branch {
-                    &self.branch_shape
-                } else {
-                    &self.shape
-                };
-                Node::with_grid(plan.grid(), shape.clone(), now)
-            }
-        }
-    }
-}
-
 // === impl Resource ===
 
 impl Resource {
@@ -204,7 +116,7 @@ impl Resource {
         let extras = Extras::new(&rules, own, old_extras, now);
         Self {
             is_alone: gate.is_plain()
-                && !(shared.origins || shared.contexts)
+                && !(shared.origins || shared.contexts || rules.are_watching())
                 && !extras.as_ref().is_some_and(|it| it.judge_rates()),
             id: old.map_or(id, |old| old.id),
             isolation: own
@@ -242,7 +154,8 @@ impl Resource {
         let agrees = is_bare
             && rules.of(&self.text).is_none()
             && rules.breakers(None).next().is_none()
-            && rules.limits() == self.rules.limits();
+            && rules.limits() == self.rules.limits()
+            && rules.are_watching() == self.rules.are_watching();
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
         }
@@ -340,7 +253,8 @@ impl Resource {
         self.extras.is_some() || self.shared.inbound.get().is_some()
     }
 
-    /// Whether its own ring is all that judges the rate of its calls.
+    /// Whether its own ring is all that judges the rate of its calls, and nobody
+    /// watches.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.is_alone

@@ -10,8 +10,9 @@ use crate::engine::{Engine, Routes};
 use crate::entry::{Entry, Verdict};
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, Snapshot};
-use crate::resource::{ResourceQuery, Shared};
-use crate::rule::{InvalidRules, Rules};
+use crate::resource::ResourceQuery;
+use crate::rule::{InvalidRules, Part, Rules};
+use crate::shared::Shared;
 use crate::stat::{InvalidWindow, Shape};
 use crate::sync::AtomicU64;
 use crate::system::Sampler;
@@ -135,24 +136,28 @@ impl Sentinel {
     /// The statistics of inbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        self.view(resource.into(), Direction::Inbound)
+        view(&self.engine, resource.into(), Direction::Inbound)
     }
 
     /// The statistics of outbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        self.view(resource.into(), Direction::Outbound)
+        view(&self.engine, resource.into(), Direction::Outbound)
     }
 
-    fn view(&self, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-        let mut room = None;
-        let query = ResourceQuery {
-            direction,
-            name: resource.shortened(&self.engine.shared().hash, &mut room),
-        };
-        self.engine
-            .resources()
-            .find(&query, |resource| NodeView::new(resource.clone()))
+    /// What rules in [shadow mode](crate::Rule::shadow) make of inbound calls to
+    /// `resource`: those that they would have refused are counted as blocked.
+    /// `None` while there has been no such rule or no call.
+    #[must_use]
+    pub fn shadow_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
+        view(self.engine.shadow()?, resource.into(), Direction::Inbound)
+    }
+
+    /// A copy of all figures of rules in shadow mode; `None` while there has been
+    /// none.
+    #[must_use]
+    pub fn shadow_snapshot(&self) -> Option<Snapshot> {
+        self.engine.shadow().map(Snapshot::of)
     }
 
     /// The statistics of all inbound calls together. Requests pay nothing for
@@ -178,6 +183,16 @@ impl Sentinel {
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
     }
+}
+
+fn view(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
+    let mut room = None;
+    let query = ResourceQuery {
+        direction,
+        name: resource.shortened(&engine.shared().hash, &mut room),
+    };
+    let resources = engine.resources();
+    resources.find(&query, |resource| NodeView::new(resource.clone()))
 }
 
 /// Configures an engine.
@@ -213,6 +228,7 @@ pub struct Builder {
     minute: bool,
     branch_minute: bool,
     sampler: Option<Sampler>,
+    shadow: bool,
 }
 
 impl Default for Builder {
@@ -231,6 +247,7 @@ impl Default for Builder {
             minute: true,
             branch_minute: false,
             sampler: None,
+            shadow: false,
         }
     }
 }
@@ -357,6 +374,13 @@ impl Builder {
         self
     }
 
+    /// Whether all rules only watch, now and after every reload; see
+    /// [`Rule::shadow`](crate::Rule::shadow). Default: no.
+    pub fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
     /// The engine.
     #[must_use]
     pub fn build(self) -> Sentinel {
@@ -379,6 +403,11 @@ impl Builder {
             sampler: self.sampler,
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             version: AtomicU64::new(0),
+            part: if self.shadow {
+                Part::Nothing
+            } else {
+                Part::Enforced
+            },
         };
         let engine = Engine::new(self.rules, shared, self.max_resources, self.max_origins);
         Sentinel {

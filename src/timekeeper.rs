@@ -49,6 +49,11 @@ impl Timekeeper {
         }
     }
 
+    /// Another one over the same clock.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(self.clock.clone())
+    }
+
     /// The present.
     #[inline]
     pub(crate) fn now(&self) -> Tick {

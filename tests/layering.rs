@@ -16,11 +16,14 @@ const ORDER: &[&[&str]] = &[
     &["hook"],
     &["rule"],
     &["document"],
+    &["shared"],
     &["resource"],
     &["branch"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
-    &["pipeline", "places", "lane", "engine", "entry", "waiting"],
+    &[
+        "pipeline", "places", "lane", "engine", "entry", "waiting", "watch",
+    ],
     &["report"],
     &["sentinel"],
     &["source"],
@@ -30,7 +33,9 @@ const ORDER: &[&[&str]] = &[
 ];
 
 /// Modules that make up one thing in several files.
-const TOGETHER: &[&str] = &["pipeline", "places", "lane", "engine", "entry", "waiting"];
+const TOGETHER: &[&str] = &[
+    "pipeline", "places", "lane", "engine", "entry", "waiting", "watch",
+];
 
 fn line_of(module: &str) -> usize {
     ORDER

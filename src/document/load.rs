@@ -224,7 +224,9 @@ fn own_rule(_: &Table, fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
         fields.know_all();
         return None;
     };
+    let is_shadow = fields.is_set("shadow");
     let rule = reader(fields)?;
+    let rule = if is_shadow { rule.shadow() } else { rule };
     Some((rule, Box::new(own::key_of)))
 }
 

@@ -51,7 +51,8 @@
 //!
 //! One document holds rules of all kinds: `[[rules]]` in TOML, `{"rules": […]}` in
 //! JSON. The list has to be there, so that an empty file does not take all rules
-//! away. Each rule has a `kind`, and a key for each method of its builder:
+//! away. Each rule has a `kind`, and a key for each method of its builder; all may
+//! have `shadow`, true for a rule that only [watches](crate::Rule::shadow).
 //!
 //! | kind | keys |
 //! |---|---|

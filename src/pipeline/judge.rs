@@ -18,6 +18,7 @@ use crate::rule::NoShare;
 use crate::stat::Denied;
 use crate::sync::Arc;
 use crate::timekeeper::Timekeeper;
+use crate::watch::watch;
 
 /// Why the [common path](pass_at_once) ends.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +102,20 @@ pub(crate) fn detour(
 
 /// Judges `call` to `resource` at `now`.
 pub(crate) fn judge(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Verdict, Moved> {
+    let verdict = judge_by_enforced(engine, resource, call, now)?;
+    Ok(if resource.rules().are_watching() {
+        watch(engine, call, verdict)
+    } else {
+        verdict
+    })
+}
+
+fn judge_by_enforced(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,

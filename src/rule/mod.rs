@@ -35,6 +35,7 @@ mod problem;
 mod set;
 #[cfg(feature = "serde")]
 mod setting;
+mod shadow;
 mod shaping;
 mod system;
 mod template;
@@ -64,6 +65,7 @@ pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;
+pub(crate) use shadow::Part;
 pub(crate) use template::Templates;
 
 /// One rule of any kind.
@@ -84,6 +86,8 @@ pub enum Rule {
     Authority(AuthorityRule),
     /// What all inbound calls together may ask of the machine.
     System(SystemRule),
+    /// A rule that only watches; made by [`Rule::shadow`].
+    Shadow(Box<Rule>),
 }
 
 impl Rule {
@@ -98,6 +102,7 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.resource(),
             Rule::Authority(rule) => rule.resource(),
             Rule::System(rule) => rule.resource(),
+            Rule::Shadow(rule) => rule.resource(),
         }
     }
 
@@ -110,6 +115,7 @@ impl Rule {
             Rule::CircuitBreaker(_) => "circuit-breaker",
             Rule::Authority(_) => "authority",
             Rule::System(_) => "system",
+            Rule::Shadow(rule) => rule.kind(),
         }
     }
 
@@ -122,12 +128,13 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.given_id(),
             Rule::Authority(rule) => rule.given_id(),
             Rule::System(rule) => rule.given_id(),
+            Rule::Shadow(rule) => rule.given_id(),
         }
     }
 
     /// What a resource may have only so many of, and how many.
     fn bound(&self) -> Option<(&'static str, usize)> {
-        match self {
+        match self.itself() {
             Rule::CircuitBreaker(_) => Some(("circuit breakers", MAX_BREAKERS)),
             Rule::Adaptive(_) => Some(("adaptive rule", 1)),
             Rule::HotParam(rule) if rule.counts_running() => Some((
@@ -147,6 +154,7 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.inspect(inspector),
             Rule::Authority(rule) => rule.inspect(inspector),
             Rule::System(rule) => rule.inspect(inspector),
+            Rule::Shadow(rule) => rule.inspect(inspector),
         }
     }
 }
@@ -224,9 +232,9 @@ impl From<SystemRule> for Rule {
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
-    /// How many rules each resource has of kinds of which it may have only so
-    /// many.
-    bounded: HashMap<(&'static str, String), usize>,
+    /// How many rules each resource has, enforced or watching, of kinds of which
+    /// it may have only so many.
+    bounded: HashMap<(&'static str, bool, String), usize>,
     templates: Templates,
 }
 
@@ -317,13 +325,13 @@ impl Rules {
         let subject = format!("{} {:?}", rule.kind(), rule.resource());
         let mut inspector = Inspector::new(problems, index, subject);
         rule.inspect(&mut inspector);
-        if !matches!(rule, Rule::System(_)) {
+        if !matches!(rule.itself(), Rule::System(_)) {
             if let Err(allowed) = self.templates.add(rule.resource(), index) {
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }
         if let Some((what, most)) = rule.bound() {
-            let key = (what, rule.resource().to_owned());
+            let key = (what, rule.is_shadow(), rule.resource().to_owned());
             let count = self.bounded.entry(key).or_default();
             *count += 1;
             if *count > most {

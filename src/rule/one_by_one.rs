@@ -32,7 +32,7 @@ impl Rules {
             self.ids.remove(id);
         }
         if let Some((what, _)) = rule.bound() {
-            let key = (what, rule.resource().to_owned());
+            let key = (what, rule.is_shadow(), rule.resource().to_owned());
             if let Some(count) = self.bounded.get_mut(&key) {
                 *count -= 1;
             }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rule, Rules, Who,
+    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Part, Rule, Rules,
+    Who,
 };
 use crate::adaptive::Settings;
 use crate::call::{Key, OwnedKey};
@@ -24,6 +25,8 @@ pub(crate) struct RuleSet {
     limits: Limits,
     /// The circuit breakers of resources that have none of their own.
     default_breakers: Vec<u32>,
+    /// Whether there are rules that only watch, and these are not they.
+    are_watching: bool,
     version: u64,
 }
 
@@ -69,7 +72,8 @@ pub(crate) struct OriginRules {
 }
 
 impl RuleSet {
-    pub(crate) fn new(rules: Rules, version: u64) -> Self {
+    /// The rules of `rules` that `part` selects.
+    pub(crate) fn new(rules: Rules, version: u64, part: Part) -> Self {
         let mut by_resource = HashMap::<String, ResourceRules>::new();
         let mut by_origin = HashMap::<String, OriginRules>::new();
         let mut by_context = HashMap::<String, ContextRules>::new();
@@ -77,7 +81,10 @@ impl RuleSet {
         let mut watchers = HashMap::new();
         let mut limits = Limits::default();
         let mut default_breakers = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
+        let are_watching = part.leaves_watchers(&rules);
+        let selected = rules.iter().enumerate();
+        let selected = selected.filter_map(|(index, rule)| Some((index, part.select(rule)?)));
+        for (index, rule) in selected {
             let index = index as u32;
             if let Rule::System(rule) = rule {
                 rule.tighten(&mut limits, index);
@@ -110,7 +117,8 @@ impl RuleSet {
                 Rule::HotParam(_) => resource.params.push(index),
                 Rule::Adaptive(rule) => resource.adaptive = Some((index, rule.settings())),
                 Rule::CircuitBreaker(_) => resource.breakers.push(index),
-                Rule::System(_) => {}
+                // They are for all resources, and what is selected is no other's shadow.
+                Rule::System(_) | Rule::Shadow(_) => {}
                 Rule::Flow(rule) => match (rule.basis(), rule.who()) {
                     (Basis::Related(related), _) => {
                         resource.related.push(index);
@@ -152,6 +160,7 @@ impl RuleSet {
             watchers,
             limits,
             default_breakers,
+            are_watching,
             version,
         }
     }
@@ -174,12 +183,18 @@ impl RuleSet {
         let list = &self.rules.list;
         let rules: Vec<_> = indices
             .iter()
-            .filter_map(|&index| match list.get(index as usize) {
-                Some(Rule::CircuitBreaker(rule)) => Some((index, rule)),
+            .filter_map(|&index| match list.get(index as usize)?.itself() {
+                Rule::CircuitBreaker(rule) => Some((index, rule)),
                 _ => None,
             })
             .collect();
         rules.into_iter()
+    }
+
+    /// Whether some rules only watch what these let pass.
+    #[inline]
+    pub(crate) const fn are_watching(&self) -> bool {
+        self.are_watching
     }
 
     /// What all system rules together allow.
@@ -208,16 +223,16 @@ impl RuleSet {
 
     /// The flow rule at `index`.
     pub(crate) fn flow(&self, index: u32) -> Option<&FlowRule> {
-        match self.rules.list.get(index as usize) {
-            Some(Rule::Flow(rule)) => Some(rule),
+        match self.rules.list.get(index as usize)?.itself() {
+            Rule::Flow(rule) => Some(rule),
             _ => None,
         }
     }
 
     /// The hot-parameter rule at `index`.
     pub(crate) fn hot_param(&self, index: u32) -> Option<&HotParamRule> {
-        match self.rules.list.get(index as usize) {
-            Some(Rule::HotParam(rule)) => Some(rule),
+        match self.rules.list.get(index as usize)?.itself() {
+            Rule::HotParam(rule) => Some(rule),
             _ => None,
         }
     }
@@ -340,7 +355,7 @@ mod tests {
             .with(FlowRule::per_second("r", 3).for_origin("other"))
             .with(FlowRule::per_second("r", 4).by_origin())
             .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"));
-        let set = RuleSet::new(rules, 1);
+        let set = RuleSet::new(rules, 1, Part::Enforced);
         let of = set.of("r").unwrap();
         assert_eq!(of.anyone, [0]);
         let origins = of.origins.as_ref().unwrap();
@@ -356,7 +371,7 @@ mod tests {
     #[test]
     fn a_rule_for_one_origin_asks_for_no_other() {
         let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
-        let set = RuleSet::new(rules, 1);
+        let set = RuleSet::new(rules, 1, Part::Enforced);
         let origins = set.of("r").unwrap().origins.as_ref().unwrap();
         assert!(origins.applies_to(&Key::Str("a")));
         assert!(!origins.applies_to(&Key::Str("b")));

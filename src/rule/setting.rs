@@ -86,6 +86,10 @@ impl Rule {
             Rule::Authority(rule) => rule.list(&mut settings),
             Rule::System(rule) => rule.list(&mut settings),
             Rule::HotParam(rule) => rule.list(&mut settings),
+            Rule::Shadow(rule) => {
+                settings = rule.settings();
+                settings.flag("shadow", true);
+            }
         }
         settings
     }

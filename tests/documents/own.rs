@@ -47,6 +47,12 @@ fn limits() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "isolation", "resource": "/s", "max": 3, "id": "watching", "shadow": true,
+            }),
+            IsolationRule::new("/s", 3).id("watching").shadow(),
+        ),
+        (
+            json!({
                 "kind": "flow", "resource": "/m", "threshold": 30,
                 "memory": "0.7..0.9", "memory_threshold": 5,
             }),
@@ -316,7 +322,8 @@ fn every_builder_method_has_its_key() {
         let row = page
             .lines()
             .find(|line| line.contains(&format!("| `{kind}` (")));
-        for key in keys.iter().filter(|key| *key != "kind") {
+        let all_kinds_have = |key: &&String| ["kind", "shadow"].contains(&key.as_str());
+        for key in keys.iter().filter(|key| !all_kinds_have(key)) {
             assert!(row.unwrap().contains(&format!("`{key}`")), "{kind}: {key}");
         }
     }

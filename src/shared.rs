@@ -1,0 +1,121 @@
+//! What all parts of an engine share.
+
+use std::sync::{Arc as StdArc, OnceLock};
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::hook::Hooks;
+use crate::rule::{Gate, Part, Plan};
+use crate::stat::{Node, Shape};
+use crate::sync::{Arc, AtomicU64};
+use crate::system::Sampler;
+use crate::timekeeper::Timekeeper;
+
+/// Most buckets of a resource's ring.
+const RESOURCE_BUCKETS: u64 = 256;
+/// Most buckets of a branch's ring: there are many of them.
+const BRANCH_BUCKETS: u64 = 32;
+
+/// What does not change while an engine lives, and what all its parts need.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) time: Timekeeper,
+    pub(crate) hooks: Hooks,
+    /// How figures per second are kept, for resources and for branches.
+    pub(crate) shape: StdArc<Shape>,
+    pub(crate) branch_shape: StdArc<Shape>,
+    /// How long a call may wait.
+    pub(crate) patience: Duration,
+    /// How long something must not have been used before it is forgotten.
+    pub(crate) idle: Duration,
+    /// Whether origins and contexts have nodes although no rule asks.
+    pub(crate) origins: bool,
+    pub(crate) contexts: bool,
+    /// The figures of all inbound calls, from the first system rule on.
+    pub(crate) inbound: OnceLock<Node>,
+    /// What the machine says.
+    pub(crate) sampler: Option<Sampler>,
+    pub(crate) hash: [foldhash::quality::RandomState; 2],
+    /// The version of the rules that calls are judged by.
+    pub(crate) version: AtomicU64,
+    /// Which rules of a set are judged by.
+    pub(crate) part: Part,
+}
+
+impl Shared {
+    /// A plan for `rules` on a node of a resource whose calls may stand in line
+    /// for `longest_wait`.
+    pub(crate) fn plan<'a>(
+        &self,
+        rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
+        longest_wait: Duration,
+        is_branch: bool,
+    ) -> Plan<'a> {
+        let (shape, most) = if is_branch {
+            (&self.branch_shape, BRANCH_BUCKETS)
+        } else {
+            (&self.shape, RESOURCE_BUCKETS)
+        };
+        // A wait is exclusive for a loan and inclusive for a turn.
+        let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
+        Plan::new(rules, shape, most, patience)
+    }
+
+    /// The same for an engine that only watches.
+    pub(crate) fn for_shadow(&self) -> Self {
+        Self {
+            time: self.time.beside(),
+            hooks: Hooks::default(),
+            shape: self.shape.clone(),
+            branch_shape: self.branch_shape.clone(),
+            patience: self.patience,
+            idle: self.idle,
+            origins: self.origins,
+            contexts: self.contexts,
+            inbound: OnceLock::new(),
+            sampler: self.sampler.clone(),
+            hash: self.hash.clone(),
+            version: AtomicU64::new(0),
+            part: match self.part {
+                Part::Nothing => Part::Everything,
+                _ => Part::Shadow,
+            },
+        }
+    }
+
+    /// The gate of `plan` on `node`, going on from `old`.
+    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, old: Option<&Gate>, now: Tick) -> Gate {
+        plan.build(node.ring(), old, self.sampler.as_ref(), now)
+    }
+
+    /// The figures of all inbound calls. They begin when they are first asked
+    /// for.
+    pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
+        self.inbound.get_or_init(|| {
+            let plan = self.plan([], Duration::ZERO, false);
+            Node::with_grid(plan.grid(), self.shape.clone(), now)
+        })
+    }
+
+    /// A node for `plan`: the old one, over another ring if the plan needs it.
+    pub(crate) fn node(
+        &self,
+        plan: &Plan<'_>,
+        old: Option<&Node>,
+        is_branch: bool,
+        now: Tick,
+    ) -> Node {
+        match old {
+            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
+            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
+            None => {
+                let shape = if is_branch {
+                    &self.branch_shape
+                } else {
+                    &self.shape
+                };
+                Node::with_grid(plan.grid(), shape.clone(), now)
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Rules that only watch: what they count, tell, and leave alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_types, reason = "a hook of a test keeps a list")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::hook::{BlockEvent, Hook};
+use tower_sentinel::system::{ManualProbe, Sampler};
+use tower_sentinel::{
+    AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
+    FlowRule, HotParamRule, IsolationRule, ManualClock, Rule, Rules, Sentinel, SentinelLayer,
+    SystemRule, Tick, Verdict,
+};
+
+use support::{get, ready};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What hooks are told, as `enforced|shadow kind rule`.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Hook for Told {
+    fn on_block(&self, event: &BlockEvent<'_>) {
+        let blocked = event.blocked();
+        let told = format!("enforced {} {}", blocked.kind(), blocked.rule());
+        self.0.lock().unwrap().push(told);
+    }
+
+    fn on_shadow_block(&self, event: &BlockEvent<'_>) {
+        assert_eq!(event.resource(), "r");
+        let blocked = event.blocked();
+        let told = format!("shadow {} {}", blocked.kind(), blocked.rule());
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+    told: Arc<Told>,
+    probe: ManualProbe,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        Self::with(rules, false)
+    }
+
+    fn with(rules: impl Into<Rules>, all_shadow: bool) -> Self {
+        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+        let told = Arc::new(Told::default());
+        let probe = ManualProbe::new();
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(clock.clone())
+            .hook("told", told.clone())
+            .sampler(Sampler::new(probe.clone()))
+            .shadow(all_shadow)
+            .build();
+        Self {
+            sentinel,
+            clock,
+            told,
+            probe,
+        }
+    }
+
+    /// A call that has to pass.
+    fn enter(&self, call: Call<'_>) -> Entry {
+        match self.sentinel.try_enter(call) {
+            Verdict::Pass(entry) => entry,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What hooks were told since they were last asked.
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.told.0.lock().unwrap())
+    }
+
+    /// Passed and blocked, as the watching rules see it.
+    fn seen(&self) -> (u64, u64) {
+        let totals = self.sentinel.shadow_node("r").unwrap().totals();
+        (totals.pass(), totals.block())
+    }
+}
+
+fn call() -> Call<'static> {
+    Call::new("r")
+}
+
+#[test]
+fn a_rule_of_every_kind_tells_what_it_would_refuse_and_refuses_nothing() {
+    let rules: [(Rule, BlockKind); 6] = [
+        (FlowRule::per_second("r", 2).shadow(), BlockKind::Flow),
+        (
+            FlowRule::per_second("r", 2).throttle(ms(0)).shadow(),
+            BlockKind::Flow,
+        ),
+        (
+            HotParamRule::per_second("r", 2).shadow(),
+            BlockKind::HotParam,
+        ),
+        (
+            FlowRule::per_second("r", 2).by_origin().shadow(),
+            BlockKind::Flow,
+        ),
+        (SystemRule::new().qps(2).shadow(), BlockKind::System),
+        (IsolationRule::new("r", 2).shadow(), BlockKind::Isolation),
+    ];
+    for (rule, kind) in rules {
+        let bench = Bench::new(rule.clone());
+        let running: Vec<_> = (0..5).map(|_| bench.enter(call())).collect();
+        let told = bench.told();
+        let expected = if told.len() == 4 {
+            // A line without a wait lets one pass.
+            (1, 4)
+        } else {
+            (2, 3)
+        };
+        assert_eq!(bench.seen(), expected, "{rule:?}");
+        assert!(
+            told.iter()
+                .all(|told| told.starts_with(&format!("shadow {kind} "))),
+            "{told:?}"
+        );
+        drop(running);
+        let node = bench.sentinel.node("r").unwrap();
+        assert_eq!((node.totals().pass(), node.totals().block()), (5, 0));
+        let shadow = bench.sentinel.shadow_node("r").unwrap();
+        assert_eq!((node.concurrency(), shadow.concurrency()), (0, 0));
+        assert_eq!(shadow.slots_in_use(), 0, "{rule:?}");
+    }
+
+    let bench = Bench::new(AuthorityRule::deny("r", ["bot"]).id("no-bots").shadow());
+    drop(bench.enter(call().origin("bot")));
+    drop(bench.enter(call().origin("app")));
+    assert_eq!(bench.told(), ["shadow authority no-bots"]);
+    assert_eq!(bench.seen(), (1, 1));
+
+    let bench = Bench::new(SystemRule::new().cpu(0.5).id("busy").shadow());
+    bench.probe.set_cpu(0.9);
+    drop(bench.enter(call()));
+    assert_eq!(bench.told(), ["shadow system busy"]);
+
+    let bench = Bench::new(AdaptiveRule::new("r").start(1).ceiling(1).shadow());
+    let _running = [bench.enter(call()), bench.enter(call())];
+    assert_eq!(bench.seen(), (1, 1));
+}
+
+#[test]
+fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
+    let rule = CircuitBreakerRule::error_ratio("r", 0.5)
+        .min_calls(4)
+        .open_for(ms(2_000))
+        .id("errors");
+    let bench = Bench::new(rule.shadow());
+    for _ in 0..4 {
+        bench.enter(call()).fail();
+    }
+    let shadow = bench.sentinel.shadow_node("r").unwrap();
+    let breaker = shadow.breakers().remove(0);
+    assert_eq!(breaker.state(), BreakerState::Open);
+    drop(bench.enter(call()));
+    assert_eq!(bench.told(), ["shadow circuit breaker errors"]);
+    bench.clock.advance(ms(2_000));
+    let probe = bench.enter(call());
+    assert_eq!(breaker.state(), BreakerState::HalfOpen);
+    drop(probe);
+    assert_eq!(breaker.state(), BreakerState::Closed);
+    assert!(bench.sentinel.node("r").unwrap().breakers().is_empty());
+}
+
+#[test]
+fn it_judges_what_the_enforced_rules_let_pass() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 4).id("hard"))
+        .with(FlowRule::per_second("r", 2).id("soft").shadow());
+    let bench = Bench::new(rules);
+    for _ in 0..4 {
+        drop(bench.enter(call()));
+    }
+    assert!(matches!(
+        bench.sentinel.try_enter(call()),
+        Verdict::Block(_)
+    ));
+    assert_eq!(
+        bench.told(),
+        ["shadow flow soft", "shadow flow soft", "enforced flow hard"]
+    );
+    assert_eq!(bench.seen(), (2, 2));
+}
+
+#[test]
+fn nobody_waits_for_it_and_a_call_that_waits_is_judged_once() {
+    let bench = Bench::new(FlowRule::per_second("r", 10).throttle(ms(200)).shadow());
+    let running: Vec<_> = (0..5).map(|_| bench.enter(call())).collect();
+    // Three would come to their turn, and two not.
+    assert_eq!(bench.seen(), (3, 2));
+    drop(running);
+
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 10).throttle(ms(1_000)))
+        .with(FlowRule::per_second("r", 1).shadow());
+    let bench = Bench::new(rules);
+    drop(bench.enter(call()));
+    let Verdict::Wait(waiting) = bench.sentinel.try_enter(call()) else {
+        panic!("its turn comes at 100 ms");
+    };
+    assert_eq!(bench.told().len(), 1);
+    bench.clock.advance(ms(100));
+    drop(waiting.admit().unwrap());
+    assert_eq!(bench.seen(), (1, 1));
+}
+
+#[test]
+fn an_engine_in_shadow_mode_refuses_nothing_after_any_reload() {
+    let bench = Bench::with(FlowRule::per_second("r", 2), true);
+    for _ in 0..5 {
+        drop(bench.enter(call()));
+    }
+    assert_eq!(bench.seen(), (2, 3));
+    assert!(bench.sentinel.reload(FlowRule::per_second("r", 3)));
+    drop(bench.enter(call()));
+    drop(bench.enter(call()));
+    assert_eq!(bench.seen(), (3, 4), "a new threshold keeps the counts");
+    assert!(!bench.sentinel.reload(FlowRule::per_second("r", 3)));
+    assert_eq!(bench.told().len(), 4);
+}
+
+#[test]
+fn a_rule_that_is_enforced_later_starts_by_what_really_passed() {
+    let rule = || FlowRule::per_second("r", 2).id("limit");
+    let bench = Bench::new(rule().shadow());
+    for _ in 0..5 {
+        drop(bench.enter(call()));
+    }
+    assert!(bench.sentinel.reload(rule()));
+    assert!(matches!(
+        bench.sentinel.try_enter(call()),
+        Verdict::Block(_)
+    ));
+    assert!(bench.sentinel.reload(rule().shadow()));
+    drop(bench.enter(call()));
+}
+
+#[test]
+fn without_such_a_rule_nobody_watches() {
+    let bench = Bench::new(FlowRule::per_second("r", 2));
+    drop(bench.enter(call()));
+    assert!(bench.sentinel.shadow_node("r").is_none());
+    assert!(bench.sentinel.shadow_snapshot().is_none());
+    assert!(bench.sentinel.reload(FlowRule::per_second("r", 2).shadow()));
+    drop(bench.enter(call()));
+    let snapshot = bench.sentinel.shadow_snapshot().unwrap();
+    assert_eq!(snapshot.nodes().len(), 1);
+}
+
+#[test]
+fn bounds_hold_for_enforced_and_watching_rules_apart() {
+    let adaptive = || AdaptiveRule::new("r");
+    let both = Rules::new().with(adaptive()).with(adaptive().shadow());
+    assert_eq!(both.len(), 2);
+    let error = both.try_with(adaptive().shadow()).unwrap_err();
+    assert!(
+        error.to_string().contains("at most 1 adaptive rule"),
+        "{error}"
+    );
+    let error = Rules::build([FlowRule::per_second("", 1).shadow()]).unwrap_err();
+    assert_eq!(error.problems()[0].field(), "resource");
+}
+
+#[test]
+fn a_failing_response_is_what_a_watching_breaker_sees_at_its_head() {
+    let rule = CircuitBreakerRule::error_count("r", 1).min_calls(1);
+    let bench = Bench::new(rule.shadow());
+    let fails = |_: Request<Body>| async {
+        let mut response = Response::new(Body::from("no"));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        Ok::<_, Infallible>(response)
+    };
+    let mut service = SentinelLayer::with(bench.sentinel.clone())
+        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+        .layer(service_fn(fails));
+    let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
+    let shadow = bench.sentinel.shadow_node("r").unwrap();
+    assert_eq!(shadow.breakers()[0].state(), BreakerState::Open);
+    // The call runs until the end of its body, also there.
+    assert_eq!(shadow.concurrency(), 1);
+    drop(response);
+    assert_eq!((shadow.concurrency(), shadow.totals().error()), (0, 1));
+}
