@@ -42,7 +42,8 @@ const CLIENTS: &[(&str, &str)] = &[
 async fn main() -> Result<(), BoxError> {
     // Three in an hour for each client.
     let rule = FlowRule::per("/login", 3, Duration::from_secs(3_600)).by_origin();
-    let sentinel = Sentinel::new(rule);
+    // With figures for each address, for the second table.
+    let sentinel = Sentinel::builder().rules(rule).origins(true).build();
     // The key is the address that the nearest proxy we trust has seen: the field
     // is read from the right, and what stands left of that is not looked at.
     let client_ip = ForwardedIp::behind(["127.0.0.0/8".parse()?]);

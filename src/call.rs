@@ -251,6 +251,8 @@ pub struct Call<'a> {
     pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
     pub(crate) direction: Direction,
+    /// Whether the caller will be told what is left of its quota.
+    pub(crate) tells_quota: bool,
 }
 
 /// A parameter of a call: its name, and its value if it has one.
@@ -299,6 +301,7 @@ impl<'a> Call<'a> {
             prioritized: false,
             patience: None,
             direction: Direction::Inbound,
+            tells_quota: false,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::adaptive::End;
 use crate::blocked::{BlockKind, Blocked};
 use crate::breaker::{self, Admission};
-use crate::call::Direction;
+use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::hook::ExitEvent;
 use crate::places::{Claims, Places, QuotaLeft};
@@ -61,8 +61,16 @@ pub struct Entry {
     ending: Ending,
     /// What the call was given on its way, if anything.
     kept: Option<Kept>,
+    aside: Option<Box<Aside>>,
+}
+
+/// What hardly any call has.
+#[derive(Default)]
+struct Aside {
     /// The same call as rules in shadow mode see it: it ends with this one.
-    watching: Option<Box<Entry>>,
+    watching: Option<Entry>,
+    /// What its parameters had left when it started.
+    quota: Option<QuotaLeft>,
 }
 
 /// What a call was given on its way, to be given back at its end.
@@ -121,13 +129,23 @@ impl Entry {
             has_slot,
             ending: Ending::Completed(Outcome::Success),
             kept,
-            watching: None,
+            aside: None,
         }
     }
 
     /// Ends `watching`, the same call as others see it, as this one ends.
     pub(crate) fn watch(&mut self, watching: Option<Self>) {
-        self.watching = watching.map(Box::new);
+        if watching.is_some() {
+            self.aside.get_or_insert_default().watching = watching;
+        }
+    }
+
+    /// Notes what the parameters of `call` have left, for who is told.
+    #[cold]
+    pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
+        if let Some(quota) = self.places.params_left(call, self.start) {
+            self.aside.get_or_insert_default().quota = Some(quota);
+        }
     }
 
     /// The resource that was called.
@@ -173,7 +191,7 @@ impl Entry {
         if is_final {
             self.tell_breakers(now, Some(outcome), now - self.start);
         }
-        if let Some(watching) = &mut self.watching {
+        if let Some(watching) = self.watching() {
             watching.respond(outcome, is_final);
         }
     }
@@ -211,7 +229,13 @@ impl Entry {
     /// What is left of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
         let now = self.places.resource().shared().time.now();
-        self.places.quota_left(now)
+        let noted = self.aside.as_ref().and_then(|aside| aside.quota.clone());
+        let all = self.places.quota_left(now).into_iter().chain(noted);
+        all.min_by(|a, b| a.part().total_cmp(&b.part()))
+    }
+
+    fn watching(&mut self) -> Option<&mut Self> {
+        self.aside.as_mut()?.watching.as_mut()
     }
 
     /// The response, whose time has been measured, ended in another way than it
@@ -266,8 +290,9 @@ impl Drop for Entry {
             };
             shared.hooks.tell(|hook| hook.on_exit(&event));
         }
-        if let Some(watching) = &mut self.watching {
-            watching.ending = self.ending;
+        let ending = self.ending;
+        if let Some(watching) = self.watching() {
+            watching.ending = ending;
         }
     }
 }

@@ -64,6 +64,15 @@ impl From<Moved> for NoPlaces {
     }
 }
 
+// === impl QuotaLeft ===
+
+impl QuotaLeft {
+    /// The part that is left.
+    pub(crate) fn part(&self) -> f64 {
+        f64::from(self.remaining) / f64::from(self.limit.max(1))
+    }
+}
+
 // === impl Claims ===
 
 impl Claims {
@@ -216,6 +225,20 @@ impl Places {
                 remaining,
                 reset: ring.next_change(now, &quota) - now,
             })
+    }
+
+    /// The same for the parameters of `call`.
+    pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
+        let rules = self.resource.rules();
+        let (index, limit, remaining, more) = self.resource.params()?.tightest(call, now)?;
+        let (_, rate) = rules.rate(index);
+        Some(QuotaLeft {
+            rule: rules.id(index),
+            limit,
+            interval: rate.map(|(_, interval)| interval).unwrap_or_default(),
+            remaining,
+            reset: more - now,
+        })
     }
 
     /// The rule that looks at another resource and finds no room there for `n`

@@ -113,7 +113,7 @@ impl Resource {
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
         let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
-        let extras = Extras::new(&rules, own, old_extras, now);
+        let extras = Extras::new(&rules, own, shared.most_origins, old_extras, now);
         Self {
             is_alone: gate.is_plain()
                 && !(shared.origins || shared.contexts || rules.are_watching())
@@ -291,6 +291,7 @@ impl Extras {
     fn new(
         rules: &RuleSet,
         own: Option<&ResourceRules>,
+        most_origins: u32,
         old: Option<&Self>,
         now: Tick,
     ) -> Option<Box<Self>> {
@@ -304,7 +305,7 @@ impl Extras {
             extras.related = own.related.as_slice().into();
             extras.authorities = own.authorities.clone();
             let old_params = old.and_then(|old| old.params.as_ref());
-            extras.params = HotParams::new(rules, &own.params, old_params, now);
+            extras.params = HotParams::new(rules, &own.params, most_origins, old_params, now);
             extras.adaptive = own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
                 if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {

@@ -11,7 +11,7 @@ use crate::entry::{Entry, Verdict};
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, Snapshot};
 use crate::resource::ResourceQuery;
-use crate::rule::{InvalidRules, Part, Rules};
+use crate::rule::{InvalidRules, Part, Rules, most_keys};
 use crate::shared::Shared;
 use crate::stat::{InvalidWindow, Shape};
 use crate::sync::AtomicU64;
@@ -307,9 +307,10 @@ impl Builder {
         self
     }
 
-    /// How many origins and contexts are counted apart, over all resources, at
-    /// least 1. Default: 65 536. The calls of further origins share one quota
-    /// on each resource. An origin that a rule names always has a place.
+    /// How many origins and contexts have nodes, over all resources, and how many
+    /// origins a rule with a table for them knows at least; 1 or more. Default:
+    /// 65 536. The calls of further origins share one quota on each resource. An
+    /// origin that a rule names always has a place.
     pub fn max_origins(mut self, max: usize) -> Self {
         self.max_origins = max.max(1);
         self
@@ -324,7 +325,8 @@ impl Builder {
     }
 
     /// Whether every origin of every resource has statistics of its own.
-    /// Default: only where a rule counts origins apart.
+    /// Default: only where a rule by origin needs more than a table; see
+    /// [`FlowRule::by_origin`](crate::FlowRule::by_origin).
     pub fn origins(mut self, origins: bool) -> Self {
         self.origins = origins;
         self
@@ -397,6 +399,7 @@ impl Builder {
             hooks: self.hooks,
             patience: self.patience,
             idle: self.idle,
+            most_origins: most_keys(self.max_origins),
             origins: self.origins,
             contexts: self.contexts,
             inbound: OnceLock::new(),

@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) patience: Duration,
     /// How long something must not have been used before it is forgotten.
     pub(crate) idle: Duration,
+    /// How many origins a rule by origin knows.
+    pub(crate) most_origins: u32,
     /// Whether origins and contexts have nodes although no rule asks.
     pub(crate) origins: bool,
     pub(crate) contexts: bool,
@@ -70,6 +72,7 @@ impl Shared {
             branch_shape: self.branch_shape.clone(),
             patience: self.patience,
             idle: self.idle,
+            most_origins: self.most_origins,
             origins: self.origins,
             contexts: self.contexts,
             inbound: OnceLock::new(),

@@ -213,6 +213,7 @@ async fn a_stream_holds_its_slot_until_it_ends_or_is_dropped() {
 async fn a_tonic_server_tells_the_peers_of_its_connections() {
     let rule = FlowRule::per_second(SAY, 1)
         .by_origin()
+        .lend(true)
         .missing(MissingKey::Refuse);
     let (_clock, sentinel) = engine(rule);
     let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp::new())).await;

@@ -12,6 +12,7 @@ use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::key::{Header, from_fn};
+use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
     BlockKind, Blocked, Call, Entry, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
@@ -493,4 +494,83 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
         assert!(error.contains(expected), "{error}: {expected}");
         assert!(error.contains("hot-param"), "{error}");
     }
+}
+
+// === flow rules by origin ===
+
+/// A flow rule by origin that keeps a table, and one that keeps nodes.
+fn both() -> [FlowRule; 2] {
+    let rule = FlowRule::per("r", 5, MINUTE).by_origin().id("each");
+    [rule.clone(), rule.lend(true)]
+}
+
+#[test]
+fn a_flow_rule_by_origin_judges_alike_over_the_table_and_over_nodes() {
+    for rule in both() {
+        let bench = Bench::new(rule.clone());
+        let from = |origin| Call::new("r").origin(origin);
+        assert_eq!(bench.at(10_000).passed(9, from("a")), 5, "{rule:?}");
+        assert_eq!(bench.passed(9, from("b").batch(2)), 2, "{rule:?}");
+        assert_eq!(bench.passed(9, from("b")), 1, "{rule:?}");
+        assert_eq!(bench.passed(9, Call::new("r")), 5, "{rule:?}");
+        let blocked = bench.enter(from("a")).unwrap_err();
+        assert_eq!(
+            (blocked.kind(), blocked.rule(), blocked.limit()),
+            (BlockKind::Flow, "each", Some(5)),
+        );
+        assert_eq!(blocked.interval(), Some(MINUTE));
+        // The bucket from 0 to 30 s of the clock leaves the window at 60 s.
+        assert_eq!(blocked.retry_after(), Some(ms(40_000)), "{rule:?}");
+        assert_eq!(bench.at(49_999).passed(9, from("a")), 0, "{rule:?}");
+        assert_eq!(bench.at(50_000).passed(9, from("a")), 5, "{rule:?}");
+        let node = bench.sentinel.node("r").unwrap();
+        // Seven of them weighed two.
+        assert_eq!(node.totals().block(), 4 + 14 + 8 + 4 + 1 + 9 + 4);
+    }
+}
+
+#[test]
+fn a_flow_rule_by_origin_keeps_a_table_unless_it_needs_more() {
+    let bench = Bench::new(both()[0].clone());
+    drop(bench.enter(Call::new("r").origin("a")).unwrap());
+    let params = bench.sentinel.node("r").unwrap().hot_params();
+    assert_eq!((params[0].rule(), params[0].left("a")), ("each", 4));
+    assert_eq!(bench.sentinel.snapshot().origins(), 0);
+
+    let more = [
+        FlowRule::per_second("r", 5).by_origin().lend(true),
+        FlowRule::per_second("r", 5).by_origin().strict(),
+        FlowRule::per_second("r", 5).by_origin().buckets(10),
+        FlowRule::per_second("r", 5).by_origin().throttle(ms(0)),
+        FlowRule::per_second("r", 1_048_576).by_origin(),
+    ];
+    for rule in more {
+        let bench = Bench::new(rule.clone());
+        drop(bench.enter(Call::new("r").origin("a")).unwrap());
+        assert!(bench.sentinel.node("r").unwrap().hot_params().is_empty());
+        assert_eq!(bench.sentinel.snapshot().origins(), 1, "{rule:?}");
+    }
+}
+
+#[test]
+fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
+    let rules = Rules::new()
+        .with(FlowRule::per("/", 100, MINUTE))
+        .with(HotParamRule::per("/", 5, MINUTE).window().id("each"));
+    let layer = SentinelLayer::new(rules)
+        .param(Header::from_static("x-user"))
+        .fields(RateLimitFields::Legacy(ResetForm::default()));
+    let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+    let mut service = layer.layer(service_fn(answer));
+    let mut remaining = |user: &str| {
+        let request = Request::get("/").header("x-user", user);
+        let request = request.body(Body::empty()).unwrap();
+        let response = ready(ready(service.ready()).unwrap().call(request)).unwrap();
+        let headers = response.headers();
+        ["x-ratelimit-limit", "x-ratelimit-remaining"]
+            .map(|name| headers[name].to_str().unwrap().to_owned())
+    };
+    assert_eq!(remaining("ann"), ["5", "4"]);
+    assert_eq!(remaining("ann"), ["5", "3"]);
+    assert_eq!(remaining("bob"), ["5", "4"]);
 }

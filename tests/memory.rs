@@ -81,7 +81,7 @@ fn a_million_paths_leave_the_registry_at_its_bound() {
 fn a_million_origins_leave_one_that_they_share() {
     let _turn = TURN.blocking_lock();
     let sentinel = Sentinel::builder()
-        .rules(FlowRule::per_second("r", 2).by_origin())
+        .rules(FlowRule::per_second("r", 2).by_origin().lend(true))
         .clock(ManualClock::new())
         .max_origins(ORIGINS)
         .build();

@@ -190,8 +190,8 @@ fn a_long_name_is_known_by_a_short_one() {
 #[test]
 fn origins_beyond_the_bound_share_one_quota_on_each_resource() {
     let rules = Rules::new()
-        .with(FlowRule::per_second("r", 3).by_origin())
-        .with(FlowRule::per_second("s", 2).by_origin());
+        .with(FlowRule::per_second("r", 3).by_origin().lend(true))
+        .with(FlowRule::per_second("s", 2).by_origin().lend(true));
     let (sentinel, clock) = engine(rules, |builder| builder.max_origins(2));
     let passed = |resource: &str, origin: &str| {
         let call = Call::new(resource).origin(origin);
@@ -233,7 +233,7 @@ fn a_named_origin_keeps_its_rule_beyond_the_bound() {
 
 #[test]
 fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
-    let rule = FlowRule::per("r", 3, MINUTE).by_origin();
+    let rule = FlowRule::per("r", 3, MINUTE).by_origin().lend(true);
     let (sentinel, clock) = engine(rule, |builder| {
         builder.max_origins(4).idle_after(Duration::ZERO)
     });

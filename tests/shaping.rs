@@ -207,7 +207,7 @@ fn each_origin_has_a_line_of_its_own() {
 fn a_call_in_line_counts_for_its_origin_as_well() {
     let rules = Rules::new()
         .with(paced(1, 5_000))
-        .with(FlowRule::per_second("r", 2).by_origin());
+        .with(FlowRule::per_second("r", 2).by_origin().lend(true));
     let bench = Bench::new(rules);
     let mut queue = Vec::new();
     for second in 0..5 {

@@ -203,6 +203,19 @@ impl HotKeys {
         }
     }
 
+    /// When a key that takes nothing has one more token, at the latest.
+    pub(crate) fn next_change(&self, now: Tick, limit: &Limit) -> Tick {
+        match limit.0 {
+            Kind::Window(_) => {
+                let bucket = (crate::clock::nanos(self.interval) / 2).max(1);
+                let next = (now.as_nanos() / bucket + 1).saturating_mul(bucket);
+                Tick::from_nanos(next)
+            }
+            Kind::Refill(rate) => now + Duration::from_nanos(rate.single_ns()),
+            Kind::Line(..) | Kind::Running(_) => now,
+        }
+    }
+
     /// Takes back what a call has taken that does not run after all. A window has
     /// it back while its bucket still counts, a line while nobody stands behind
     /// the call, and a quota that is refilled as far as time has not done so.

@@ -354,6 +354,7 @@ impl Settings {
             None => head.resource(),
         };
         let mut call = Call::new(resource).directed(self.direction);
+        call.tells_quota = self.fields != RateLimitFields::None;
         if let Some(extractor) = &self.origin {
             call.origin = extractor.key(head);
         }

@@ -263,7 +263,10 @@ fn take_and_enter(
     let Err(refused) = taken else {
         tell_passed(&places, call);
         let kept = Kept::new(places.resource(), admission, &claims);
-        let entry = Entry::new(places, now, call.weight, has_slot, kept);
+        let mut entry = Entry::new(places, now, call.weight, has_slot, kept);
+        if call.tells_quota {
+            entry.note_quota(call);
+        }
         return Ok(Verdict::Pass(entry));
     };
     give_back_probe(resource, admission);
@@ -341,15 +344,7 @@ fn refuse_flow(
     rule: u32,
     at: Option<Tick>,
 ) -> Verdict {
-    let rules = places.resource().rules();
-    let (kind, limit) = match (rules.flow(rule), rules.hot_param(rule)) {
-        (Some(rule), _) => (BlockKind::Flow, Some((rule.limit(), rule.interval()))),
-        (None, Some(rule)) => (
-            BlockKind::HotParam,
-            Some((rule.threshold() as u32, rule.interval())),
-        ),
-        (None, None) => (BlockKind::Flow, None),
-    };
+    let (kind, limit) = places.resource().rules().rate(rule);
     refuse_until(places, call, now, (kind, rule), limit, at)
 }
 
@@ -363,15 +358,9 @@ fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: NoShare) -> V
             interval,
             room_at,
         } => {
+            let (kind, _) = places.resource().rules().rate(rule);
             let limit = Some((threshold as u32, interval.unwrap_or_default()));
-            refuse_until(
-                places,
-                call,
-                now,
-                (BlockKind::HotParam, rule),
-                limit,
-                room_at,
-            )
+            refuse_until(places, call, now, (kind, rule), limit, room_at)
         }
         NoShare::Missing { rule } => {
             refuse_until(places, call, now, (BlockKind::MissingKey, rule), None, None)

@@ -5,6 +5,8 @@ mod settings;
 
 use std::time::Duration;
 
+use super::HotParamRule;
+use super::hot_param;
 use super::problem::Inspector;
 use super::shaping::Shaping;
 use crate::stat::{MAX_TOKENS, Quota, Share};
@@ -171,6 +173,12 @@ impl FlowRule {
     /// Calls without an origin share one, under the name `-`, unless
     /// [`missing`](Self::missing) says otherwise. Beyond the engine's bound on
     /// origins, all further origins of the resource share one quota.
+    ///
+    /// A rule of two buckets that is not strict and has neither a line nor a
+    /// changing threshold nor [lends](Self::lend) keeps 24 bytes for each origin,
+    /// like a [`HotParamRule`](crate::HotParamRule): taken at once, for as many
+    /// as the engine's [bound](crate::Builder::max_origins). It does not lend
+    /// unless told to. Any other rule keeps a node with statistics for each.
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
@@ -379,6 +387,29 @@ impl FlowRule {
 
     pub(super) fn given_id(&self) -> Option<&str> {
         self.id.as_deref()
+    }
+
+    /// The same rule as one on the origin as a parameter, whose table is much
+    /// smaller than a node for each origin; `None` if it needs more than that.
+    pub(super) fn as_hot_param(&self, most_origins: u32) -> Option<HotParamRule> {
+        let is_plain = self.who == Who::Each
+            && self.basis == Basis::Own
+            && self.shaping == Shaping::default()
+            && self.buckets == 2
+            && !self.strict
+            && self.lend != Some(true)
+            && self.threshold <= f64::from(hot_param::MOST_IN_WINDOW);
+        is_plain.then(|| {
+            let rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
+                .window()
+                .by_origin()
+                .missing(self.missing)
+                .max_keys(most_origins);
+            match &self.id {
+                Some(id) => rule.id(id),
+                None => rule,
+            }
+        })
     }
 
     /// Whether both were given the same id.

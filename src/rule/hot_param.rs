@@ -13,13 +13,13 @@ use crate::stat::MAX_TOKENS;
 /// Longest wait of one call in the line of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
 /// Most values that a rule may be told to know.
-const MOST_KEYS: u32 = 1 << 26;
+pub(super) const MOST_KEYS: u32 = 1 << 26;
 /// Longest interval: that of all rules.
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// Largest limit of a [window](HotParamRule::window): two counts and the number
 /// of a bucket share one word.
-const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
+pub(super) const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
 
 /// At most so many calls for *each* value of a parameter: an address, a user, an
 /// API key, a product.
@@ -36,11 +36,12 @@ const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
 /// # Memory
 ///
 /// A value that spends nothing for a while has its whole quota again, and is
-/// forgotten without a trace when room is needed. A rule knows at most
-/// [`max_keys`](Self::max_keys) values that are not at rest; all others share
-/// one quota, which is that of one value. So nobody gets a fresh quota by
-/// filling the table, and memory is taken once, about 24 bytes for each of them.
-/// Values are kept as a keyed hash and never as text.
+/// forgotten without a trace when room is needed. A rule knows at least
+/// [`max_keys`](Self::max_keys) values that are not at rest, and up to half as
+/// many more; all others share one quota, which is that of one value. So nobody
+/// gets a fresh quota by filling the table, but for the one that those who share
+/// leave when they get a place, and memory is taken once, 24 bytes for each of
+/// `max_keys`. Values are kept as a keyed hash and never as text.
 ///
 /// # Examples
 ///
@@ -198,7 +199,7 @@ impl HotParamRule {
         self
     }
 
-    /// How many values the rule knows at once: between 1 and 2^26. Default
+    /// How many values the rule knows at least at once: between 1 and 2^26. Default
     /// 65 536, which takes about 1.5 MiB.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
@@ -340,6 +341,11 @@ impl HotParamRule {
             inspector.refuse("max_keys", self.max_keys, allowed);
         }
     }
+}
+
+/// As many keys as a table may have, at most `keys`.
+pub(crate) fn most_keys(keys: usize) -> u32 {
+    u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
 }
 
 fn inspect_threshold(

@@ -84,26 +84,27 @@ impl HotParams {
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
+        most_origins: u32,
         old: Option<&Self>,
         now: Tick,
     ) -> Option<Self> {
         let rules: Vec<_> = indices
             .iter()
-            .filter_map(|&index| Some((index, set.hot_param(index)?)))
+            .filter_map(|&index| Some((index, set.hot_param(index, most_origins)?)))
             .collect();
         let partners = partners(
             &rules,
             old.map_or(&[][..], |old| &old.0),
             &[
-                |(_, new), old| **new == old.rule,
+                |(_, new), old| *new == old.rule,
                 |(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
                 |(_, new), old| new.counts_like(&old.rule),
             ],
         );
         let mut all: Box<[_]> = rules
-            .iter()
+            .into_iter()
             .zip(partners)
-            .map(|(&(index, rule), old)| HotParam::new(index, rule, old, now))
+            .map(|((index, rule), old)| HotParam::new(index, rule, old, now))
             .collect();
         let running = all
             .iter_mut()
@@ -141,6 +142,20 @@ impl HotParams {
                 .keys
                 .give_back(now, &share.taken);
         }
+    }
+
+    /// What the values of `call` have left by the rule that leaves them the
+    /// smallest part: the rule, its limit, what is left, and when there is more.
+    pub(crate) fn tightest(&self, call: &Call<'_>, now: Tick) -> Option<(u32, u32, u32, Tick)> {
+        let left = self.0.iter().filter_map(|rule| {
+            let key = rule.keys.digest(rule.value(call).ok()??);
+            let quota = rule.quota(key, call);
+            let left = rule.keys.left(now, key, &quota.prepared);
+            let more = rule.keys.next_change(now, &quota.prepared);
+            Some((rule.index, quota.threshold as u32, left, more))
+        });
+        let part = |limit: u32, left: u32| f64::from(left) / f64::from(limit.max(1));
+        left.min_by(|a, b| part(a.1, a.2).total_cmp(&part(b.1, b.2)))
     }
 
     /// What a call that runs must keep of its shares.
@@ -202,7 +217,7 @@ impl HotParams {
 // === impl HotParam ===
 
 impl HotParam {
-    fn new(index: u32, rule: &HotParamRule, old: Option<&Self>, now: Tick) -> Self {
+    fn new(index: u32, rule: HotParamRule, old: Option<&Self>, now: Tick) -> Self {
         let keys = old.map_or_else(
             || {
                 let spec = Spec {
@@ -238,22 +253,29 @@ impl HotParam {
             limit: quota(rule.threshold()),
             exceptions,
             tiers: tiers.collect(),
-            rule: rule.clone(),
+            rule,
             keys,
         }
     }
 
-    fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+    /// The value of `call`; `None` if it needs none.
+    fn value<'c>(&self, call: &'c Call<'_>) -> Result<Option<&'c Key<'c>>, NoShare> {
         let value = match self.rule.of() {
             ParamOf::Index(index) => call.param_at(*index),
             ParamOf::Named(name) => call.param_named(name),
             ParamOf::Origin => call.origin.as_ref(),
         };
-        let value = match (value, self.rule.on_missing()) {
-            (Some(value), _) => value,
-            (None, MissingKey::Share) => &Key::MISSING,
-            (None, MissingKey::Skip) => return Ok(None),
-            (None, MissingKey::Refuse) => return Err(NoShare::Missing { rule: self.index }),
+        match (value, self.rule.on_missing()) {
+            (Some(value), _) => Ok(Some(value)),
+            (None, MissingKey::Share) => Ok(Some(&Key::MISSING)),
+            (None, MissingKey::Skip) => Ok(None),
+            (None, MissingKey::Refuse) => Err(NoShare::Missing { rule: self.index }),
+        }
+    }
+
+    fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+        let Some(value) = self.value(call)? else {
+            return Ok(None);
         };
         let key = self.keys.digest(value);
         let quota = self.quota(key, call);

@@ -10,6 +10,7 @@ use super::{
     Who,
 };
 use crate::adaptive::Settings;
+use crate::blocked::BlockKind;
 use crate::call::{Key, OwnedKey};
 use crate::system::Limits;
 
@@ -133,6 +134,9 @@ impl RuleSet {
                             .add(index, context);
                     }
                     (Basis::Own, Who::Anyone) => resource.anyone.push(index),
+                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
+                        resource.params.push(index);
+                    }
                     (Basis::Own, _) => {
                         by_origin
                             .entry(rule.resource().to_owned())
@@ -229,11 +233,25 @@ impl RuleSet {
         }
     }
 
-    /// The hot-parameter rule at `index`.
-    pub(crate) fn hot_param(&self, index: u32) -> Option<&HotParamRule> {
+    /// The rule at `index`, if it is on a parameter, or counts for origins as one
+    /// would; it then knows at most so many origins.
+    pub(crate) fn hot_param(&self, index: u32, most_origins: u32) -> Option<HotParamRule> {
         match self.rules.list.get(index as usize)?.itself() {
-            Rule::HotParam(rule) => Some(rule),
+            Rule::HotParam(rule) => Some(rule.clone()),
+            Rule::Flow(rule) => rule.as_hot_param(most_origins),
             _ => None,
+        }
+    }
+
+    /// The kind of the rule at `index` in a refusal for its rate, and its limit.
+    pub(crate) fn rate(&self, index: u32) -> (BlockKind, Option<(u32, Duration)>) {
+        match self.rules.list.get(index as usize).map(Rule::itself) {
+            Some(Rule::Flow(rule)) => (BlockKind::Flow, Some((rule.limit(), rule.interval()))),
+            Some(Rule::HotParam(rule)) => (
+                BlockKind::HotParam,
+                Some((rule.threshold() as u32, rule.interval())),
+            ),
+            _ => (BlockKind::Flow, None),
         }
     }
 
@@ -353,11 +371,12 @@ mod tests {
             .with(FlowRule::per_second("r", 1).for_origin("default"))
             .with(FlowRule::per_second("r", 2).for_origin("a"))
             .with(FlowRule::per_second("r", 3).for_origin("other"))
-            .with(FlowRule::per_second("r", 4).by_origin())
-            .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"));
+            .with(FlowRule::per_second("r", 4).by_origin().lend(true))
+            .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"))
+            .with(FlowRule::per_second("r", 6).by_origin());
         let set = RuleSet::new(rules, 1, Part::Enforced);
         let of = set.of("r").unwrap();
-        assert_eq!(of.anyone, [0]);
+        assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[5][..]));
         let origins = of.origins.as_ref().unwrap();
         assert_eq!(origins.of(&Key::Str("a")), [1, 3]);
         assert_eq!(origins.of(&Key::Str("b")), [2, 3]);
