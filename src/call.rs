@@ -6,6 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod percent;
+
+pub(crate) use percent::Encoded;
+
 /// Longest text, in bytes, that is kept as it is; a longer key is known by a
 /// keyed hash of it.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
@@ -25,7 +29,10 @@ pub enum Key<'a> {
     Ip(IpAddr),
     /// A number.
     Int(u64),
-    /// The hash of a long text.
+    /// A text as it stands in a URL: the same key as what it says.
+    #[doc(hidden)]
+    Encoded(Encoded<'a>),
+    /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
 }
@@ -45,6 +52,7 @@ impl<'a> Key<'a> {
         let is_long = match self {
             Key::Str(text) => text.len() > MAX_KEY_BYTES,
             Key::Joined(first, second) => first.len() + second.len() >= MAX_KEY_BYTES,
+            Key::Encoded(encoded) => encoded.with_text(|text| text.len() > MAX_KEY_BYTES),
             _ => false,
         };
         if is_long {
@@ -54,8 +62,9 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// What is known of a key that is not kept.
     #[cold]
-    fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
+    pub(crate) fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
         Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
     }
 
@@ -82,6 +91,7 @@ impl<'a> Key<'a> {
                     && name.as_bytes()[first.len()] == b' '
                     && name.ends_with(second)
             }
+            Key::Encoded(encoded) => encoded.is(name),
             _ => false,
         }
     }
@@ -94,6 +104,7 @@ impl fmt::Display for Key<'_> {
             Key::Joined(first, second) => write!(f, "{first} {second}"),
             Key::Ip(ip) => ip.fmt(f),
             Key::Int(number) => number.fmt(f),
+            Key::Encoded(encoded) => encoded.with_text(|text| f.write_str(text)),
             Key::Digest(high, low) => write!(f, "#{high:016x}{low:016x}"),
         }
     }
@@ -138,6 +149,7 @@ impl Hash for Key<'_> {
             }
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
+            Key::Encoded(encoded) => encoded.with_text(|text| Key::Str(text).hash(state)),
             Key::Digest(high, low) => (high, low).hash(state),
         }
     }
@@ -148,6 +160,9 @@ impl PartialEq for Key<'_> {
         match (self, other) {
             (Key::Joined(a, b), Key::Joined(c, d)) => a == c && b == d,
             (key, Key::Str(name)) | (Key::Str(name), key) => key.is(name),
+            (key, Key::Encoded(encoded)) | (Key::Encoded(encoded), key) => {
+                encoded.with_text(|text| key.is(text))
+            }
             (Key::Ip(a), Key::Ip(b)) => a == b,
             (Key::Int(a), Key::Int(b)) => a == b,
             (Key::Digest(a, b), Key::Digest(c, d)) => a == c && b == d,
@@ -192,7 +207,7 @@ impl From<Key<'_>> for OwnedKey {
     fn from(key: Key<'_>) -> Self {
         match key {
             Key::Str(text) => OwnedKey::Str(text.into()),
-            Key::Joined(..) => OwnedKey::Str(key.to_string().into()),
+            Key::Joined(..) | Key::Encoded(_) => OwnedKey::Str(key.to_string().into()),
             Key::Ip(ip) => OwnedKey::Ip(ip),
             Key::Int(number) => OwnedKey::Int(number),
             Key::Digest(high, low) => OwnedKey::Digest(high, low),

@@ -177,7 +177,7 @@ impl Engine {
             None => {}
         }
         let rules = self.rules.load_full();
-        if let Key::Str(_) | Key::Joined(..) = query.name {
+        if let Key::Str(_) | Key::Joined(..) | Key::Encoded(_) = query.name {
             // A resource with a rule has a place, whatever the bound.
             if rules.of(&query.name.to_string()).is_some() {
                 return self.install(query, now);

@@ -51,6 +51,7 @@
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? | [`key`] |
+//! | What if some requests shall not be limited? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
@@ -63,7 +64,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `axum` | resources by axum's matched path, peers by its `ConnectInfo` |
+//! | `axum` | resources and parameters by axum's matched path, peers by its `ConnectInfo` |
 //! | `tonic` | peers by tonic's connect info |
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
 //! | `serde` | `document`, rules from JSON and TOML, Sentinel's among them |

@@ -13,7 +13,10 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
 use tower::{Layer, Service, service_fn};
-use tower_sentinel::key::{Header, from_fn};
+use tower_sentinel::key::{
+    Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
+};
+use tower_sentinel::middleware::skip;
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
@@ -212,6 +215,60 @@ fn the_layer_adds_no_allocation_to_a_call_that_passes() {
     assert_allocates_nothing("the layer", &clock, &mut call);
     let node = sentinel.node("/users/{id}").unwrap();
     assert_eq!((node.totals().complete(), node.concurrency()), (calls, 0));
+}
+
+#[test]
+fn no_extractor_and_no_skip_allocates() {
+    const TARGET: &str = "/users/7?user=ann&page=2";
+    const ENCODED: &str = "/users/%37?user=%61nn";
+
+    fn by(extractor: impl KeyExtractor) -> SentinelLayer {
+        let (sentinel, _clock) = engine(FlowRule::per_second("/users/{id}", OPEN).by_origin());
+        SentinelLayer::with(sentinel).origin(extractor)
+    }
+    let plain = || by(PeerIp::new());
+    let cookie = || Cookie::new("sid");
+    let office = "198.51.100.0/24".parse().unwrap();
+    let layers = [
+        ("a query", by(Query::new("user"))),
+        ("a cookie", by(cookie())),
+        ("a secret", by(Secret::new(cookie()))),
+        ("a token", by(Bearer::new())),
+        ("a path", by(PathParam::new("id"))),
+        ("either", by(Cookie::new("none").or(PeerIp::new()))),
+        (
+            "a skipped path",
+            plain().skip(skip::paths(["/users/{id}", "/static/{*rest}"])),
+        ),
+        (
+            "a skipped net",
+            plain().skip(skip::nets(PeerIp::new(), [office])),
+        ),
+        ("nothing skipped", plain().skip(skip::options())),
+    ];
+    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::from("hello"))) };
+    let peer = ClientAddr("198.51.100.7:80".parse().unwrap());
+    for (what, layer) in layers {
+        for target in [TARGET, ENCODED] {
+            let mut service = layer.clone().layer(service_fn(answer));
+            let request = || {
+                let request = Request::get(target)
+                    .header("cookie", "theme=dark; sid=7f3a")
+                    .header("authorization", "Bearer mF_9.B5f-4.1JqM")
+                    .extension(peer);
+                request.body(()).unwrap()
+            };
+            let mut requests: Vec<_> = (0..20).map(|_| request()).collect();
+            let mut call = || {
+                let request = requests.pop().unwrap();
+                let response = service.call(request).now_or_never().unwrap().unwrap();
+                assert_eq!(response.status(), 200);
+            };
+            (0..10).for_each(|_| call());
+            let taken = measure(|| (0..10).for_each(|_| call()));
+            assert_eq!(taken.count_total, 0, "{what}, {target}");
+        }
+    }
 }
 
 #[test]

@@ -4,16 +4,19 @@
 
 mod support;
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
-use axum::routing::any;
+use axum::routing::any as any_method;
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower_sentinel::key::{Authority, ClientAddr, ForwardedIp, Header};
 use tower_sentinel::{Scope, Sentinel, SentinelLayer};
 
-use support::caller::{assert_caller, callers, per_caller, status};
+use support::caller::{Probe, assert_caller, callers, per_caller, status};
 use support::{Server, get};
 
 /// Lines of one header field.
@@ -197,7 +200,7 @@ async fn whatever_bytes_a_client_sends_the_server_never_fails() {
         .param(Header::from_static("x-key"))
         .context(Authority);
     let app = Router::new()
-        .route("/x", any(|| async {}))
+        .route("/x", any_method(|| async {}))
         .layer(layer.clone());
     let server = Server::axum(app).await;
     let long = [b"x-key: ".as_slice(), &[b'k'; 64 * 1024]].concat();
@@ -229,4 +232,120 @@ async fn whatever_bytes_a_client_sends_the_server_never_fails() {
     }
     let peer = Scope::Origin("127.0.0.1".into());
     assert!(callers(&layer).contains(&peer));
+}
+
+// === anything ===
+
+/// An element as a client may write it, to be taken for a proxy's.
+fn forged() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(b"1.1.1.1".to_vec()),
+        Just(b"10.0.0.2".to_vec()),
+        Just(b"for=1.1.1.1".to_vec()),
+        Just(b"for=\"10.0.0.2".to_vec()),
+        Just(b"\"".to_vec()),
+        Just(b"unknown".to_vec()),
+        Just(b"[::1]:80".to_vec()),
+        // Without colons, so that the only address of IPv6 is the one above.
+        prop::collection::vec(
+            any::<u8>().prop_filter("no colon", |&byte| byte != b':'),
+            0..12
+        ),
+    ]
+}
+
+/// An address as proxies write it.
+fn written(ip: IpAddr, port: Option<u16>, is_forwarded: bool) -> String {
+    let text = match (ip, port) {
+        (IpAddr::V4(ip), None) => ip.to_string(),
+        (IpAddr::V6(ip), None) if is_forwarded => format!("[{ip}]"),
+        (IpAddr::V6(ip), None) => ip.to_string(),
+        (ip, Some(port)) => SocketAddr::new(ip, port).to_string(),
+    };
+    if !is_forwarded {
+        text
+    } else if text.contains(':') {
+        format!("for=\"{text}\";proto=https")
+    } else {
+        format!("For={text}")
+    }
+}
+
+fn client() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        (any::<[u8; 3]>()).prop_map(|[a, b, c]| IpAddr::from([203, a, b, c])),
+        (any::<u64>())
+            .prop_map(|n| IpAddr::from(Ipv6Addr::from_bits(0x2001 << 112 | u128::from(n)))),
+    ]
+}
+
+/// Our proxies, nearest to the client first, and how each came by its line: by
+/// adding to the last one, or with a new one.
+fn chain() -> impl Strategy<Value = Vec<(u8, bool)>> {
+    prop::collection::vec((1..250_u8, any::<bool>()), 0..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn nothing_that_a_client_writes_changes_its_key(
+        lines in prop::collection::vec(prop::collection::vec(forged(), 0..4), 0..4),
+        client in client(),
+        port in prop::option::of(any::<u16>()),
+        proxies in chain(),
+        is_new_line in any::<bool>(),
+        is_forwarded in any::<bool>(),
+    ) {
+        let name = if is_forwarded { "forwarded" } else { "x-forwarded-for" };
+        let lines: Lines = lines.iter().map(|line| line.join(&b","[..])).collect();
+        prop_assume!(lines.iter().all(|line| HeaderValue::from_bytes(line).is_ok()));
+
+        // The first proxy writes the client's address, each further one that of
+        // the one before it; the last is the peer.
+        let mut sent = lines.clone();
+        let mut add = |element: String, is_new: bool| match sent.last_mut() {
+            Some(line) if !is_new => line.extend(format!(", {element}").bytes()),
+            _ => sent.push(element.into_bytes()),
+        };
+        add(written(client, port, is_forwarded), is_new_line);
+        for (number, is_new) in &proxies {
+            let proxy = IpAddr::from([10, 0, 0, *number]);
+            add(written(proxy, None, is_forwarded), *is_new);
+        }
+        let request = || request_with(name, &sent);
+
+        let behind = ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]);
+        let hops = ForwardedIp::hops(proxies.len() + 1);
+        for extractor in [behind, hops] {
+            let extractor = extractor.ipv6_prefix(128);
+            let extractor = if is_forwarded { extractor.rfc7239() } else { extractor };
+            let key = Probe::new(extractor).key(request());
+            prop_assert_eq!(key, Some(client.to_string()), "{:?}", sent);
+        }
+    }
+
+    #[test]
+    fn whatever_is_written_the_key_is_an_address_of_the_chain_or_the_peer(
+        lines in prop::collection::vec(prop::collection::vec(forged(), 0..6), 0..5),
+        hops in 0..5_usize,
+        is_forwarded in any::<bool>(),
+    ) {
+        let name = if is_forwarded { "forwarded" } else { "x-forwarded-for" };
+        let lines: Lines = lines.iter().map(|line| line.join(&b","[..])).collect();
+        prop_assume!(lines.iter().all(|line| HeaderValue::from_bytes(line).is_ok()));
+        let text = lines.join(&b","[..]);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        for extractor in [
+            ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]),
+            ForwardedIp::hops(hops),
+        ] {
+            let extractor = extractor.ipv6_prefix(128);
+            let extractor = if is_forwarded { extractor.rfc7239() } else { extractor };
+            let key = Probe::new(extractor).key(request_with(name, &lines)).unwrap();
+            prop_assert!(key.parse::<IpAddr>().is_ok(), "{}", key);
+            let is_of_the_chain = text.contains(&key) || key == "10.0.0.1";
+            prop_assert!(is_of_the_chain, "{} of {}", key, text);
+        }
+    }
 }

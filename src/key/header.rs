@@ -11,6 +11,10 @@ use crate::call::Key;
 /// Anyone can send any header. Use one that a trusted proxy sets, or whose
 /// value is checked before this layer.
 ///
+/// The key is kept and told as it is: in snapshots, and to hooks. Take a
+/// [`Secret`](super::Secret) of fields such as `authorization`, `cookie` or
+/// `x-api-key`.
+///
 /// # Examples
 ///
 /// ```

@@ -25,6 +25,14 @@ const IPV6_PREFIX: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddr(pub SocketAddr);
 
+/// Knows the address of a client: whole, where a key may stand for a network.
+///
+/// It is called once for each request and must not panic.
+pub trait ClientIp: Send + Sync + 'static {
+    /// The address, or `None` if it is not known for sure.
+    fn client_ip(&self, head: Head<'_>) -> Option<IpAddr>;
+}
+
 /// The peer of the connection.
 ///
 /// It is taken from the request's extensions: [`ClientAddr`], else axum's
@@ -66,7 +74,14 @@ impl Default for PeerIp {
 
 impl KeyExtractor for PeerIp {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        peer(head.extensions()).map(|ip| Key::Ip(grouped(ip, self.ipv6_prefix)))
+        self.client_ip(head)
+            .map(|ip| Key::Ip(grouped(ip, self.ipv6_prefix)))
+    }
+}
+
+impl ClientIp for PeerIp {
+    fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
+        peer(head.extensions())
     }
 }
 
@@ -185,28 +200,28 @@ impl ForwardedIp {
         self
     }
 
+    /// The client's address; `None` where the headers do not say what they
+    /// should.
     fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
         match &self.trust {
-            Trust::Hops(hops) => {
-                let nth = hops.checked_sub(1)?;
-                self.addresses(headers).nth(nth)?
-            }
+            Trust::Hops(0) => peer,
+            Trust::Hops(hops) => self.addresses(headers).nth(hops - 1)?,
             Trust::Nets(nets) => {
                 let is_trusted = |ip: &IpAddr| nets.iter().any(|net| net.contains(ip));
                 // A peer that is not known is no proxy of ours.
-                if !is_trusted(&peer?) {
-                    return None;
+                let mut client = peer?;
+                if !is_trusted(&client) {
+                    return Some(client);
                 }
-                let mut leftmost = None;
                 for address in self.addresses(headers) {
                     // What is no address ends the walk: beyond it anything may
                     // have been written by anyone.
-                    leftmost = Some(address?);
-                    if !is_trusted(&address?) {
+                    client = address?;
+                    if !is_trusted(&client) {
                         break;
                     }
                 }
-                leftmost
+                Some(client)
             }
         }
     }
@@ -232,6 +247,14 @@ impl KeyExtractor for ForwardedIp {
         let peer = peer(head.extensions());
         let ip = self.client(head.headers(), peer).or(peer)?;
         Some(Key::Ip(grouped(ip, self.ipv6_prefix)))
+    }
+}
+
+/// Where the headers cannot be understood, the client is not known: the peer,
+/// which then is the key, is a proxy.
+impl ClientIp for ForwardedIp {
+    fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
+        self.client(head.headers(), peer(head.extensions()))
     }
 }
 

@@ -4,6 +4,18 @@
 //! it: the resource that is called, or who calls. It borrows from the request,
 //! so a known key costs no allocation.
 //!
+//! # What a client gains by spelling
+//!
+//! Whoever can write one key in many ways has a quota for each. So what is
+//! encoded is known by what it says: [`Query`], [`Cookie`] and [`PathParam`] take
+//! `ab` and `a%62` for one key, and one that is there twice, with two values, for
+//! none, because nobody knows which one the service will read. What a call
+//! without a key is counted as, the rule says: see
+//! [`MissingKey`](crate::MissingKey).
+//!
+//! None of that makes a value true. Where clients can make values up, limit them
+//! by something that they cannot, such as [`PeerIp`], as well.
+//!
 //! # The default resource
 //!
 //! A layer that is told nothing names the resource by
@@ -21,9 +33,14 @@
 //! is named by the whole route. A layer around a service that is given to
 //! `nest_service` sees no matched path in either case.
 
+mod cookie;
 mod header;
 mod ip;
+mod or;
+mod path_param;
+mod query;
 mod route;
+mod secret;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,9 +50,14 @@ use http::{Extensions, HeaderMap, Method, Request, Uri};
 use crate::call::Key;
 use crate::engine::Routes;
 
+pub use cookie::Cookie;
 pub use header::Header;
-pub use ip::{ClientAddr, ForwardedIp, PeerIp};
+pub use ip::{ClientAddr, ClientIp, ForwardedIp, PeerIp};
+pub use or::Or;
+pub use path_param::PathParam;
+pub use query::Query;
 pub use route::{Authority, MethodRoute, Path, Route};
+pub use secret::{Bearer, Secret};
 
 /// A request without its body.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +109,13 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn route(&self) -> &'a str {
         route::matched(self.extensions)
-            .or_else(|| self.routes.matching(self.uri.path()))
+            .or_else(|| self.template())
             .unwrap_or_else(|| self.uri.path())
+    }
+
+    /// The template among the rules' names that matches the path.
+    fn template(&self) -> Option<&'a str> {
+        self.routes.matching(self.uri.path())
     }
 
     /// The resource that the request calls, if nobody says otherwise; see the
@@ -130,6 +157,40 @@ impl Resource {
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` if the request has none.
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
+
+    /// This key, else that of `other`: a user's name, else the address. A text is
+    /// never the same key as an address, even if it reads like one.
+    ///
+    /// ```
+    /// use http::{Request, Response, StatusCode};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::key::{ClientAddr, Header, KeyExtractor, PeerIp};
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
+    ///     .origin(Header::from_static("x-user").or(PeerIp::new()));
+    /// let service = layer.layer(service_fn(|_: Request<()>| async {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// }));
+    ///
+    /// let status = async |user: &str| {
+    ///     let peer = ClientAddr("192.0.2.7:4000".parse().unwrap());
+    ///     let request = Request::get("/search").header("x-user", user).extension(peer);
+    ///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+    /// };
+    /// assert_eq!(status("ann").await, StatusCode::OK);
+    /// assert_eq!(status("").await, StatusCode::OK);
+    /// assert_eq!(status("").await, StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(status("ann").await, StatusCode::TOO_MANY_REQUESTS);
+    /// # });
+    /// ```
+    fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
+    where
+        Self: Sized,
+    {
+        Or::new(self, other)
+    }
 }
 
 impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {

@@ -74,6 +74,22 @@ pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
         .map(axum::extract::MatchedPath::as_str)
 }
 
+/// The path that axum's router has matched, from its first character on: a
+/// router inside of another one sees only the end of it.
+#[cfg(feature = "axum")]
+pub(super) fn whole_path<'a>(head: Head<'a>) -> &'a str {
+    head.extensions()
+        .get::<axum::extract::OriginalUri>()
+        .map_or(head.uri(), |original| &original.0)
+        .path()
+}
+
+/// The path.
+#[cfg(not(feature = "axum"))]
+pub(super) fn whole_path<'a>(head: Head<'a>) -> &'a str {
+    head.uri().path()
+}
+
 /// Nobody has matched a path.
 #[cfg(not(feature = "axum"))]
 pub(super) fn matched(_: &http::Extensions) -> Option<&str> {

@@ -47,6 +47,13 @@ where
     /// Judges `request` and calls `service` with it, at once or later.
     #[inline]
     pub(super) fn new(service: &mut S, request: Request<ReqB>, settings: &Arc<Settings>) -> Self {
+        if settings.skips(&request) {
+            return Self {
+                guarded: Guarded::skipped(service, request),
+                settings: None,
+                mode: PhantomData,
+            };
+        }
         let verdict = settings.decide(&request);
         let is_plain = matches!(verdict, Verdict::Pass(_)) && settings.is_plain();
         Self {
@@ -112,15 +119,18 @@ where
 }
 
 /// The service has answered: the call's time is measured, and its end comes now
-/// or with the body.
+/// or with the body. A call without an entry was skipped: nothing is done.
 fn answered<B, E>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
-    mut entry: Entry,
+    entry: Option<Entry>,
 ) -> Result<Response<ResponseBody<B>>, E>
 where
     B: Body,
 {
+    let Some(mut entry) = entry else {
+        return answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
+    };
     let own = settings.and_then(|settings| settings.classify.as_ref());
     let classify: &dyn Classify = own.map_or(&ByStatus, |own| &**own);
     let response = match answer {

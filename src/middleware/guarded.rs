@@ -1,4 +1,4 @@
-//! The future of a judged call: it runs, waits for its turn, or was refused.
+//! The future of a call: it runs, waits for its turn, or was refused.
 
 use std::future::Future;
 use std::mem;
@@ -34,6 +34,7 @@ pin_project! {
         Running {
             #[pin]
             future: S::Future,
+            // None if the call was skipped.
             entry: Option<Entry>,
         },
         Waiting {
@@ -47,12 +48,27 @@ pin_project! {
 
 /// What came of a call.
 pub(super) enum End<T, E, Req> {
-    /// The service has answered.
-    Answered(Result<T, E>, Entry),
+    /// The service has answered; without an entry, to a call that was skipped.
+    Answered(Result<T, E>, Option<Entry>),
     /// The service was not ready after the wait: the call never ran.
     NotReady(E),
     /// The call was refused.
     Refused(Blocked, Req),
+}
+
+impl<S, Req> Guarded<S, Req>
+where
+    S: Service<Req>,
+{
+    /// Calls `service` with `request`, whatever the rules. `service` is ready.
+    pub(super) fn skipped(service: &mut S, request: Req) -> Self {
+        Self {
+            state: State::Running {
+                future: service.call(request),
+                entry: None,
+            },
+        }
+    }
 }
 
 /// A call that waits: apart from the future, because only few do.
@@ -125,8 +141,7 @@ where
             match this.state.as_mut().project() {
                 StateProj::Running { future, entry } => {
                     let answer = ready!(end_on_panic(entry, || future.poll(cx)));
-                    let entry = entry.take().expect("polled after it was ready");
-                    return Poll::Ready(End::Answered(answer, entry));
+                    return Poll::Ready(End::Answered(answer, entry.take()));
                 }
                 StateProj::Refused { refusal } => {
                     let (blocked, request) = refusal.take().expect("polled after it was ready");

@@ -84,6 +84,7 @@ type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 #[derive(Clone)]
 pub(super) struct Settings {
     sentinel: Sentinel,
+    skip: Vec<Arc<Choose>>,
     resource: Option<Arc<dyn KeyExtractor>>,
     origin: Option<Arc<dyn KeyExtractor>>,
     context: Option<Arc<dyn KeyExtractor>>,
@@ -117,6 +118,7 @@ impl SentinelLayer<Respond> {
         Self {
             settings: Arc::new(Settings {
                 sentinel,
+                skip: Vec::new(),
                 resource: None,
                 origin: None,
                 context: None,
@@ -158,6 +160,43 @@ impl<M> SentinelLayer<M> {
     #[must_use]
     pub fn sentinel(&self) -> &Sentinel {
         &self.settings.sentinel
+    }
+
+    /// Which requests go straight to the service: no rule judges them, and they
+    /// are counted nowhere. Default: none. Each further one adds to those before
+    /// it.
+    ///
+    /// For ready ones see [`skip`](super::skip). Decide by something that a client
+    /// cannot choose, or where it may have what it chooses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Request, Response, StatusCode};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::skip;
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(FlowRule::per_second("/orders", 0))
+    ///     .skip(skip::paths(["/healthz", "/static/{*rest}"]))
+    ///     .skip(skip::options());
+    /// let service = layer.layer(service_fn(|_: Request<()>| async {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// }));
+    ///
+    /// let status = async |method: &str, target: &str| {
+    ///     let request = Request::builder().method(method).uri(target).body(()).unwrap();
+    ///     service.clone().oneshot(request).await.unwrap().status()
+    /// };
+    /// assert_eq!(status("GET", "/orders").await, StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(status("OPTIONS", "/orders").await, StatusCode::OK);
+    /// assert_eq!(status("GET", "/healthz").await, StatusCode::OK);
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn skip(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.skip.push(Arc::new(choose)))
     }
 
     /// How the resource is named. Default: see [`key`](crate::key). A request
@@ -322,6 +361,19 @@ impl Settings {
         let mut response = self.rejection.reject(Head::new(request, &routes), &blocked);
         response.extensions_mut().insert(blocked);
         response
+    }
+
+    /// Whether `request` is none of ours.
+    #[inline]
+    pub(super) fn skips<B>(&self, request: &Request<B>) -> bool {
+        !self.skip.is_empty() && self.is_chosen(request)
+    }
+
+    #[inline(never)]
+    fn is_chosen<B>(&self, request: &Request<B>) -> bool {
+        let routes = self.sentinel.routes();
+        let head = Head::new(request, &routes);
+        self.skip.iter().any(|choose| choose(head))
     }
 
     /// Judges the call that `request` makes.

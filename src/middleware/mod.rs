@@ -7,6 +7,7 @@ mod future;
 mod guarded;
 mod layer;
 mod service;
+pub mod skip;
 
 pub use body::ResponseBody;
 pub use call::{CallFuture, CallLayer, CallService};

@@ -1,12 +1,13 @@
 //! Who a request is counted as, told by the quota that it takes from.
 
 use std::convert::Infallible;
+use std::sync::mpsc::{Receiver, channel};
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::KeyExtractor;
-use tower_sentinel::{FlowRule, Scope, SentinelLayer};
+use tower_sentinel::{FlowRule, Rules, Scope, Sentinel, SentinelLayer};
 
 use super::{engine, ready};
 
@@ -49,4 +50,32 @@ pub(crate) fn assert_caller(
     assert_eq!(callers(layer), [scope], "{case}");
     let refused = status(layer, request());
     assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS, "{case}");
+}
+
+/// Tells which keys an extractor finds.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    layer: SentinelLayer,
+    keys: Receiver<Option<String>>,
+}
+
+impl Probe {
+    pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
+        Self::with(Rules::new(), extractor)
+    }
+
+    /// A probe in an engine with `rules`, whose names may be templates.
+    pub(crate) fn with(rules: impl Into<Rules>, extractor: impl KeyExtractor) -> Self {
+        let (told, keys) = channel();
+        let layer = SentinelLayer::with(Sentinel::new(rules)).skip(move |head| {
+            let key = extractor.key(head).map(|key| key.to_string());
+            told.send(key).is_ok()
+        });
+        Self { layer, keys }
+    }
+
+    pub(crate) fn key(&self, request: Request<Body>) -> Option<String> {
+        assert_eq!(status(&self.layer, request), StatusCode::OK);
+        self.keys.recv().unwrap()
+    }
 }

@@ -1,0 +1,198 @@
+//! Text as it stands in a URL, known by what it says.
+//!
+//! `ab` and `a%62` say the same. If they were two keys, a client would have a
+//! fresh quota for every way to spell its name. So an encoded text hashes and
+//! compares as the text that it stands for, which is decoded on the stack each
+//! time; a text with nothing to decode is an ordinary one and costs nothing.
+
+use std::fmt;
+
+use super::Key;
+
+/// Longest text, in bytes, that is decoded without an allocation.
+const ROOM: usize = 512;
+
+/// A text with `%` and two digits for a byte. What is no UTF-8 then is replaced
+/// as [`String::from_utf8_lossy`] does it, and a `%` without digits is one.
+#[derive(Clone, Copy)]
+pub struct Encoded<'a> {
+    text: &'a str,
+    /// Whether a `+` is a space.
+    is_form: bool,
+}
+
+impl<'a> Encoded<'a> {
+    /// A text as in the path of a URL.
+    pub(crate) const fn path(text: &'a str) -> Self {
+        let is_form = false;
+        Self { text, is_form }
+    }
+
+    /// A text as in the query of a URL.
+    pub(crate) const fn form(text: &'a str) -> Self {
+        let is_form = true;
+        Self { text, is_form }
+    }
+
+    /// What it says, as a key; `None` for nothing.
+    pub(crate) fn key(self) -> Option<Key<'a>> {
+        match self {
+            Self { text: "", .. } => None,
+            Self { text, .. } if self.is_plain() => Some(Key::Str(text)),
+            _ => Some(Key::Encoded(self)),
+        }
+    }
+
+    /// The key that all `spellings` say; `None` if they say two things.
+    pub(crate) fn only(mut spellings: impl Iterator<Item = Self>) -> Option<Key<'a>> {
+        let first = spellings.next()?;
+        // The first is decoded once, however many follow.
+        first
+            .with_text(|text| spellings.all(|spelling| spelling.is(text)))
+            .then(|| first.key())?
+    }
+
+    /// Whether it says `text`.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        if self.is_plain() {
+            self.text == text
+        } else {
+            // No text is shorter than what it says.
+            self.text.len() >= text.len() && self.with_text(|own| own == text)
+        }
+    }
+
+    /// Shows `look` what it says.
+    pub(crate) fn with_text<R>(&self, look: impl FnOnce(&str) -> R) -> R {
+        if self.is_plain() {
+            return look(self.text);
+        }
+        if self.text.len() > ROOM {
+            let bytes: Vec<u8> = self.bytes().collect();
+            return look(&String::from_utf8_lossy(&bytes));
+        }
+        let mut room = [0; ROOM];
+        let mut length = 0;
+        for byte in self.bytes() {
+            room[length] = byte;
+            length += 1;
+        }
+        look(&String::from_utf8_lossy(&room[..length]))
+    }
+
+    fn is_plain(&self) -> bool {
+        !self
+            .text
+            .bytes()
+            .any(|byte| byte == b'%' || (byte == b'+' && self.is_form))
+    }
+
+    /// The bytes that it says: as many as there are, or fewer.
+    fn bytes(&self) -> impl Iterator<Item = u8> + 'a {
+        let is_form = self.is_form;
+        let mut rest = self.text.as_bytes();
+        std::iter::from_fn(move || {
+            let (&first, behind) = rest.split_first()?;
+            rest = behind;
+            Some(match (first, behind) {
+                (b'%', &[high, low, ref behind @ ..]) => match (digit(high), digit(low)) {
+                    (Some(high), Some(low)) => {
+                        rest = behind;
+                        high << 4 | low
+                    }
+                    _ => first,
+                },
+                (b'+', _) if is_form => b' ',
+                _ => first,
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Encoded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    let digit = char::from(byte).to_digit(16)?;
+    Some(digit as u8)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
+    use super::super::OwnedKey;
+    use super::*;
+
+    #[test]
+    fn every_spelling_is_the_text_that_it_says() {
+        let long = "x".repeat(2_000);
+        let long_spelled = format!("%78{}", &long[1..]);
+        let cases = [
+            ("ab", "ab"),
+            ("a%62", "ab"),
+            ("%61%62", "ab"),
+            ("a+b", "a b"),
+            ("a%20b", "a b"),
+            ("a%2Bb", "a+b"),
+            ("a%2bb", "a+b"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz", "%zz"),
+            ("%%34", "%4"),
+            ("%2534", "%34"),
+            ("caf%C3%A9", "caf\u{e9}"),
+            ("%FF", "\u{fffd}"),
+            ("%00", "\0"),
+            ("GET%20/a", "GET /a"),
+            (&long_spelled, &long),
+        ];
+        let hash = RandomState::new();
+        let two = [RandomState::new(), RandomState::new()];
+        for (spelled, text) in cases {
+            let key = Encoded::form(spelled).key().unwrap();
+            let plain = Key::Str(text);
+            assert_eq!(key, plain, "{spelled}");
+            assert_eq!(plain, key, "{spelled}");
+            assert_eq!(key, key, "{spelled}");
+            assert_eq!(key.to_string(), text);
+            assert_eq!(hash.hash_one(key), hash.hash_one(plain), "{spelled}");
+            let owned = OwnedKey::from(key);
+            assert_eq!(owned, OwnedKey::from(plain), "{spelled}");
+            assert!(key.is_kept_as(&owned), "{spelled}");
+            // A long one is known by the same hash.
+            let (mut room, mut other) = (None, None);
+            let short = key.shortened(&two, &mut room);
+            assert_eq!(short, plain.shortened(&two, &mut other), "{spelled}");
+            assert_ne!(key, Key::Str("other"));
+            assert_ne!(key, Key::Int(1));
+        }
+        let joined = Key::Joined("GET", "/a");
+        assert_eq!(Encoded::path("GET%20/a").key(), Some(joined));
+    }
+
+    #[test]
+    fn a_plus_is_a_space_only_in_a_query() {
+        assert_eq!(Encoded::path("a+b").key(), Some(Key::Str("a+b")));
+        assert_eq!(Encoded::form("a+b").key(), Some(Key::Str("a b")));
+        assert_eq!(Encoded::path("").key(), None);
+    }
+
+    #[test]
+    fn two_things_are_no_key() {
+        let only = |spellings: &[&'static str]| {
+            let spellings = spellings.iter().copied();
+            Encoded::only(spellings.map(Encoded::form)).map(|key| key.to_string())
+        };
+        assert_eq!(only(&[]), None);
+        assert_eq!(only(&["a"]).as_deref(), Some("a"));
+        assert_eq!(only(&["a", "%61", "a"]).as_deref(), Some("a"));
+        assert_eq!(only(&["%61", "a"]).as_deref(), Some("a"));
+        assert_eq!(only(&["a", "b"]), None);
+        assert_eq!(only(&["", "a"]), None);
+        assert_eq!(only(&["a", ""]), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! Keys from the parameters of a route.
+
+use std::sync::Arc;
+
+use super::route::{matched, whole_path};
+use super::{Head, KeyExtractor};
+use crate::call::{Encoded, Key};
+
+/// The part of the path that a parameter of the route stands for: `7` of
+/// `/users/7` where the [route](Head::route) is `/users/{id}`, and `a/b` of
+/// `/files/a/b` where it is `/files/{*rest}`.
+///
+/// The route is axum's matched path (feature `axum`), else the template among
+/// the rules' names that matches the path. Where there is none, or none with
+/// this parameter, the request has no key.
+///
+/// The value is known by what it says when percent-decoded: `%37` and `7` are
+/// one key. It costs a walk over the path and no allocation, up to 512 bytes if
+/// it is encoded.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::PathParam;
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // One call a second for each id.
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/users/{id}", 1))
+///     .param(PathParam::new("id"));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |target: &str| {
+///     let request = Request::get(target).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("/users/7").await, StatusCode::OK);
+/// assert_eq!(status("/users/%37").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/users/8").await, StatusCode::OK);
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+pub struct PathParam(Arc<str>);
+
+impl PathParam {
+    /// The parameter `name`, without braces and asterisk.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+}
+
+impl KeyExtractor for PathParam {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let (template, path) = match matched(head.extensions()) {
+            Some(template) => (template, whole_path(head)),
+            None => (head.template()?, head.uri().path()),
+        };
+        Encoded::path(value(template, path, &self.0)?).key()
+    }
+}
+
+/// What `name` stands for in `template`; `None` too if the path does not begin
+/// as the template does, because an inner layer has changed it.
+fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = path;
+    for part in template.split('/') {
+        let (segment, behind) = rest.split_once('/').unwrap_or((rest, ""));
+        let Some((before, inner, after)) = parameter(part) else {
+            if !without(segment, part)?.is_empty() {
+                return None;
+            }
+            rest = behind;
+            continue;
+        };
+        if inner.strip_prefix('*') == Some(name) {
+            return Some(rest);
+        }
+        let inside = without(segment, before)?;
+        let value = inside.get(..inside.len().checked_sub(literals(after).count())?)?;
+        if inner == name {
+            return Some(value);
+        }
+        rest = behind;
+    }
+    None
+}
+
+/// The text before the parameter in a segment of a template, the parameter, and
+/// the text behind; `None` if the segment has none.
+fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
+    let mut from = 0;
+    let open = loop {
+        let open = from + segment[from..].find('{')?;
+        if !segment[open + 1..].starts_with('{') {
+            break open;
+        }
+        from = open + 2;
+    };
+    let close = open + segment[open..].find('}')?;
+    let (inner, after) = (&segment[open + 1..close], &segment[close + 1..]);
+    Some((&segment[..open], inner, after))
+}
+
+/// `segment` without `text` of a template before it.
+fn without<'a>(segment: &'a str, text: &str) -> Option<&'a str> {
+    let begins = literals(text).zip(segment.bytes()).all(|(a, b)| a == b);
+    begins.then(|| segment.get(literals(text).count()..))?
+}
+
+/// The bytes that a text of a template stands for: doubled braces are one.
+fn literals(text: &str) -> impl Iterator<Item = u8> {
+    let mut bytes = text.bytes().peekable();
+    std::iter::from_fn(move || {
+        let byte = bytes.next()?;
+        if matches!(byte, b'{' | b'}') {
+            bytes.next_if_eq(&byte);
+        }
+        Some(byte)
+    })
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_the_part_of_the_path_that_it_stands_for() {
+        let cases = [
+            ("/users/{id}", "/users/7", "id", Some("7")),
+            ("/users/{id}", "/users/7", "name", None),
+            ("/users/me", "/users/me", "id", None),
+            ("/{a}/x/{b}", "/1/x/2", "a", Some("1")),
+            ("/{a}/x/{b}", "/1/x/2", "b", Some("2")),
+            ("/{a}/x/{b}/", "/1/x/2/", "b", Some("2")),
+            ("/files/{*rest}", "/files/a/b", "rest", Some("a/b")),
+            ("/files/{*rest}", "/files/a//b/", "rest", Some("a//b/")),
+            ("/{d}/{*rest}", "/files/a", "d", Some("files")),
+            ("/v{major}/x", "/v12/x", "major", Some("12")),
+            ("/{{{id}}}", "/{7}", "id", Some("7")),
+            ("/{{id}}", "/{id}", "id", None),
+            ("/{{{{a/{b}", "/{{a/1", "b", Some("1")),
+            // An inner layer has changed the path.
+            ("/api/{a}", "/x/1", "a", None),
+            ("/api/{a}", "/", "a", None),
+            ("/v{a}", "/w1", "a", None),
+        ];
+        for (template, path, name, expected) in cases {
+            assert_eq!(value(template, path, name), expected, "{template} {path}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whatever the router takes a parameter for, this does.
+        #[test]
+        fn the_router_sees_the_same(
+            parts in prop::collection::vec(("(s|\\{\\{|\\}\\}|p\\{\\{){0,2}", 0..3_u8), 1..5),
+            path in "(/[a-ps%{}.]{0,3}){1,6}",
+        ) {
+            let mut template = String::new();
+            let mut like = String::new();
+            let last = parts.len() - 1;
+            for (index, (text, kind)) in parts.iter().enumerate() {
+                let name = format!("p{index}");
+                let spoken = text.replace("{{", "{").replace("}}", "}");
+                match kind {
+                    0 => template += &format!("/{text}"),
+                    1 => template += &format!("/{text}{{{name}}}"),
+                    _ if index == last => template += &format!("/{{*{name}}}"),
+                    _ => template += &format!("/{{{name}}}"),
+                }
+                match kind {
+                    0 => like += &format!("/{spoken}"),
+                    1 => like += &format!("/{spoken}q{index}"),
+                    _ => like += &format!("/w{index}"),
+                }
+            }
+            let mut router = matchit::Router::new();
+            prop_assume!(router.insert(template.as_str(), ()).is_ok());
+            prop_assert!(router.at(&like).is_ok(), "{template} {like}");
+            for path in [&path, &like] {
+                let Ok(found) = router.at(path) else { continue };
+                for (name, expected) in found.params.iter() {
+                    prop_assert_eq!(value(&template, path, name), Some(expected), "{} {}", template, path);
+                }
+            }
+        }
+
+        #[test]
+        fn what_does_not_match_is_no_trouble(
+            template in "(/|\\{|\\}|\\*|a|\u{e9}){0,8}",
+            path in "(/|a|\u{e9}){0,8}",
+            name in "[a*]{0,2}",
+        ) {
+            let _ = value(&template, &path, &name);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Keys that nobody may read: known by a keyed hash, of which no byte is theirs.
+
+use std::fmt;
+use std::hash::RandomState;
+
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+
+use super::{Head, KeyExtractor};
+use crate::call::Key;
+
+/// A key that is neither kept nor told: a hash of 128 bits stands for it, in the
+/// engine, in snapshots, and to hooks.
+///
+/// The hash is SipHash, keyed at random for each `Secret` and its clones: who
+/// reads it cannot try tokens out against it, and it is another one after a
+/// restart. Rules cannot name such a key. Two of them are the same with a chance
+/// of 2⁻¹²⁸.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{Header, Secret};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/v1", 1).by_origin())
+///     .origin(Secret::new(Header::from_static("x-api-key")));
+/// let service = layer.clone().layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |key: &str| {
+///     let request = Request::get("/v1").header("x-api-key", key).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("k-1f9c").await, StatusCode::OK);
+/// assert_eq!(status("k-1f9c").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("k-77d0").await, StatusCode::OK);
+/// assert!(!layer.sentinel().snapshot().to_json().contains("1f9c"));
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct Secret<E> {
+    inner: E,
+    hash: [RandomState; 2],
+}
+
+impl<E> Secret<E> {
+    /// The keys of `inner`, as secrets.
+    #[must_use]
+    pub fn new(inner: E) -> Self {
+        Self {
+            inner,
+            hash: [RandomState::new(), RandomState::new()],
+        }
+    }
+}
+
+impl<E: KeyExtractor> KeyExtractor for Secret<E> {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        self.inner.key(head).map(|key| key.digest(&self.hash))
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for Secret<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Secret").field(&self.inner).finish()
+    }
+}
+
+/// The token of `Authorization: Bearer …`, as a [`Secret`].
+///
+/// The word `Bearer` may be in any case. Another scheme, no token, a token that
+/// is not visible ASCII, and two lines with two tokens are no key. For other
+/// schemes take a [`Secret`] of the [`Header`](super::Header).
+///
+/// The token is not checked: anyone can make one up, and have a fresh quota with
+/// it, unless an earlier layer lets only good ones through.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::Bearer;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/v1", 1).by_origin())
+///     .origin(Bearer::new());
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |value: &str| {
+///     let request = Request::get("/v1").header("authorization", value).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("Bearer mF_9.B5f-4.1JqM").await, StatusCode::OK);
+/// assert_eq!(status("bearer  mF_9.B5f-4.1JqM").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("Bearer other").await, StatusCode::OK);
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct Bearer(Secret<Token>);
+
+impl Bearer {
+    /// The token.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Secret::new(Token))
+    }
+}
+
+impl Default for Bearer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bearer").finish_non_exhaustive()
+    }
+}
+
+impl KeyExtractor for Bearer {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        self.0.key(head)
+    }
+}
+
+/// The token itself.
+#[derive(Clone, Copy)]
+struct Token;
+
+impl KeyExtractor for Token {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let lines = head.headers().get_all(AUTHORIZATION).iter();
+        let mut tokens = lines.map(token);
+        let first = tokens.next()??;
+        tokens
+            .all(|token| token == Some(first))
+            .then_some(Key::Str(first))
+    }
+}
+
+fn token(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.trim().split_once([' ', '\t'])?;
+    let token = token.trim_start();
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    (is_bearer && !token.is_empty()).then_some(token)
+}

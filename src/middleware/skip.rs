@@ -1,0 +1,116 @@
+//! Which requests no rule sees: health checks, preflights, networks of one's own.
+//!
+//! Each function makes a predicate for
+//! [`SentinelLayer::skip`](crate::SentinelLayer::skip). What is skipped is
+//! limited by nothing, so none of them looks at what a client may claim: not at
+//! forwarded addresses that no trusted proxy wrote, and not at paths that lead
+//! elsewhere.
+
+use http::Method;
+use ipnet::IpNet;
+use matchit::Router;
+
+use crate::call::Encoded;
+use crate::key::{ClientIp, Head};
+
+/// Requests whose path matches one of `templates`, in the syntax of the rules'
+/// names: `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does
+/// not matter.
+///
+/// The path is the one that the layer sees, as it was sent. One that climbs, by a
+/// segment `.` or `..` in any spelling, is not skipped: the service may read it
+/// as another path.
+///
+/// # Panics
+///
+/// If a template is not one, does not begin with `/`, or conflicts with another.
+#[track_caller]
+pub fn paths<T: AsRef<str>>(
+    templates: impl IntoIterator<Item = T>,
+) -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
+    let mut router = Router::new();
+    for template in templates {
+        let template = template.as_ref();
+        assert!(
+            template.starts_with('/'),
+            "a path to skip must begin with '/', as \"/static/{{*rest}}\" does: {template:?}"
+        );
+        if let Err(error) = router.insert(template, ()) {
+            panic!("{template:?} is no template of paths to skip: {error}");
+        }
+    }
+    move |head: Head<'_>| {
+        let path = head.uri().path();
+        router.at(path).is_ok() && !climbs(path)
+    }
+}
+
+/// Whether `path` may lead elsewhere than it seems to.
+fn climbs(path: &str) -> bool {
+    Encoded::path(path).with_text(|path| {
+        path.split(['/', '\\'])
+            // Some servers take what follows a semicolon for a parameter.
+            .map(|segment| segment.split(';').next().unwrap_or(segment))
+            .any(|segment| matches!(segment, "." | ".."))
+    })
+}
+
+/// Requests with the method `OPTIONS`, such as the preflights of browsers: one
+/// that is refused makes the browser drop the request that it stands for.
+///
+/// Anyone can send them, without limit: where the service does work for them, do
+/// not skip them.
+pub fn options() -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
+    |head: Head<'_>| head.method() == Method::OPTIONS
+}
+
+/// Requests of clients in `nets`, whose address `client` knows: the
+/// [`PeerIp`](crate::key::PeerIp), or the
+/// [`ForwardedIp`](crate::key::ForwardedIp) behind proxies.
+///
+/// The address is whole, so a net may be smaller than the `/64` by which clients
+/// of IPv6 are told apart. Where it is not known for sure, nothing is skipped.
+/// Behind a proxy the peer of the connection is the proxy: take the same
+/// extractor as for the rules, or everyone is in its net.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{ClientAddr, ForwardedIp};
+/// use tower_sentinel::middleware::skip;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let client = ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]);
+/// let office = "198.51.100.0/24".parse().unwrap();
+/// let layer = SentinelLayer::new(FlowRule::per_second("/orders", 0))
+///     .skip(skip::nets(client, [office]));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |peer: &str, forwarded: &str| {
+///     let request = Request::get("/orders")
+///         .header("x-forwarded-for", forwarded)
+///         .extension(ClientAddr(peer.parse().unwrap()));
+///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(status("10.0.0.1:80", "198.51.100.7").await, StatusCode::OK);
+/// // Not from the office, and not from a proxy.
+/// assert_eq!(status("10.0.0.1:80", "203.0.113.9").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("203.0.113.9:80", "198.51.100.7").await, StatusCode::TOO_MANY_REQUESTS);
+/// # });
+/// ```
+pub fn nets(
+    client: impl ClientIp,
+    nets: impl IntoIterator<Item = IpNet>,
+) -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
+    let nets: Vec<IpNet> = nets.into_iter().collect();
+    move |head: Head<'_>| {
+        client
+            .client_ip(head)
+            .is_some_and(|ip| nets.iter().any(|net| net.contains(&ip)))
+    }
+}
