@@ -1,69 +1,95 @@
-//! An axum server whose rules come from a file, which may be edited at any time.
+//! An axum server whose rules come from a document, which may be edited at any time.
 //!
 //! ```text
-//! echo '/search 5/s' > rules.txt
-//! cargo run --example rules_file rules.txt
-//! PORT=8080 cargo run --example rules_file rules.txt
+//! cargo run --example rules_file
+//! cargo run --example rules_file rules.json
+//! PORT=8080 cargo run --example rules_file rules.toml
 //! ```
+//!
+//! A file that is not there is made. JSON may also be a list of Sentinel's rules.
 
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::Uri;
 use tokio::net::TcpListener;
+use tower_sentinel::document::{Document, Format};
 use tower_sentinel::source::{FileSource, RuleSource, Watch};
 use tower_sentinel::{BoxError, FlowRule, Rules, Sentinel, SentinelLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let path = std::env::args().nth(1).ok_or("name a file of rules")?;
-    let mut source = FileSource::new(&path, parse);
+    let path = PathBuf::from(std::env::args().nth(1).unwrap_or("rules.toml".to_owned()));
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    let format = if is_json { Format::Json } else { Format::Toml };
+    make_if_missing(&path, format)?;
+
+    // `FileSource::toml` and `FileSource::json` do the same, but for the notes.
+    let mut source = FileSource::new(&path, move |text| {
+        let document = Document::read(text, format)?;
+        for warning in document.problems().warnings() {
+            println!("note: {warning}");
+        }
+        Ok(document.strict()?)
+    });
     // At the start there are no rules to keep, so a bad file ends the program.
-    let rules = source.poll()?.unwrap_or_default();
-    let sentinel = Sentinel::new(rules);
+    let rules = source.poll().unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(1)
+    });
+    let sentinel = Sentinel::new(rules.unwrap_or_default());
 
     let app = Router::new()
         .fallback(|uri: Uri| async move { format!("this is {}\n", uri.path()) })
         .layer(SentinelLayer::with(sentinel.clone()));
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    let addr = listener.local_addr()?;
-    println!(
-        "listening on http://{addr}
-
-Five calls a second pass, or as many as the file says:
-  for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/search; done; echo
-
-Edit the file, and see here what becomes of it:
-  echo '/search 2/s' > {path}
-
-A mistake changes nothing:
-  echo '/search two' > {path}
-"
-    );
+    print_what_to_try(&listener.local_addr()?.to_string(), &path);
 
     // It looks at the file until it is dropped.
     let _watch = Watch::new(sentinel, source)
-        .on_event(|event| println!("{event}"))
+        // Several mistakes are several lines.
+        .on_event(|event| println!("{}", event.to_string().replace('\n', "\n    ")))
         .spawn(Duration::from_millis(500))?;
     axum::serve(listener, app).await?;
     Ok(())
 }
 
-/// One rule a line, such as `/search 5/s`. Lines that begin with `#` are
-/// comments.
-fn parse(text: &str) -> Result<Rules, BoxError> {
-    let mut rules = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
+/// Writes a document to begin with, unless there is one.
+fn make_if_missing(path: &Path, format: Format) -> Result<(), BoxError> {
+    let rules = Rules::from(FlowRule::per_second("/search", 5));
+    match File::create_new(path) {
+        Ok(mut file) => {
+            file.write_all(Document::from_rules(&rules).write(format).as_bytes())?;
+            println!("{} was missing and has one rule now", path.display());
+            Ok(())
         }
-        let rule = line.strip_suffix("/s").and_then(|line| {
-            let (path, limit) = line.split_once(' ')?;
-            Some(FlowRule::per_second(path, limit.parse::<u32>().ok()?))
-        });
-        rules.push(rule.ok_or_else(|| format!("line {number} is not like \"/path 5/s\": {line}"))?);
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(format!("{}: {error}", path.display()).into()),
     }
-    Ok(Rules::build(rules)?)
+}
+
+fn print_what_to_try(addr: &str, path: &Path) {
+    let path = path.display();
+    println!(
+        "listening on http://{addr}
+
+As many calls a second pass as {path} says, five if it was just made:
+  for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/search; done; echo
+
+Edit the file while calls come, and see here what becomes of it:
+  sed -i.bak 's/\\(threshold.*\\) [0-9.]*/\\1 2/' {path}
+
+A mistake is told with its place, and changes nothing:
+  sed -i.bak 's/threshold/treshold/' {path}
+
+Back to what it was before the mistake:
+  mv {path}.bak {path}
+"
+    );
 }

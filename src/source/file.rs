@@ -28,6 +28,8 @@ use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::sight::Sight;
 use crate::clock::{Clock, MonotonicClock, Tick};
+#[cfg(feature = "serde")]
+use crate::document::{Document, Format, Kind};
 use crate::rule::Rules;
 
 /// Far more than rules need, and little enough to be read at once.
@@ -102,6 +104,60 @@ impl FileSource {
             hash: RandomState::new(),
             found: Found::Nothing,
         }
+    }
+
+    /// The rules of the TOML document at `path`, all or none of them; see
+    /// [`document`](crate::document) for what it looks like.
+    ///
+    /// A document with a mistake is an error of kind
+    /// [`Invalid`](SourceErrorKind::Invalid) that tells every mistake with its
+    /// place, one in each line. Its [cause](SourceError::cause) is a
+    /// [`DocumentError`](crate::document::DocumentError) or the
+    /// [`Problems`](crate::document::Problems).
+    ///
+    /// ```
+    /// use tower_sentinel::source::{FileSource, RuleSource};
+    /// use tower_sentinel::{FlowRule, Rules};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("sentinel-{}.toml", std::process::id()));
+    /// let rule = "[[rules]]\nkind = 'flow'\nresource = '/search'\nthreshold = ";
+    /// std::fs::write(&path, format!("{rule}5"))?;
+    /// let mut source = FileSource::toml(&path);
+    /// assert_eq!(source.poll()?, Some(FlowRule::per_second("/search", 5).into()));
+    ///
+    /// std::fs::write(&path, format!("{rule}'five'"))?;
+    /// let told = source.poll().unwrap_err().to_string();
+    /// assert!(told.ends_with("rules[0].threshold is \"five\", must be a number"));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "serde")]
+    pub fn toml(path: impl Into<PathBuf>) -> Self {
+        Self::new(path, |text| {
+            Ok(Document::read(text, Format::Toml)?.strict()?)
+        })
+    }
+
+    /// The same for a JSON document: a table in the form of this crate, or a list
+    /// of Sentinel's rules whose kind shows in their keys.
+    ///
+    /// Of a list of Sentinel's, [warnings](crate::document::Problem::is_warning)
+    /// are not told here: read such a document by hand once before it is put in
+    /// force.
+    #[cfg(feature = "serde")]
+    pub fn json(path: impl Into<PathBuf>) -> Self {
+        Self::new(path, |text| {
+            Ok(Document::read(text, Format::Json)?.strict()?)
+        })
+    }
+
+    /// The same for a document of Sentinel's with rules of one `kind`, which need
+    /// not show in their keys.
+    #[cfg(feature = "serde")]
+    pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
+        Self::new(path, move |text| {
+            Ok(Document::read_sentinel(text, kind)?.strict()?)
+        })
     }
 
     /// How many bytes the file may have; a larger one is refused, and not read.

@@ -46,6 +46,9 @@
 //! # }
 //! ```
 //!
+//! With the feature `serde` there is a parser already: `FileSource::toml`, `json`
+//! and `sentinel` read what the module `document` reads.
+//!
 //! A server would rather have it done by a thread:
 //! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
 

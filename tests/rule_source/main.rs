@@ -2,6 +2,7 @@
 //! told, and that the rules in force survive all of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod document;
 mod file;
 mod watch;
 

@@ -1,0 +1,7 @@
+//! Recipes, and the way here from other crates: pages to read, without items.
+
+#[doc = include_str!("../../docs/cookbook.md")]
+pub mod cookbook {}
+
+#[doc = include_str!("../../docs/migration.md")]
+pub mod migration {}

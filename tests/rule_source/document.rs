@@ -1,0 +1,86 @@
+//! Files that hold documents, which need no parser of their own.
+
+use tower_sentinel::document::{DocumentError, Kind, Problems};
+use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
+use tower_sentinel::{FlowRule, IsolationRule, Rules};
+
+use crate::{Folder, limit};
+
+#[test]
+fn a_toml_file_holds_all_rules_or_none_with_every_mistake_and_its_place() {
+    let folder = Folder::new();
+    let good = "[[rules]]\nkind = 'flow'\nresource = 'r'\nthreshold = 3\n";
+    let path = folder.write("rules", good);
+    let mut source = FileSource::toml(&path);
+    assert_eq!(source.poll().unwrap(), Some(limit(3)));
+
+    let two_mistakes = good.replace('3', "-3").replace("thr", "tr");
+    folder.replace("rules", &format!("{good}{two_mistakes}"));
+    let error = source.poll().unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::Invalid);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: rules[1].threshold is missing, must be a number\n\
+             rules[1].treshold is not known, did you mean `threshold`?",
+            path.display()
+        )
+    );
+    let problems = error.cause().unwrap().downcast_ref::<Problems>().unwrap();
+    assert_eq!(problems.len(), 2);
+    // It has been told.
+    assert_eq!(source.poll().unwrap(), None);
+
+    folder.replace("rules", "[[rules]]\nkind = flow\n");
+    let error = source.poll().unwrap_err();
+    let place = format!("{}: line 2, column ", path.display());
+    assert!(error.to_string().starts_with(&place), "{error}");
+    let cause = error.cause().unwrap().downcast_ref::<DocumentError>();
+    assert_eq!(cause.unwrap().line(), Some(2));
+
+    // A document that may be the first half of another one.
+    folder.replace("rules", "# rules\n");
+    let error = source.poll().unwrap_err().to_string();
+    assert!(error.contains("rules is missing"), "{error}");
+    folder.replace("rules", "rules = []\n");
+    assert_eq!(source.poll().unwrap(), Some(Rules::new()));
+}
+
+#[test]
+fn a_json_file_has_the_form_of_this_crate_or_of_sentinel() {
+    let folder = Folder::new();
+    let own = r#"{"rules": [{"kind": "isolation", "resource": "r", "max": 3}]}"#;
+    let mut source = FileSource::json(folder.write("rules", own));
+    let isolation = Rules::from(IsolationRule::new("r", 3));
+    assert_eq!(source.poll().unwrap(), Some(isolation.clone()));
+
+    folder.replace(
+        "rules",
+        r#"[{"resource": "r", "count": 3, "clusterMode": true}]"#,
+    );
+    assert_eq!(source.poll().unwrap(), Some(limit(3)));
+    // The kind of these does not show.
+    folder.replace("rules", r#"[{"resource": "r", "threshold": 3}]"#);
+    let error = source.poll().unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::Invalid);
+    assert!(
+        error
+            .to_string()
+            .contains("the kind of these rules does not show")
+    );
+
+    let path = folder.path("rules");
+    let mut as_isolation = FileSource::sentinel(&path, Kind::Isolation);
+    assert_eq!(as_isolation.poll().unwrap(), Some(isolation));
+    let mut as_flow = FileSource::sentinel(&path, Kind::Flow);
+    assert_eq!(
+        as_flow.poll().unwrap(),
+        Some(FlowRule::per_second("r", 3).into())
+    );
+    folder.replace("rules", own);
+    let error = as_flow.poll().unwrap_err().to_string();
+    assert!(
+        error.ends_with("must be a list of Sentinel's rules"),
+        "{error}"
+    );
+}
