@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::{Arc as StdArc, OnceLock};
+use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -13,10 +13,11 @@ use crate::entry::Verdict;
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
-use crate::rule::{RuleSet, Rules};
+use crate::rule::{Part, RuleSet, Rules};
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicU64, Lock, Ordering};
+use crate::watch::Watchers;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -31,8 +32,7 @@ pub(crate) struct Engine {
     overflowed: AtomicU64,
     /// Held while something is made anew by other rules.
     renewal: Lock<()>,
-    /// The engine of rules that only watch, from the first one on.
-    shadow: OnceLock<Box<Engine>>,
+    watchers: Watchers,
 }
 
 /// The route templates of the rules in force, loaded when they are first asked
@@ -75,30 +75,22 @@ impl Engine {
             next_id: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             renewal: Lock::new(()),
-            shadow: OnceLock::new(),
+            watchers: Watchers::default(),
         };
-        engine.reload_shadow();
+        let rules = engine.rules.load_full();
+        engine.watchers.reload(&engine, &rules);
         engine
     }
 
-    /// The engine of rules that only watch, if there have ever been any.
-    #[inline]
-    pub(crate) fn shadow(&self) -> Option<&Engine> {
-        self.shadow.get().map(|shadow| &**shadow)
+    /// Rules that only watch.
+    pub(crate) const fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
-    /// Gives the rules that only watch to the engine for them.
-    fn reload_shadow(&self) {
-        let set = self.rules.load();
-        let rules = set.rules().clone();
-        if let Some(shadow) = self.shadow() {
-            shadow.reload(rules);
-        } else if set.are_watching() {
-            let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
-            let shared = self.shared.for_shadow();
-            self.shadow
-                .get_or_init(|| Box::new(Self::new(rules, shared, resources, branches)));
-        }
+    /// An engine for rules of `rules` that only watch.
+    pub(crate) fn beside(&self, rules: Rules, part: Part) -> Self {
+        let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
+        Self::new(rules, self.shared.for_shadow(part), resources, branches)
     }
 
     pub(crate) const fn shared(&self) -> &StdArc<Shared> {
@@ -344,13 +336,18 @@ impl Engine {
     /// Puts `rules` in force. Every call from here on is judged by them; what
     /// they do not change keeps its counts.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
+        self.reload_part(rules, self.shared.part)
+    }
+
+    /// The same for those of `rules` that `part` selects.
+    pub(crate) fn reload_part(&self, rules: Rules, part: Part) -> bool {
         let (old, new) = {
             let _renewal = self.renewal.lock();
             let old = self.rules.load_full();
             if *old.rules() == rules {
                 return false;
             }
-            let new = StdArc::new(RuleSet::new(rules, old.version() + 1, self.shared.part));
+            let new = StdArc::new(RuleSet::new(rules, old.version() + 1, part));
             if !new.limits().is_empty() {
                 self.shared.count_inbound(self.shared.time.now());
             }
@@ -360,7 +357,7 @@ impl Engine {
             self.rules.store(new.clone());
             (old, new)
         };
-        self.reload_shadow();
+        self.watchers.reload(self, &new);
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
         for name in old.resources().filter(|name| new.of(name).is_none()) {

@@ -67,8 +67,8 @@ pub struct Entry {
 /// What hardly any call has.
 #[derive(Default)]
 struct Aside {
-    /// The same call as rules in shadow mode see it: it ends with this one.
-    watching: Option<Entry>,
+    /// The same call as rules in shadow mode see it: they end with this one.
+    watching: Vec<Entry>,
     /// What its parameters had left when it started.
     quota: Option<QuotaLeft>,
 }
@@ -134,8 +134,8 @@ impl Entry {
     }
 
     /// Ends `watching`, the same call as others see it, as this one ends.
-    pub(crate) fn watch(&mut self, watching: Option<Self>) {
-        if watching.is_some() {
+    pub(crate) fn watch(&mut self, watching: Vec<Self>) {
+        if !watching.is_empty() {
             self.aside.get_or_insert_default().watching = watching;
         }
     }
@@ -191,7 +191,7 @@ impl Entry {
         if is_final {
             self.tell_breakers(now, Some(outcome), now - self.start);
         }
-        if let Some(watching) = self.watching() {
+        for watching in self.watching() {
             watching.respond(outcome, is_final);
         }
     }
@@ -234,8 +234,18 @@ impl Entry {
         all.min_by(|a, b| a.part().total_cmp(&b.part()))
     }
 
-    fn watching(&mut self) -> Option<&mut Self> {
-        self.aside.as_mut()?.watching.as_mut()
+    /// The call ends as this one does for those who watch.
+    #[cold]
+    fn end_watching(&mut self) {
+        let ending = self.ending;
+        for watching in self.watching() {
+            watching.ending = ending;
+        }
+    }
+
+    fn watching(&mut self) -> &mut [Self] {
+        let aside = self.aside.as_deref_mut();
+        aside.map_or(&mut [], |aside| &mut aside.watching)
     }
 
     /// The response, whose time has been measured, ended in another way than it
@@ -290,9 +300,8 @@ impl Drop for Entry {
             };
             shared.hooks.tell(|hook| hook.on_exit(&event));
         }
-        let ending = self.ending;
-        if let Some(watching) = self.watching() {
-            watching.ending = ending;
+        if self.aside.is_some() {
+            self.end_watching();
         }
     }
 }

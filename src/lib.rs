@@ -47,6 +47,7 @@
 //!
 //! | question | answer |
 //! |---|---|
+//! | What is the rule for …? How do I come here from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
@@ -94,6 +95,7 @@ pub mod document;
 mod engine;
 mod entry;
 mod few;
+pub mod guide;
 pub mod hook;
 mod hot;
 pub mod key;
@@ -125,7 +127,9 @@ pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use entry::{Entry, Verdict};
 pub use hook::{Hook, Hooks};
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
-pub use report::{BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, Snapshot};
+pub use report::{
+    BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, ShadowView, Snapshot,
+};
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, InvalidRule,
     InvalidRules, IsolationRule, MissingKey, Rule, Rules, SystemRule,

@@ -57,8 +57,10 @@ pub(crate) struct Resource {
     place: AtomicU32,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
-    /// See [`is_alone`](Self::is_alone).
+    /// See the methods of these names. No rule begins to count all inbound calls
+    /// without a new resource.
     is_alone: bool,
+    is_plain: bool,
 }
 
 /// What most resources do not have.
@@ -114,10 +116,12 @@ impl Resource {
         let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras = Extras::new(&rules, own, shared.most_origins, old_extras, now);
+        let is_alone = gate.is_plain()
+            && !(shared.origins || shared.contexts || rules.are_watching())
+            && !extras.as_ref().is_some_and(|it| it.judge_rates());
         Self {
-            is_alone: gate.is_plain()
-                && !(shared.origins || shared.contexts || rules.are_watching())
-                && !extras.as_ref().is_some_and(|it| it.judge_rates()),
+            is_alone,
+            is_plain: is_alone && extras.is_none() && shared.inbound.get().is_none(),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
@@ -247,17 +251,16 @@ impl Resource {
         self.extras.as_ref()?.authorities.as_deref()
     }
 
-    /// Whether anything is to be asked before the call's rate.
-    #[inline]
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.extras.is_some() || self.shared.inbound.get().is_some()
-    }
-
     /// Whether its own ring is all that judges the rate of its calls, and nobody
     /// watches.
-    #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) const fn is_alone(&self) -> bool {
         self.is_alone
+    }
+
+    /// Whether its own ring and slots are all that judges and counts its calls.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {

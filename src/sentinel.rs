@@ -9,8 +9,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
 use crate::entry::{Entry, Verdict};
 use crate::hook::{Hook, Hooks};
-use crate::report::{InboundView, NodeView, Snapshot};
-use crate::resource::ResourceQuery;
+use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules, most_keys};
 use crate::shared::Shared;
 use crate::stat::{InvalidWindow, Shape};
@@ -136,28 +135,20 @@ impl Sentinel {
     /// The statistics of inbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view(&self.engine, resource.into(), Direction::Inbound)
+        view::find(&self.engine, resource.into(), Direction::Inbound)
     }
 
     /// The statistics of outbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view(&self.engine, resource.into(), Direction::Outbound)
+        view::find(&self.engine, resource.into(), Direction::Outbound)
     }
 
-    /// What rules in [shadow mode](crate::Rule::shadow) make of inbound calls to
-    /// `resource`: those that they would have refused are counted as blocked.
-    /// `None` while there has been no such rule or no call.
+    /// The rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
-    pub fn shadow_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view(self.engine.shadow()?, resource.into(), Direction::Inbound)
-    }
-
-    /// A copy of all figures of rules in shadow mode; `None` while there has been
-    /// none.
-    #[must_use]
-    pub fn shadow_snapshot(&self) -> Option<Snapshot> {
-        self.engine.shadow().map(Snapshot::of)
+    pub fn shadows(&self) -> Vec<ShadowView> {
+        let watchers = self.engine.watchers().list();
+        watchers.into_iter().map(ShadowView::new).collect()
     }
 
     /// The statistics of all inbound calls together. Requests pay nothing for
@@ -183,16 +174,6 @@ impl Sentinel {
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
     }
-}
-
-fn view(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-    let mut room = None;
-    let query = ResourceQuery {
-        direction,
-        name: resource.shortened(&engine.shared().hash, &mut room),
-    };
-    let resources = engine.resources();
-    resources.find(&query, |resource| NodeView::new(resource.clone()))
 }
 
 /// Configures an engine.

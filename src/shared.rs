@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) hash: [foldhash::quality::RandomState; 2],
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
-    /// Which rules of a set are judged by.
+    /// Which rules of a set are judged by, at first.
     pub(crate) part: Part,
 }
 
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// The same for an engine that only watches.
-    pub(crate) fn for_shadow(&self) -> Self {
+    pub(crate) fn for_shadow(&self, part: Part) -> Self {
         Self {
             time: self.time.beside(),
             hooks: Hooks::default(),
@@ -79,10 +79,7 @@ impl Shared {
             sampler: self.sampler.clone(),
             hash: self.hash.clone(),
             version: AtomicU64::new(0),
-            part: match self.part {
-                Part::Nothing => Part::Everything,
-                _ => Part::Shadow,
-            },
+            part,
         }
     }
 

@@ -30,6 +30,7 @@ const ORDER: &[&[&str]] = &[
     &["key"],
     &["rejection"],
     &["middleware"],
+    &["guide"],
 ];
 
 /// Modules that make up one thing in several files.

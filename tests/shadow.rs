@@ -15,8 +15,8 @@ use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
-    FlowRule, HotParamRule, IsolationRule, ManualClock, Rule, Rules, Sentinel, SentinelLayer,
-    SystemRule, Tick, Verdict,
+    FlowRule, HotParamRule, IsolationRule, ManualClock, NodeView, Rule, Rules, Sentinel,
+    SentinelLayer, ShadowView, SystemRule, Tick, Verdict,
 };
 
 use support::{get, ready};
@@ -88,9 +88,15 @@ impl Bench {
         std::mem::take(&mut *self.told.0.lock().unwrap())
     }
 
-    /// Passed and blocked, as the watching rules see it.
+    /// What the only rule that watches makes of the calls.
+    fn shadow(&self) -> NodeView {
+        self.sentinel.shadows()[0].node("r").unwrap()
+    }
+
+    /// Passed and blocked, as it sees them.
     fn seen(&self) -> (u64, u64) {
-        let totals = self.sentinel.shadow_node("r").unwrap().totals();
+        let totals = self.shadow().totals();
+        assert_eq!(self.sentinel.shadows()[0].would_block(), totals.block());
         (totals.pass(), totals.block())
     }
 }
@@ -137,7 +143,7 @@ fn a_rule_of_every_kind_tells_what_it_would_refuse_and_refuses_nothing() {
         drop(running);
         let node = bench.sentinel.node("r").unwrap();
         assert_eq!((node.totals().pass(), node.totals().block()), (5, 0));
-        let shadow = bench.sentinel.shadow_node("r").unwrap();
+        let shadow = bench.shadow();
         assert_eq!((node.concurrency(), shadow.concurrency()), (0, 0));
         assert_eq!(shadow.slots_in_use(), 0, "{rule:?}");
     }
@@ -168,7 +174,7 @@ fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
     for _ in 0..4 {
         bench.enter(call()).fail();
     }
-    let shadow = bench.sentinel.shadow_node("r").unwrap();
+    let shadow = bench.shadow();
     let breaker = shadow.breakers().remove(0);
     assert_eq!(breaker.state(), BreakerState::Open);
     drop(bench.enter(call()));
@@ -258,12 +264,51 @@ fn a_rule_that_is_enforced_later_starts_by_what_really_passed() {
 fn without_such_a_rule_nobody_watches() {
     let bench = Bench::new(FlowRule::per_second("r", 2));
     drop(bench.enter(call()));
-    assert!(bench.sentinel.shadow_node("r").is_none());
-    assert!(bench.sentinel.shadow_snapshot().is_none());
+    assert!(bench.sentinel.shadows().is_empty());
     assert!(bench.sentinel.reload(FlowRule::per_second("r", 2).shadow()));
     drop(bench.enter(call()));
-    let snapshot = bench.sentinel.shadow_snapshot().unwrap();
-    assert_eq!(snapshot.nodes().len(), 1);
+    let shadow = bench.sentinel.shadows().remove(0);
+    assert_eq!(
+        (shadow.rule(), shadow.snapshot().nodes().len()),
+        ("flow-0", 1)
+    );
+    assert!(bench.sentinel.reload(Rules::new()));
+    assert!(bench.sentinel.shadows().is_empty());
+}
+
+#[test]
+fn rules_that_watch_know_nothing_of_each_other_nor_of_other_resources() {
+    let limit = |limit: u32| FlowRule::per_second("r", limit).id(format!("{limit}"));
+    let rules = Rules::new()
+        .with(limit(1).shadow())
+        .with(limit(3).shadow())
+        .with(FlowRule::per_second("s", 0).shadow())
+        .with(
+            FlowRule::per_second("r", 2)
+                .when("s")
+                .id("related")
+                .shadow(),
+        );
+    let bench = Bench::new(rules);
+    for _ in 0..4 {
+        drop(bench.enter(call()));
+    }
+    let blocked = || -> Vec<u64> {
+        let shadows = bench.sentinel.shadows();
+        shadows.iter().map(ShadowView::would_block).collect()
+    };
+    assert_eq!(blocked(), [3, 1, 0, 0]);
+    assert!(bench.sentinel.shadows()[2].node("r").is_none());
+    // Calls of "s" are seen by what looks at them.
+    for _ in 0..2 {
+        drop(bench.enter(Call::new("s")));
+    }
+    drop(bench.enter(call()));
+    assert_eq!(blocked()[3], 1);
+    // A reload keeps what an equal rule has counted, and one of the same id.
+    let rules = Rules::new().with(limit(3).shadow()).with(limit(1).shadow());
+    assert!(bench.sentinel.reload(rules));
+    assert_eq!(blocked(), [2, 4]);
 }
 
 #[test]
@@ -293,7 +338,7 @@ fn a_failing_response_is_what_a_watching_breaker_sees_at_its_head() {
         .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
         .layer(service_fn(fails));
     let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
-    let shadow = bench.sentinel.shadow_node("r").unwrap();
+    let shadow = bench.shadow();
     assert_eq!(shadow.breakers()[0].state(), BreakerState::Open);
     // The call runs until the end of its body, also there.
     assert_eq!(shadow.concurrency(), 1);

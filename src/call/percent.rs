@@ -63,6 +63,8 @@ impl<'a> Encoded<'a> {
     }
 
     /// Shows `look` what it says.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn with_text<R>(&self, look: impl FnOnce(&str) -> R) -> R {
         if self.is_plain() {
             return look(self.text);

@@ -39,7 +39,7 @@ pub(crate) fn pass_at_once(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Entry, Detour> {
-    if resource.is_guarded() || !resource.is_alone() {
+    if !resource.is_plain() {
         return Err(Detour::MoreToAsk);
     }
     let now = checked(resource, now);
@@ -109,7 +109,7 @@ pub(crate) fn judge(
 ) -> Result<Verdict, Moved> {
     let verdict = judge_by_enforced(engine, resource, call, now)?;
     Ok(if resource.rules().are_watching() {
-        watch(engine, call, verdict)
+        watch(engine, resource.text(), call, verdict)
     } else {
         verdict
     })

@@ -2,9 +2,11 @@
 
 mod hot_params;
 mod json;
+mod shadow;
 mod snapshot;
-mod view;
+pub(crate) mod view;
 
 pub use hot_params::HotParamView;
+pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};

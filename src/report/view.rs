@@ -8,7 +8,7 @@ use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::Resource;
+use crate::resource::{Resource, ResourceQuery};
 use crate::stat::{Census, Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 
@@ -38,6 +38,17 @@ use crate::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct NodeView {
     pub(super) resource: Arc<Resource>,
+}
+
+/// The node of `resource`, if there have been calls to it.
+pub(crate) fn find(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
+    let mut room = None;
+    let query = ResourceQuery {
+        direction,
+        name: resource.shortened(&engine.shared().hash, &mut room),
+    };
+    let resources = engine.resources();
+    resources.find(&query, |resource| NodeView::new(resource.clone()))
 }
 
 impl NodeView {

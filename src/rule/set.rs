@@ -28,6 +28,7 @@ pub(crate) struct RuleSet {
     default_breakers: Vec<u32>,
     /// Whether there are rules that only watch, and these are not they.
     are_watching: bool,
+    part: Part,
     version: u64,
 }
 
@@ -82,11 +83,13 @@ impl RuleSet {
         let mut watchers = HashMap::new();
         let mut limits = Limits::default();
         let mut default_breakers = Vec::new();
-        let are_watching = part.leaves_watchers(&rules);
+        let are_watching = !part.watching(&rules).is_empty();
         let selected = rules.iter().enumerate();
-        let selected = selected.filter_map(|(index, rule)| Some((index, part.select(rule)?)));
-        for (index, rule) in selected {
+        let selected = selected.filter_map(|(index, rule)| {
             let index = index as u32;
+            Some((index, part.select(index, rule)?))
+        });
+        for (index, rule) in selected {
             if let Rule::System(rule) = rule {
                 rule.tighten(&mut limits, index);
                 continue;
@@ -165,6 +168,7 @@ impl RuleSet {
             limits,
             default_breakers,
             are_watching,
+            part,
             version,
         }
     }
@@ -193,6 +197,11 @@ impl RuleSet {
             })
             .collect();
         rules.into_iter()
+    }
+
+    /// Which of the rules these are.
+    pub(crate) const fn part(&self) -> Part {
+        self.part
     }
 
     /// Whether some rules only watch what these let pass.

@@ -1,8 +1,8 @@
 //! Rules that only watch.
 
 use super::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rule,
-    Rules, SystemRule,
+    AdaptiveRule, AuthorityRule, Basis, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    Rule, Rules, SystemRule,
 };
 
 /// Which rules of a set an engine judges by.
@@ -10,31 +10,40 @@ use super::{
 pub(crate) enum Part {
     /// Those that refuse.
     Enforced,
-    /// Those that only watch.
-    Shadow,
     /// None: all of them only watch.
     Nothing,
     /// All of them, to watch.
     Everything,
+    /// The one at this place, to watch.
+    Only(u32),
 }
 
 impl Part {
-    /// The rule to judge by, if `rule` is one of these.
-    pub(super) fn select(self, rule: &Rule) -> Option<&Rule> {
+    /// The rule to judge by, if `rule`, at `index`, is one of these.
+    pub(super) fn select(self, index: u32, rule: &Rule) -> Option<&Rule> {
         match (self, rule) {
             (Part::Nothing, _) | (Part::Enforced, Rule::Shadow(_)) => None,
-            (Part::Shadow | Part::Everything, Rule::Shadow(watching)) => Some(watching),
-            (Part::Shadow, _) => None,
-            (Part::Enforced | Part::Everything, rule) => Some(rule),
+            (Part::Enforced, rule) => Some(rule),
+            (Part::Everything, rule) => Some(rule.itself()),
+            (Part::Only(place), rule) => (place == index).then_some(rule.itself()),
         }
     }
 
-    /// Whether some of `rules` only watch, and these are not they.
-    pub(crate) fn leaves_watchers(self, rules: &Rules) -> bool {
+    /// Those of `rules` that only watch, beside these: each alone, as if it were
+    /// the only one to come.
+    pub(crate) fn watching(self, rules: &Rules) -> Vec<Part> {
         match self {
-            Part::Enforced => rules.iter().any(Rule::is_shadow),
-            Part::Nothing => true,
-            Part::Shadow | Part::Everything => false,
+            Part::Enforced => {
+                let watching = rules
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, rule)| rule.is_shadow());
+                watching
+                    .map(|(index, _)| Part::Only(index as u32))
+                    .collect()
+            }
+            Part::Nothing => vec![Part::Everything],
+            Part::Everything | Part::Only(_) => Vec::new(),
         }
     }
 }
@@ -42,13 +51,14 @@ impl Part {
 impl Rule {
     /// The same rule in *shadow mode*: it counts and judges as it would, and
     /// refuses nobody. What it would have refused is told to
-    /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted as
-    /// blocked on [`Sentinel::shadow_node`](crate::Sentinel::shadow_node).
+    /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted by
+    /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
     /// It judges what the enforced rules let pass, on figures of its own in which
     /// what it would have refused does not count: so its numbers are those that
-    /// it would have when enforced. It never makes a call wait. While any rule
-    /// watches, each call that passes is judged twice, and allocates.
+    /// it would have if it were enforced beside them. Rules that watch know
+    /// nothing of each other. They never make a call wait. Each of them judges
+    /// each call of its resource that passes, and allocates for it.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -60,8 +70,8 @@ impl Rule {
     /// for _ in 0..5 {
     ///     assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
     /// }
-    /// let shadow = sentinel.shadow_node("job").expect("it has been judged");
-    /// assert_eq!((shadow.totals().pass(), shadow.totals().block()), (2, 3));
+    /// let shadow = &sentinel.shadows()[0];
+    /// assert_eq!((shadow.rule(), shadow.would_block()), ("flow-0", 3));
     /// ```
     #[must_use]
     pub fn shadow(self) -> Self {
@@ -75,6 +85,17 @@ impl Rule {
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         matches!(self, Rule::Shadow(_))
+    }
+
+    /// The resource whose calls alone the rule looks at; `None` if it may look at
+    /// those of others.
+    pub(crate) fn only_resource(&self) -> Option<&str> {
+        match self.itself() {
+            Rule::System(_) => None,
+            Rule::CircuitBreaker(rule) if rule.is_default() => None,
+            Rule::Flow(rule) if matches!(rule.basis(), Basis::Related(_)) => None,
+            rule => Some(rule.resource()),
+        }
     }
 
     /// The rule itself, watching or not.

@@ -7,6 +7,7 @@
 
 mod rules_file;
 mod server;
+mod tiers;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -304,6 +305,42 @@ async fn circuit_breaker_lets_one_call_in_three_seconds_find_out() {
 }
 
 #[tokio::test]
+async fn hot_key_limits_each_client_and_a_million_made_up_ones_change_nothing() {
+    let output = output_of("hot_key").await;
+    // It comes rested, so two more in the first second.
+    assert_eq!(row(&output, "1"), "2000 7 1998 1998 1000");
+    for second in 2..=10 {
+        assert_eq!(row(&output, &second.to_string()), "2000 5 1998 1998 1000");
+    }
+    let [before, after, then] = ["before", "after", "then"].map(|when| row(&output, when));
+    let bytes = number(&before, "place, ", " bytes");
+    assert_eq!(
+        before,
+        format!("1 values, 0 calls without a place, {bytes} bytes")
+    );
+    // Places for 65536 values or more, of 16 bytes each.
+    let values = number(&after, "", " values");
+    assert!(values >= 65_536 && values * 16 <= bytes, "{after}");
+    assert_eq!(number(&after, "place, ", " bytes"), bytes);
+    // Those without a place share one quota.
+    let passed = number(&output, "In all, ", " of them passed");
+    assert!((values - 1..values + 5).contains(&passed), "{passed}");
+    assert_eq!(
+        number(&after, "values, ", " calls without") + values - 1,
+        1_000_000
+    );
+    assert_eq!(number(&then, "", " values"), 2);
+    for (client, told) in [
+        ("the hot client", ["is refused", "passes"]),
+        ("a client that has not called", ["is refused", "passes"]),
+    ] {
+        let start = format!("  {client}: ");
+        let lines = output.lines().filter_map(|line| line.strip_prefix(&start));
+        assert_eq!(lines.collect::<Vec<_>>(), told, "{client}");
+    }
+}
+
+#[tokio::test]
 async fn throttle_spaces_calls_evenly_and_fills_the_gap_of_the_last_one() {
     let output = output_of("throttle").await;
     assert_eq!(
@@ -354,5 +391,28 @@ async fn system_refuses_inbound_calls_from_ninety_percent_on() {
             "{row}"
         );
         assert!(row.ends_with("outbound passes"), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn shadow_says_whom_each_candidate_would_refuse() {
+    let output = output_of("shadow").await;
+    for expected in [
+        "ann 20 0 0 0 0",
+        "bob 40 0 8 0 0",
+        "eve 400 0 368 291 71",
+        "ann 20 0",
+        "bob 40 0",
+        "eve 400 291",
+    ] {
+        let lines = output.lines().map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words.join(" ")
+        });
+        assert_eq!(
+            lines.filter(|line| line == expected).count(),
+            1,
+            "{expected}:\n{output}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The example with rules in a file: the file is edited while it runs.
+//! The example with rules in a document, which is edited while it runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,18 +15,24 @@ use crate::{BUCKET, DEADLINE, most, path_of};
 /// The example, running over a file until it is dropped.
 struct Example {
     child: Child,
-    folder: PathBuf,
+    /// In a folder of its own.
+    file: PathBuf,
     lines: mpsc::Receiver<String>,
     addr: String,
 }
 
 impl Example {
-    fn start(rules: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("sentinel-example-{}", std::process::id()));
+    /// Starts it over the file `name`, which holds `rules` or is not there.
+    fn start(name: &str, rules: Option<&str>) -> Self {
+        let folder = format!("sentinel-example-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
         fs::create_dir(&folder).expect("nobody else has that name");
-        replace(&folder, rules);
+        let file = folder.join(name);
+        if let Some(rules) = rules {
+            replace(&file, rules);
+        }
         let mut child = Command::new(path_of("rules_file"))
-            .arg(folder.join("rules"))
+            .arg(&file)
             .env("PORT", "0")
             .stdout(Stdio::piped())
             .spawn()
@@ -42,7 +48,7 @@ impl Example {
         // From here on it is killed, whatever happens.
         let mut example = Self {
             child,
-            folder,
+            file,
             lines,
             addr: String::new(),
         };
@@ -53,7 +59,7 @@ impl Example {
 
     /// Replaces the file.
     fn edit(&self, rules: &str) {
-        replace(&self.folder, rules);
+        replace(&self.file, rules);
     }
 
     /// The next line that begins with `start`.
@@ -104,37 +110,72 @@ impl Drop for Example {
         // If it has ended already there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = self.file.parent().map(fs::remove_dir_all);
     }
 }
 
-fn replace(folder: &Path, rules: &str) {
-    let new = folder.join("new");
+/// Replaces `file` by a new one, as editors do.
+fn replace(file: &Path, rules: &str) {
+    let new = file.with_file_name("new");
     fs::write(&new, rules).expect("there is room");
-    fs::rename(new, folder.join("rules")).expect("it is the same folder");
+    fs::rename(new, file).expect("it is the same folder");
+}
+
+/// A document with a flow rule for each resource and threshold.
+fn document(rules: &[(&str, &str)]) -> String {
+    let rules = rules.iter().map(|(resource, threshold)| {
+        format!("[[rules]]\nkind = \"flow\"\nresource = \"{resource}\"\nthreshold = {threshold}\n")
+    });
+    rules.collect()
 }
 
 #[test]
 fn rules_file_follows_every_good_edit_and_survives_the_bad_ones() {
-    let example = Example::start("# what may be asked how often\n/search 3/s\n");
+    let example = Example::start("rules.toml", Some(&document(&[("/search", "3")])));
     example.check(3);
-    example.edit("/search 0/s\n/report 1/s");
+    example.edit(&document(&[("/search", "0"), ("/report", "1")]));
     assert_eq!(example.line("2 rules"), "2 rules in force");
     assert!(!example.passes());
 
-    example.edit("/search 0/s\n/search many");
+    // What is wrong is told with its place.
+    let bad = document(&[("/search", "5"), ("/report", "\"many\"")]);
+    example.edit(&bad.replace("kind = \"flow\"\nresource = \"/search\"", "kind = \"flow\""));
     let problem = example.line("rules kept: ");
-    assert!(
-        problem.ends_with("line 2 is not like \"/path 5/s\": /search many"),
-        "{problem}"
+    let missing = "rules.toml: rules[0].resource is missing, must be a text";
+    assert!(problem.ends_with(missing), "{problem}");
+    assert_eq!(
+        example.line("    "),
+        "    rules[1].threshold is \"many\", must be a number"
     );
     assert!(!example.passes());
+    // So is what is no document.
+    example.edit("# a comment\n[[rules]\n");
+    let problem = example.line("rules kept: ");
+    assert!(problem.contains("rules.toml: line 2, column "), "{problem}");
+    assert!(!example.passes());
 
-    example.edit("/search 5/s");
+    example.edit(&document(&[("/search", "5")]));
     // Nothing was told in between: neither a reload nor the problem again.
     assert_eq!(
         example.lines.recv_timeout(DEADLINE).as_deref(),
         Ok("1 rule in force")
     );
     example.check(5);
+}
+
+#[test]
+fn rules_file_makes_a_document_that_is_missing_and_reads_those_of_sentinel() {
+    let example = Example::start("rules.json", None);
+    example.check(5);
+    let made = fs::read_to_string(&example.file).expect("it was made");
+    assert!(made.contains("\"threshold\": 5"), "{made}");
+
+    example.edit(r#"[{"resource": "/search", "count": 0, "clusterMode": true}]"#);
+    let note = example.line("note: ");
+    assert!(
+        note.starts_with("note: [0].clusterMode is true: not heeded"),
+        "{note}"
+    );
+    assert_eq!(example.line("1 rule"), "1 rule in force");
+    assert!(!example.passes());
 }

@@ -1,4 +1,4 @@
-//! The axum example: a server that is called as its users call it.
+//! Servers that are called as their users call them, first the axum example.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,17 +18,17 @@ use tokio::time::{Instant, timeout};
 
 use crate::{BUCKET, DEADLINE, most, path_of};
 
-/// The axum example, running until it is dropped.
-struct Axum {
+/// An example, running until it is dropped.
+pub(crate) struct Server {
     child: Child,
     addr: SocketAddr,
     /// Kept open, so that it can print.
     _stdout: Option<BufReader<ChildStdout>>,
 }
 
-impl Axum {
-    async fn start() -> Self {
-        let mut child = Command::new(path_of("axum"))
+impl Server {
+    pub(crate) async fn start(example: &str) -> Self {
+        let mut child = Command::new(path_of(example))
             .env("PORT", "0")
             .stdout(Stdio::piped())
             .spawn()
@@ -59,18 +59,18 @@ impl Axum {
     }
 
     /// A client that has this address, or the usual one.
-    fn caller(&self, from: Option<IpAddr>) -> Caller {
+    pub(crate) fn caller(&self, from: Option<IpAddr>) -> Caller {
         let mut connector = HttpConnector::new();
         connector.set_local_address(from);
         Caller {
             http: Client::builder(TokioExecutor::new()).build(connector),
             addr: self.addr,
-            vip: "0",
+            header: ("x-vip", "0".to_owned()),
         }
     }
 }
 
-impl Drop for Axum {
+impl Drop for Server {
     fn drop(&mut self) {
         // If it has ended already there is nothing to kill.
         let _ = self.child.kill();
@@ -79,16 +79,17 @@ impl Drop for Axum {
 }
 
 /// A client of the server.
-struct Caller {
+pub(crate) struct Caller {
     http: Client<HttpConnector, Empty<Bytes>>,
     addr: SocketAddr,
-    vip: &'static str,
+    /// What it sends with every request.
+    pub(crate) header: (&'static str, String),
 }
 
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 /// What came back from several requests in a row.
@@ -100,7 +101,7 @@ struct Burst {
 impl Caller {
     async fn open(&self, path: &str) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.addr))
-            .header("x-vip", self.vip)
+            .header(self.header.0, &self.header.1)
             .body(Empty::new())
             .expect("it is a request");
         timeout(DEADLINE, self.http.request(request))
@@ -109,7 +110,7 @@ impl Caller {
             .expect("the server answers")
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         let (head, body) = self.open(path).await.into_parts();
         let body = timeout(DEADLINE, body.collect())
             .await
@@ -155,7 +156,7 @@ impl Caller {
 }
 
 impl Answer {
-    fn has_passed(&self) -> bool {
+    pub(crate) fn has_passed(&self) -> bool {
         self.status == StatusCode::OK
     }
 
@@ -185,13 +186,13 @@ impl Burst {
 
 #[tokio::test]
 async fn axum_five_calls_pass_and_the_rest_is_told_when_to_come_back() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     server.caller(None).meets_limit(5, "/limited").await;
 }
 
 #[tokio::test]
 async fn axum_all_ids_of_a_route_share_one_limit() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     let burst = server.caller(None).meets_limit(5, "/users/{id}").await;
     for (index, answer) in burst.answers.iter().enumerate() {
         if answer.has_passed() {
@@ -202,7 +203,7 @@ async fn axum_all_ids_of_a_route_share_one_limit() {
 
 #[tokio::test]
 async fn axum_each_address_has_a_limit_of_its_own() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     server.caller(None).meets_limit(3, "/per-ip").await;
     // Only there is the whole of 127.0.0.0/8 this machine's own.
     if cfg!(target_os = "linux") {
@@ -213,9 +214,9 @@ async fn axum_each_address_has_a_limit_of_its_own() {
 
 #[tokio::test]
 async fn axum_prioritized_calls_wait_and_all_of_them_pass() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     let vip = Caller {
-        vip: "1",
+        header: ("x-vip", "1".to_owned()),
         ..server.caller(None)
     };
     let burst = vip.burst("/priority").await;
@@ -228,7 +229,7 @@ async fn axum_prioritized_calls_wait_and_all_of_them_pass() {
 
 #[tokio::test]
 async fn axum_two_streams_run_at_once_and_one_that_ends_makes_room() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     let caller = server.caller(None);
     let mut streams = Vec::new();
     for _ in 0..2 {
@@ -257,7 +258,7 @@ async fn axum_two_streams_run_at_once_and_one_that_ends_makes_room() {
 
 #[tokio::test]
 async fn axum_stats_tell_what_was_sent() {
-    let server = Axum::start().await;
+    let server = Server::start("axum").await;
     let caller = server.caller(None);
     let burst = caller.burst("/limited").await;
 

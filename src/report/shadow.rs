@@ -1,0 +1,47 @@
+//! What a rule in shadow mode makes of the calls that it sees.
+
+use std::sync::Arc;
+
+use super::{NodeView, Scope, Snapshot, view};
+use crate::call::{Direction, Key};
+use crate::watch::Watcher;
+
+/// One rule in [shadow mode](crate::Rule::shadow), and its figures: those that it
+/// would have if it were enforced.
+#[derive(Clone, Debug)]
+pub struct ShadowView(Arc<Watcher>);
+
+impl ShadowView {
+    pub(crate) const fn new(watcher: Arc<Watcher>) -> Self {
+        Self(watcher)
+    }
+
+    /// The id of the rule; empty if [all rules](crate::Builder::shadow) watch
+    /// together.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        self.0.id()
+    }
+
+    /// How many calls, by weight, it would have refused.
+    #[must_use]
+    pub fn would_block(&self) -> u64 {
+        let snapshot = self.snapshot();
+        let resources = snapshot.nodes().iter();
+        let resources = resources.filter(|node| *node.scope() == Scope::Resource);
+        resources.map(|node| node.totals().block()).sum()
+    }
+
+    /// What it makes of inbound calls to `resource`; `None` if it has seen none.
+    /// Those that it would have refused are counted as blocked.
+    #[must_use]
+    pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
+        view::find(self.0.engine(), resource.into(), Direction::Inbound)
+    }
+
+    /// A copy of all its figures.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.0.engine())
+    }
+}
