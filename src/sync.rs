@@ -146,6 +146,8 @@ pub(crate) enum Bug {
     InsertWithoutSecondLook,
     /// Who has read a word does not look again whose it is.
     HitWithoutSecondLook,
+    /// A slot that had no owner is free, whatever its word says by now.
+    SpareByTag,
     /// A debt that ends just now is at rest.
     RestTooSoon,
     /// The owners of a slot all count from the same 0.

@@ -150,6 +150,56 @@ fn values_stand_in_lines_of_their_own() {
 }
 
 #[test]
+fn a_turn_may_be_later_than_any_loan() {
+    let rules = |most_ms| HotParamRule::per("r", 6, ms(3_000)).throttle(ms(most_ms));
+    let bench = Bench::new(rules(2_000));
+    let wait = || match bench.sentinel.try_enter(by("x")) {
+        Verdict::Pass(_) => Some((ms(0), None)),
+        Verdict::Wait(waiting) => Some((waiting.delay(), Some(waiting))),
+        Verdict::Block(_) => None,
+        other => panic!("{other:?}"),
+    };
+    let mut queue: Vec<_> = (0..6).map_while(|_| wait()).collect();
+    let waits: Vec<_> = queue.iter().map(|(wait, _)| wait.as_millis()).collect();
+    assert_eq!(waits, [0, 500, 1_000, 1_500, 2_000]);
+    // New rules may have a longer wait for the same line, or a shorter one.
+    assert!(bench.sentinel.reload(rules(256_000)));
+    queue.extend((0..600).map_while(|_| wait()));
+    assert_eq!(queue.last().unwrap().0, ms(256_000));
+    assert!(bench.sentinel.reload(rules(2_000)));
+    bench.at(254_500);
+    assert_eq!(wait().map(|(wait, _)| wait), Some(ms(2_000)));
+}
+
+#[test]
+fn so_many_calls_wait_at_once_whatever_their_values() {
+    let bench = Bench::new(HotParamRule::per_second("r", 2).throttle(MINUTE));
+    let mut queue = Vec::new();
+    for value in 0..10_001_u64 {
+        let call = Call::new("r").param(value);
+        assert!(matches!(bench.sentinel.try_enter(call), Verdict::Pass(_)));
+        match bench.sentinel.try_enter(call) {
+            Verdict::Wait(waiting) => queue.push(waiting),
+            Verdict::Block(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(queue.len(), 10_000);
+}
+
+#[test]
+fn a_threshold_of_0_refuses_everything_whatever_the_burst() {
+    let rule = || HotParamRule::per_second("r", 3).burst(9);
+    let bench = Bench::new(rule().except("x", 0).tier("none", 0));
+    assert_eq!(bench.passed(20, by("x")), 0);
+    assert_eq!(bench.passed(20, by("y").tier("none")), 0);
+    assert_eq!(bench.passed(20, by("y")), 12);
+    assert_eq!(bench.enter(by("x")).unwrap_err().retry_after(), None);
+    let bench = Bench::new(HotParamRule::per_second("r", 0).burst(9));
+    assert_eq!(bench.at(60_000).passed(20, by("x")), 0);
+}
+
+#[test]
 fn a_line_and_a_window_of_the_resource_are_one_wait() {
     let rules = Rules::new()
         .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
@@ -333,7 +383,9 @@ fn calls_without_a_value_share_a_quota_or_are_let_go_or_refused() {
 fn an_exception_is_the_same_as_text_address_or_number() {
     let rule = HotParamRule::per_second("r", 1)
         .except("10.0.0.1", 3)
-        .except("42", 4);
+        .except("42", 9)
+        .except("42", 4)
+        .except("007", 5);
     let bench = Bench::new(rule);
     let call = Call::new("r");
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -341,12 +393,15 @@ fn an_exception_is_the_same_as_text_address_or_number() {
     assert_eq!(bench.passed(9, call.param("10.0.0.1")), 3);
     assert_eq!(bench.passed(9, call.param(42_u64)), 4);
     assert_eq!(bench.passed(9, call.param("42")), 4);
+    assert_eq!(bench.passed(9, call.param("007")), 5);
+    assert_eq!(bench.passed(9, call.param(7_u64)), 1);
     assert_eq!(bench.passed(9, call.param("other")), 1);
 }
 
 #[test]
 fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
     let rule = HotParamRule::per_second("r", 1)
+        .tier("pro", 8)
         .tier("pro", 3)
         .tier("team", 5)
         .except("vip", 7);

@@ -11,58 +11,57 @@ mod replay;
 use replay::circuit_breaker::Broken;
 use replay::classes::{
     CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING,
-    LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
+    HOT_PARAM, LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
 };
 use replay::flow_reject::Chain;
+use replay::hot_param::Hot;
 use replay::leap_array::Arrays;
 use replay::occupy::Lender;
 use replay::shaping::Shaped;
 use replay::statistic_node::Nodes;
 use replay::system::Protected;
 
-#[test]
-fn vectors_leap_array() {
-    replay::run::<Arrays>("leap_array", LEAP_ARRAY);
+/// The tests of all files.
+macro_rules! replays {
+    ($($test:ident: $file:literal, $subject:ty, $classes:expr;)+) => {
+        const FILES: &[&str] = &[$($file),+];
+
+        $(
+            #[test]
+            fn $test() {
+                replay::run::<$subject>($file, $classes);
+            }
+        )+
+    };
+}
+
+replays! {
+    vectors_circuit_breaker: "circuit_breaker", Broken, CIRCUIT_BREAKER;
+    vectors_flow_reject: "flow_reject", Chain, FLOW_REJECT;
+    vectors_flow_throttling: "flow_throttling", Shaped, FLOW_THROTTLING;
+    vectors_flow_warm_up: "flow_warm_up", Shaped, FLOW_WARM_UP;
+    vectors_flow_warm_up_throttling: "flow_warm_up_throttling", Shaped, FLOW_WARM_UP_THROTTLING;
+    vectors_hot_param: "hot_param", Hot, HOT_PARAM;
+    vectors_leap_array: "leap_array", Arrays, LEAP_ARRAY;
+    vectors_occupy: "occupy", Lender, OCCUPY;
+    vectors_statistic_node: "statistic_node", Nodes, STATISTIC_NODE;
+    vectors_system: "system", Protected, SYSTEM;
 }
 
 #[test]
-fn vectors_occupy() {
-    replay::run::<Lender>("occupy", OCCUPY);
-}
-
-#[test]
-fn vectors_flow_reject() {
-    replay::run::<Chain>("flow_reject", FLOW_REJECT);
-}
-
-#[test]
-fn vectors_flow_throttling() {
-    replay::run::<Shaped>("flow_throttling", FLOW_THROTTLING);
-}
-
-#[test]
-fn vectors_flow_warm_up() {
-    replay::run::<Shaped>("flow_warm_up", FLOW_WARM_UP);
-}
-
-#[test]
-fn vectors_flow_warm_up_throttling() {
-    replay::run::<Shaped>("flow_warm_up_throttling", FLOW_WARM_UP_THROTTLING);
-}
-
-#[test]
-fn vectors_statistic_node() {
-    replay::run::<Nodes>("statistic_node", STATISTIC_NODE);
-}
-
-#[test]
-fn vectors_circuit_breaker() {
-    replay::run::<Broken>("circuit_breaker", CIRCUIT_BREAKER);
-}
-
-#[test]
-fn vectors_system() {
-    replay::run::<Protected>("system", SYSTEM);
+fn all_ten_recorded_files_have_their_test() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");
+    let files = std::fs::read_dir(folder).expect("the recorded answers");
+    let names = files.map(|file| {
+        let name = file.expect("a file").file_name();
+        name.into_string().expect("a name of letters")
+    });
+    let mut names: Vec<_> = names
+        .filter_map(|name| Some(name.strip_suffix(".jsonl")?.to_owned()))
+        .collect();
+    names.sort();
+    assert_eq!(names, FILES);
+    assert_eq!(names.len(), 10);
 }
 
 #[test]

@@ -43,7 +43,8 @@ pub(crate) enum Count {
     Refill,
     /// So many in a sliding window of two buckets.
     Window,
-    /// One after the other, each waiting no longer than this.
+    /// One after the other, each waiting no longer than this, unless its limit
+    /// [says otherwise](Limit::waiting).
     Line(Duration),
     /// So many at once.
     Running,
@@ -293,6 +294,18 @@ impl HotKeys {
         if let Some(place) = taken.place {
             self.table.change(place, taken.digest.0, change);
         }
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// The same limit, of calls that wait in a line no longer than `most`.
+    pub(crate) fn waiting(self, most: Duration) -> Self {
+        Self(match self.0 {
+            Kind::Line(pace, _) => Kind::Line(pace, most),
+            other => other,
+        })
     }
 }
 

@@ -45,6 +45,8 @@ fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
 
 const A: Digest = Digest(1);
 const B: Digest = Digest(2);
+/// Of two sets it lives in the second one first, where A and B do in the other.
+const C: Digest = Digest(1 << 63 | 3);
 
 fn at(us: u64) -> Tick {
     Tick::from_nanos(us * 1_000)
@@ -74,6 +76,23 @@ model! {
         let theirs = other.join().unwrap();
         assert!(ours != theirs, "both or none");
         assert_eq!(keys.keys_in_use(at(0)), 1);
+    }
+}
+
+model! {
+    two_new_keys_that_find_the_last_slot_free fails with
+        one_that_pushes_the_other_out: SpareByTag;
+    || {
+        // They queue at different locks; who comes second has the shared word.
+        let keys = keys(Count::Refill, 2);
+        let limit = keys.limit(1.0, 0);
+        let _ = take(&keys, 0, C, limit).unwrap();
+        let other = spawn(&keys, move |keys| take(keys, 0, B, limit).is_some());
+        let a = take(&keys, 0, A, limit).is_some();
+        assert!(a && other.join().unwrap());
+        let again = [A, B].map(|key| take(&keys, 0, key, limit).is_some());
+        assert_eq!(again, [false; 2], "each has had its one");
+        assert_eq!(keys.keys_in_use(at(0)), 2);
     }
 }
 

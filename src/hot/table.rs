@@ -339,7 +339,7 @@ impl Set {
         let mut room = Room::default();
         for nth in 0..SLOTS {
             // From a place that depends on the key, as not all words have an age.
-            let index = (nth + tag as usize) % SLOTS;
+            let index = (nth + tag as usize % SLOTS) % SLOTS;
             let slot = &self.0[index];
             let spare = slot.spare(judge);
             room.owned += usize::from(slot.tag.load(Ordering::Relaxed) != NOBODY);
@@ -401,7 +401,9 @@ impl Slot {
         let word = self.word.load(Ordering::Acquire);
         match (tag, word) {
             (_, CLAIMED) => None,
-            (NOBODY, _) => Some((u64::MAX, word)),
+            // Any other word is of an owner that has come since the look at the tag.
+            (NOBODY, 0) => Some((u64::MAX, word)),
+            (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
             _ => Some((judge.rest(word)?, word)),
         }
     }

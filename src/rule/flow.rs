@@ -18,6 +18,8 @@ const OTHER_ORIGIN: &str = "other";
 
 /// Most buckets of one window.
 const MAX_BUCKETS: u32 = 1_024;
+/// How many calls of a resource may wait at once, unless a rule says otherwise.
+pub(super) const MOST_WAITING: u32 = 10_000;
 
 /// At most so many calls of a resource in a sliding window.
 ///
@@ -136,7 +138,7 @@ impl FlowRule {
             missing: MissingKey::Share,
             lend: None,
             max_occupy_ratio: 1.0,
-            max_waiting: 10_000,
+            max_waiting: MOST_WAITING,
             id: None,
         }
     }

@@ -16,6 +16,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::FlowRule;
+use super::flow::MOST_WAITING;
 use super::line::Line;
 use super::threshold::Threshold;
 use crate::clock::Tick;
@@ -181,7 +182,7 @@ impl<'a> Plan<'a> {
             rules: rules.into_iter().copied().collect(),
             apart: (!sides.is_empty() || !lines.is_empty())
                 .then(|| Box::new(Apart { sides, lines })),
-            max_waiting: max_waiting.unwrap_or(u32::MAX),
+            max_waiting: max_waiting.unwrap_or(MOST_WAITING),
         }
     }
 }

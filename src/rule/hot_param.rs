@@ -102,7 +102,7 @@ impl HotParamRule {
 
     /// At most `threshold` calls of `resource` per `interval` for each value.
     /// The threshold may have a fraction; below 1, without a burst, nothing
-    /// passes.
+    /// passes, and at 0 nothing does whatever the burst.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -174,15 +174,18 @@ impl HotParamRule {
 
     /// The calls of a value pass one after the other, evenly spaced, and each
     /// waits for its turn, at most `max_wait`; see
-    /// [`FlowRule::throttle`](crate::FlowRule::throttle).
+    /// [`FlowRule::throttle`](crate::FlowRule::throttle). At most 10 000 calls of
+    /// a resource wait at once, or as many as its flow rules
+    /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.count = Count::Line(max_wait);
         self
     }
 
-    /// Another threshold for one value. An address is written as text; one
-    /// without a fraction also is the number.
+    /// Another threshold for one value; 0 refuses all its calls. An address or a
+    /// number is written as text, and then stands for that text as well. Of two
+    /// for one value the last one counts.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.exceptions.push((value.into(), threshold.into()));
@@ -190,7 +193,8 @@ impl HotParamRule {
     }
 
     /// Another threshold for the calls of one [tier](crate::Call::tier), such as
-    /// a plan that is paid for. An [exception](Self::except) goes before it. A
+    /// a plan that is paid for; of two for one tier the last one counts. An
+    /// [exception](Self::except) goes before it. A
     /// value whose tier changes keeps what it has spent: of a quota that is
     /// refilled the share, of a window the number.
     #[must_use]
@@ -249,6 +253,14 @@ impl HotParamRule {
 
     pub(super) const fn count(&self) -> Count {
         self.count
+    }
+
+    /// The longest wait for a turn; zero if there are none.
+    pub(super) const fn max_wait(&self) -> Duration {
+        match self.count {
+            Count::Line(max_wait) => max_wait,
+            _ => Duration::ZERO,
+        }
     }
 
     pub(super) fn counts_running(&self) -> bool {

@@ -229,9 +229,11 @@ impl HotParam {
             },
             |old| old.keys.clone(),
         );
+        // The keys may be those of a rule with another longest wait.
+        let prepare = |threshold| keys.limit(threshold, rule.most_burst());
         let quota = |threshold| Quota {
             threshold,
-            prepared: keys.limit(threshold, rule.most_burst()),
+            prepared: prepare(threshold).waiting(rule.max_wait()),
         };
         let mut exceptions = HashMap::new();
         for (value, threshold) in rule.exceptions() {
@@ -239,13 +241,19 @@ impl HotParam {
             let forms = [
                 Some(Key::Str(value)),
                 value.parse::<IpAddr>().ok().map(Key::Ip),
-                value.parse::<u64>().ok().map(Key::Int),
+                // Only as it is written without need: "007" is no 7.
+                value
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|number| number.to_string() == *value)
+                    .map(Key::Int),
             ];
             for key in forms.into_iter().flatten() {
                 exceptions.insert(keys.digest(&key), quota(*threshold));
             }
         }
-        let tiers = rule.tiers().iter();
+        // Of two for one name, the last one is found first.
+        let tiers = rule.tiers().iter().rev();
         let tiers = tiers.map(|(tier, threshold)| (tier.clone(), quota(*threshold)));
         Self {
             index,

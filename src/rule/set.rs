@@ -101,10 +101,12 @@ impl RuleSet {
                 }
             }
             let resource = by_resource.entry(rule.resource().to_owned()).or_default();
-            if let Rule::Flow(rule) = rule {
-                let wait = rule.shaping().max_wait.unwrap_or_default();
-                resource.longest_wait = resource.longest_wait.max(wait);
-            }
+            let wait = match rule {
+                Rule::Flow(rule) => rule.shaping().max_wait.unwrap_or_default(),
+                Rule::HotParam(rule) => rule.max_wait(),
+                _ => Duration::ZERO,
+            };
+            resource.longest_wait = resource.longest_wait.max(wait);
             match rule {
                 Rule::Isolation(rule) => {
                     let is_tighter = resource.isolation.is_none_or(|(_, max)| rule.max() < max);

@@ -1,9 +1,13 @@
 //! Which recorded answers must be ours too, and which differ, and why.
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 
+use super::holds::{
+    clock_runs_back, half_open_past, has_collection, is_at_most_ours, is_before_the_only_one,
+    is_cautious, is_detail, is_huge, is_line, is_long, is_low, is_near, is_near_in_line,
+    is_nearly_its_turn, is_quirk, is_refilled, is_refilled_all_the_time, is_store,
+    is_weighted_average, is_weighted_in_another_interval, is_weighted_thread,
+};
 use super::{Case, Step};
 
 /// One answer, in its context.
@@ -15,6 +19,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) field: &'a str,
     pub(crate) recorded: &'a Value,
     pub(crate) ours: &'a Value,
+    /// Our whole answers up to this step's.
+    pub(crate) answers: &'a [Value],
     /// Whether all answers of the case before this step were the recorded ones.
     pub(crate) same_so_far: bool,
     /// Whether a call of the case has passed, waited or been refused other than
@@ -28,6 +34,8 @@ pub(crate) enum Verdict {
     Exact,
     /// The recorded one, or one that the function accepts.
     Bounded(fn(&Answer<'_>) -> bool),
+    /// One that the function accepts, be it the recorded one or not.
+    Always(fn(&Answer<'_>) -> bool),
     /// As many calls let pass in each second as the record has: give or take
     /// one, or one in twenty.
     Rate,
@@ -236,165 +244,51 @@ pub(crate) const SYSTEM: &[Class] = &[
     exact(3_137),
 ];
 
+pub(crate) const HOT_PARAM: &[Class] = &[
+    cautious(LATE, clock_runs_back, (5, 1)),
+    cautious(DETAIL, is_detail, (37, 4)),
+    cautious(
+        "each element of a collection is a call of its own",
+        has_collection,
+        (17, 3),
+    ),
+    Class {
+        name: "a quota is refilled all the time, and never in one lump",
+        verdict: Verdict::Always(is_refilled_all_the_time),
+        holds: is_refilled,
+        answers: 1_501,
+        differing: 65,
+    },
+    Class {
+        name: "who is just in time may wait for less than a millisecond",
+        verdict: Verdict::Bounded(is_nearly_its_turn),
+        holds: |answer| is_line(answer) && answer.field == "result",
+        answers: 947,
+        differing: 1,
+    },
+    Class {
+        name: "turns are rounded once, to the next nanosecond",
+        verdict: Verdict::Bounded(is_near_in_line),
+        holds: is_line,
+        answers: 188,
+        differing: 14,
+    },
+    exact(369),
+];
+
 const LATE: &str = "late readings count in the newest bucket";
 const QUIRK: &str = "tagged as a quirk of the recorded implementation";
 const DETAIL: &str = "tagged as a detail of the recorded implementation";
 
-// === what the classes hold ===
-
-fn clock_runs_back(answer: &Answer<'_>) -> bool {
-    answer.case.has_tag("clock_")
-}
-
-fn is_quirk(answer: &Answer<'_>) -> bool {
-    answer.case.has_tag("quirk:")
-}
-
-fn is_detail(answer: &Answer<'_>) -> bool {
-    answer.case.has_tag("impl:")
-}
-
-fn is_before_the_only_one(answer: &Answer<'_>) -> bool {
-    answer.case.config["sample_count"] == 1 && answer.op() == "previous_window"
-}
-
-fn is_huge(answer: &Answer<'_>) -> bool {
-    answer.so_far().any(|step| {
-        let n = step.get("n").and_then(Value::as_i64);
-        n.is_some_and(|n| n.unsigned_abs() >= 1 << 31)
-    })
-}
-
-/// The case has had a call of another weight than 1.
-fn is_weighted(answer: &Answer<'_>) -> bool {
-    answer
-        .so_far()
-        .any(|step| step.get("n").is_some_and(|n| *n != 1))
-}
-
-/// Within half a millisecond, or one nanosecond, for each call in the line.
-fn is_near_in_line(answer: &Answer<'_>) -> bool {
-    let is_waiting = |step: &&Step| step.get("expect").is_some_and(|e| e["result"] != "pass");
-    let queued = answer.case.steps[..=answer.step].iter().rev();
-    let queued = queued.take_while(is_waiting).count() as f64;
-    let unit = if answer.field == "wait_ns" { 1.0 } else { 0.5 };
-    let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
-        return false;
-    };
-    (recorded - ours).abs() <= unit * queued
-}
-
-/// Within one, or one in twenty.
-fn is_near(answer: &Answer<'_>) -> bool {
-    let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
-        return false;
-    };
-    (recorded - ours).abs() <= (recorded * 0.05).max(1.0)
-}
-
-fn is_low(answer: &Answer<'_>) -> bool {
-    answer.case.config["count"].as_f64() < Some(10.0)
-}
-
-/// What has happened in a case of circuit breakers so far.
-#[derive(Default)]
-struct HalfOpenPast {
-    /// A call has ended that began before the last change of some state.
-    has_old_call: bool,
-    /// A breaker has been half-open for longer than a probe may take.
-    has_outlived: bool,
-}
-
-fn half_open_past(answer: &Answer<'_>) -> HalfOpenPast {
-    let mut past = HalfOpenPast::default();
-    let rules = answer.case.config["rules"].as_array();
-    let lease = rules.into_iter().flatten().map(|rule| {
-        let retry = rule["retry_timeout_s"].as_f64().unwrap_or(0.0) * 1e3;
-        retry.max(rule["max_allowed_rt_ms"].as_f64().unwrap_or(0.0))
-    });
-    let lease = lease.fold(f64::INFINITY, f64::min);
-    let mut begun = HashMap::new();
-    let (mut states, mut changed) = (Value::Null, 0);
-    let mut half_open_since = None;
-    for (index, step) in answer.so_far().enumerate() {
-        let id = step.get("id").and_then(Value::as_i64);
-        let at = step.int("t_ms") as f64;
-        let now = step
-            .get("expect")
-            .map_or(&Value::Null, |expect| &expect["states"]);
-        match step.op.as_str() {
-            "exit" => past.has_old_call |= begun.get(&id).is_some_and(|begun| *begun < changed),
-            _ => past.has_outlived |= half_open_since.is_some_and(|since| at - since >= lease),
-        }
-        if *now != states {
-            changed = index;
-            states = now.clone();
-            let is_half_open = |state: &Value| state == "half_open";
-            let any = states
-                .as_array()
-                .is_some_and(|states| states.iter().any(is_half_open));
-            half_open_since = any.then_some(at);
-        }
-        if step.op == "enter" {
-            begun.insert(id, index);
-        }
-    }
-    past
-}
-
-fn is_store(answer: &Answer<'_>) -> bool {
-    answer.field == "stored_tokens"
-}
-
-fn is_weighted_thread(answer: &Answer<'_>) -> bool {
-    answer.case.config["grade"] == "thread" && is_weighted(answer)
-}
-
-fn is_weighted_in_another_interval(answer: &Answer<'_>) -> bool {
-    answer.case.config["interval_ms"] != 1_000 && is_weighted(answer)
-}
-
-/// The average response time, after a call that took longer than a minute.
-fn is_long(answer: &Answer<'_>) -> bool {
-    let mut started = HashMap::new();
-    ["avg_rt", "rt"].contains(&answer.field)
-        && answer.so_far().any(|step| {
-            let (at, id) = (step.int("t_ms"), step.get("id").and_then(Value::as_i64));
-            match step.op.as_str() {
-                "enter" => started.insert(id, at).is_some_and(|_| false),
-                "exit" => started.remove(&id).is_some_and(|start| at - start > 60_000),
-                _ => false,
-            }
-        })
-}
-
-fn is_weighted_average(answer: &Answer<'_>) -> bool {
-    ["avg_rt", "rt"].contains(&answer.field) && is_weighted(answer)
-}
-
-fn is_cautious(answer: &Answer<'_>) -> bool {
-    let rank = |value: &Value| ["pass", "wait", "block"].iter().position(|it| value == it);
-    let (recorded, ours) = (answer.recorded, answer.ours);
-    !answer.same_so_far
-        || match answer.field {
-            "granted" => *ours == false,
-            "wait_ms" => ours.is_null() || ours.as_u64() >= recorded.as_u64(),
-            "result" => rank(ours) >= rank(recorded),
-            _ => true,
-        }
-}
-
-fn is_at_most_ours(answer: &Answer<'_>) -> bool {
-    answer.recorded.as_f64() <= answer.ours.as_f64()
-}
+// === impl Answer ===
 
 impl Answer<'_> {
-    fn op(&self) -> &str {
+    pub(super) fn op(&self) -> &str {
         &self.case.steps[self.step].op
     }
 
     /// The steps up to this one.
-    fn so_far(&self) -> impl Iterator<Item = &Step> {
+    pub(super) fn so_far(&self) -> impl Iterator<Item = &Step> {
         self.case.steps[..=self.step].iter()
     }
 }

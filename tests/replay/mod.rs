@@ -4,6 +4,8 @@
 pub(crate) mod circuit_breaker;
 pub(crate) mod classes;
 pub(crate) mod flow_reject;
+mod holds;
+pub(crate) mod hot_param;
 pub(crate) mod leap_array;
 pub(crate) mod occupy;
 pub(crate) mod shaping;
@@ -187,6 +189,7 @@ fn replay<S: Subject>(
     let (mut same_so_far, mut has_flipped) = (true, false);
     // Calls let pass in each second, by the record and by us.
     let mut rates = BTreeMap::<i64, (i64, i64)>::new();
+    let mut answers = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let ours = match &mut subject {
             // What cannot be made answers to nothing but this.
@@ -195,11 +198,13 @@ fn replay<S: Subject>(
             Err(error) => panic!("{}: {error}", case.name),
             Ok(subject) => subject.answer(step),
         };
+        answers.push(ours);
+        let ours = &answers[index];
         let Some(recorded) = step.get("expect") else {
             continue;
         };
         let mut pairs = Vec::new();
-        pair("", recorded, &ours, &mut pairs);
+        pair("", recorded, ours, &mut pairs);
         let same_before = same_so_far;
         has_flipped |= recorded["result"] != ours["result"];
         for (field, recorded, ours) in pairs {
@@ -209,6 +214,7 @@ fn replay<S: Subject>(
                 field: field.rsplit('.').next().unwrap_or_default(),
                 recorded,
                 ours,
+                answers: &answers,
                 same_so_far: same_before,
                 has_flipped,
             };
@@ -221,6 +227,7 @@ fn replay<S: Subject>(
             let is_fault = match classes[class].verdict {
                 Verdict::Exact => differs,
                 Verdict::Bounded(holds) => differs && !holds(&answer),
+                Verdict::Always(holds) => !holds(&answer),
                 Verdict::Rate => {
                     let rate = rates.entry(step.int("t_ms") / 1_000).or_default();
                     rate.0 += i64::from(*recorded != "block");

@@ -194,6 +194,11 @@ impl Rng {
         Self(seed)
     }
 
+    /// Another generator, for a thread of its own.
+    pub(crate) fn split(&mut self) -> Self {
+        Self(self.next())
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -1,0 +1,197 @@
+//! Replays rules for each value of a parameter: an engine with the rules of one
+//! resource.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower_sentinel::call::Param;
+use tower_sentinel::rule::MissingKey;
+use tower_sentinel::{
+    Call, Entry, HotParamRule, ManualClock, NotAdmitted, Rules, Sentinel, Verdict, Waiting,
+};
+
+use super::{ORIGIN_MS, Step, Subject, at, millis};
+
+const RESOURCE: &str = "resource";
+
+pub(crate) struct Hot {
+    sentinel: Sentinel,
+    clock: ManualClock,
+    waiting: Vec<Waiting>,
+    /// What each recorded call holds: one entry, or one for each element.
+    running: HashMap<i64, Vec<Entry>>,
+}
+
+impl Subject for Hot {
+    fn new(config: &Value) -> Result<Self, String> {
+        let rules = config["rules"].as_array().ok_or("no rules")?;
+        let set = Rules::build(rules.iter().map(rule)).map_err(|error| error.to_string())?;
+        let clock = ManualClock::starting_at(at(-ORIGIN_MS));
+        Ok(Self {
+            sentinel: Sentinel::builder().rules(set).clock(clock.clone()).build(),
+            clock,
+            waiting: Vec::new(),
+            running: HashMap::new(),
+        })
+    }
+
+    fn answer(&mut self, step: &Step) -> Value {
+        self.clock.set(step.now());
+        self.admit_due();
+        match step.op.as_str() {
+            "acquire" => self.enter(args(step), step.weight()).0,
+            "enter" => {
+                let (answer, entries) = self.enter(args(step), step.weight());
+                self.running.insert(step.int("id"), entries);
+                answer
+            }
+            "exit" => {
+                self.running.remove(&step.int("id"));
+                Value::Null
+            }
+            "acquire_range" => {
+                let from = step.int("from");
+                let value = |number| json!(format!("{}{number}", step.text("prefix")));
+                let passes = |number: &i64| {
+                    let (answer, _) = self.enter(&[value(*number)], step.weight());
+                    answer["result"] != "block"
+                };
+                let passed = (from..from + step.int("count")).filter(passes).count();
+                json!({ "passed": passed })
+            }
+            _ => step.unknown(),
+        }
+    }
+}
+
+impl Hot {
+    fn admit_due(&mut self) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            match waiting.admit() {
+                Ok(entry) => drop(entry),
+                Err(NotAdmitted::TooEarly(waiting)) => self.waiting.push(waiting),
+                Err(refused) => panic!("{refused:?}"),
+            }
+        }
+    }
+
+    /// The answer to one recorded call, and what it holds. Of a collection every
+    /// element is a call of its own; those before a refused one have run.
+    fn enter(&mut self, args: &[Value], n: u32) -> (Value, Vec<Entry>) {
+        let mut entries = Vec::new();
+        let mut delay = Duration::ZERO;
+        for args in one_by_one(args) {
+            match self.enter_one(&args, n) {
+                Verdict::Pass(entry) => entries.push(entry),
+                Verdict::Wait(waiting) => {
+                    delay = delay.max(waiting.delay());
+                    self.waiting.push(waiting);
+                }
+                Verdict::Block(_) => return (json!({ "result": "block" }), Vec::new()),
+                other => panic!("{other:?}"),
+            }
+        }
+        let answer = if delay.is_zero() {
+            json!({ "result": "pass" })
+        } else {
+            json!({ "result": "wait", "wait_ms": delay.as_secs_f64() * 1e3 })
+        };
+        (answer, entries)
+    }
+
+    fn enter_one(&self, args: &[Value], n: u32) -> Verdict {
+        let texts: Vec<_> = args.iter().map(text_of).collect();
+        let params: Vec<_> = texts
+            .iter()
+            .map(|text| match text {
+                Some(text) => Param::new("", text.as_str()),
+                None => Param::missing(""),
+            })
+            .collect();
+        let call = Call::new(RESOURCE).params(&params).batch(n);
+        self.sentinel.try_enter(call)
+    }
+}
+
+fn args(step: &Step) -> &[Value] {
+    let args = step.get("args").and_then(Value::as_array);
+    args.expect("a list of values")
+}
+
+/// The recorded values are told apart by their type as well: by their JSON.
+fn text_of(value: &Value) -> Option<String> {
+    (!value.is_null()).then(|| value.to_string())
+}
+
+fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
+    let Some(at) = args.iter().position(Value::is_array) else {
+        return vec![args.to_vec()];
+    };
+    let elements = args[at].as_array().into_iter().flatten();
+    let with = |element: &Value| {
+        let mut args = args.to_vec();
+        args[at] = element.clone();
+        args
+    };
+    elements.map(with).collect()
+}
+
+/// The value that a rule looks at, as [`Hot`] gives it to the engine.
+pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
+    let args = args(step);
+    let index = rule["param_idx"].as_i64().expect("a place");
+    let from_start = if index < 0 {
+        index + args.len() as i64
+    } else {
+        index
+    };
+    let index = usize::try_from(from_start).ok()?;
+    args.get(index).and_then(text_of)
+}
+
+/// The whole calls of a value that may pass in an interval.
+pub(crate) fn threshold(rule: &Value, value: &str) -> i64 {
+    let own = items(rule).find(|(text, _)| text == value);
+    own.map_or_else(|| count(rule), |(_, threshold)| threshold)
+}
+
+/// Recorded thresholds are cut to whole calls.
+fn count(rule: &Value) -> i64 {
+    rule["count"].as_f64().expect("a number") as i64
+}
+
+fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
+    rule["items"].as_array().into_iter().flatten().map(|item| {
+        let text = item["value"].as_str().expect("a text");
+        let text = match item["type"].as_str() {
+            Some("string") => item["value"].to_string(),
+            _ => text.to_owned(),
+        };
+        (text, item["threshold"].as_i64().expect("whole calls"))
+    })
+}
+
+/// The recorded capacity is left out: here nobody is forgotten who has spent
+/// something, and which values of a full table have no place is up to chance.
+fn rule(rule: &Value) -> HotParamRule {
+    let whole = |name: &str| {
+        let value = rule[name].as_i64().unwrap_or(0);
+        i32::try_from(value).expect("a small number")
+    };
+    let interval = Duration::from_secs(whole("duration_s") as u64);
+    let count = u32::try_from(count(rule)).expect("a count");
+    let made = if rule["grade"] == "thread" {
+        HotParamRule::concurrency(RESOURCE, count)
+    } else if rule["control"] == "throttle" {
+        // A recorded wait is shorter than the longest; ours may be as long.
+        let longest = millis(rule, "max_queueing_ms").saturating_sub(Duration::from_nanos(1));
+        HotParamRule::per(RESOURCE, count, interval).throttle(longest)
+    } else {
+        HotParamRule::per(RESOURCE, count, interval).burst(whole("burst") as u32)
+    };
+    let made = made.param_at(whole("param_idx")).missing(MissingKey::Skip);
+    items(rule).fold(made, |made, (text, threshold)| {
+        made.except(text, threshold as f64)
+    })
+}
