@@ -101,8 +101,9 @@ impl HotParamRule {
     }
 
     /// At most `threshold` calls of `resource` per `interval` for each value.
-    /// The threshold may have a fraction; below 1, without a burst, nothing
-    /// passes, and at 0 nothing does whatever the burst.
+    /// The threshold may have a fraction, of which a window and calls at once
+    /// count the whole part only; below 1, without a burst, nothing passes, and at
+    /// 0 nothing does whatever the burst.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -184,8 +185,9 @@ impl HotParamRule {
     }
 
     /// Another threshold for one value; 0 refuses all its calls. An address or a
-    /// number is written as text, and then stands for that text as well. Of two
-    /// for one value the last one counts.
+    /// number is written as text, and then stands for that text as well; one of
+    /// IPv6 as the [extractor](crate::key) cuts it, `2001:db8:1:2::` for a /64. Of
+    /// two for one value the last one counts.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.exceptions.push((value.into(), threshold.into()));
