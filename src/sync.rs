@@ -194,4 +194,26 @@ pub(crate) mod fault {
         builder.max_branches = 2_000;
         builder.check(model);
     }
+
+    /// Declares a model, with at most so many preemptions, and its twins with
+    /// planted bugs, which must fail.
+    macro_rules! model {
+        ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+            #[test]
+            fn $name() {
+                $crate::sync::fault::check($bound, $body);
+            }
+
+            $(
+                #[test]
+                #[should_panic]
+                fn $twin() {
+                    $crate::sync::fault::plant($crate::sync::Bug::$bug);
+                    $crate::sync::fault::check($bound, $body);
+                }
+            )+
+        };
+    }
+
+    pub(crate) use model;
 }

@@ -1,32 +1,20 @@
 //! The engine as a whole: what is counted where, and what it needs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Builder, Call, Direction, Entry, FlowRule, IsolationRule, ManualClock, NodeSnapshot,
-    Rules, Scope, Sentinel, Tick, Verdict,
+    BlockKind, Call, Direction, FlowRule, IsolationRule, ManualClock, NodeSnapshot, Rules, Scope,
+    Sentinel, Tick, Verdict,
 };
 
+use support::{configured, run};
+
 const MS: Duration = Duration::from_millis(1);
-
-fn engine(
-    rules: impl Into<Rules>,
-    configure: impl FnOnce(Builder) -> Builder,
-) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
-    (configure(builder).build(), clock)
-}
-
-fn run(sentinel: &Sentinel, call: Call<'_>) -> Entry {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(entry) => entry,
-        other => panic!("the call runs: {other:?}"),
-    }
-}
 
 // === what is counted where ===
 
@@ -44,7 +32,7 @@ fn figures(node: &NodeSnapshot) -> [u64; 4] {
 #[test]
 fn an_inbound_call_counts_on_its_resource_origin_context_and_all_inbound() {
     let rule = FlowRule::per_second("r", 1);
-    let (sentinel, _clock) = engine(rule, |builder| builder.origins(true).contexts(true));
+    let (sentinel, _clock) = configured(rule, |builder| builder.origins(true).contexts(true));
     let call = Call::new("r").origin("app").context("web");
     // What the four nodes say, and that there are no others.
     let four = || {
@@ -78,7 +66,8 @@ fn an_inbound_call_counts_on_its_resource_origin_context_and_all_inbound() {
 
 #[test]
 fn an_outbound_call_without_an_origin_counts_on_its_resource_alone() {
-    let (sentinel, _clock) = engine(Rules::new(), |builder| builder.origins(true).contexts(true));
+    let (sentinel, _clock) =
+        configured(Rules::new(), |builder| builder.origins(true).contexts(true));
     let entry = run(&sentinel, Call::new("r").outbound());
     assert_eq!(entry.direction(), Direction::Outbound);
     let snapshot = sentinel.snapshot();
@@ -102,7 +91,7 @@ fn an_outbound_call_without_an_origin_counts_on_its_resource_alone() {
 
 #[test]
 fn rules_hold_for_each_direction_apart() {
-    let (sentinel, _clock) = engine(FlowRule::per_second("r", 2), |builder| builder);
+    let (sentinel, _clock) = configured(FlowRule::per_second("r", 2), |builder| builder);
     let passed = |call: Call<'_>| {
         let passes = |_: &u32| matches!(sentinel.try_enter(call), Verdict::Pass(_));
         (0..5).filter(passes).count()
@@ -135,7 +124,7 @@ fn two_engines_share_nothing_and_clones_share_all() {
 #[test]
 fn a_snapshot_a_view_and_a_naive_log_agree() {
     let rule = FlowRule::per_second("r", 7);
-    let (sentinel, clock) = engine(rule, |builder| builder);
+    let (sentinel, clock) = configured(rule, |builder| builder);
     // When calls passed, were refused, and ended, and how long they had taken.
     let (mut passed, mut refused, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     let mut running = Vec::new();
@@ -211,7 +200,7 @@ fn nothing_needs_a_runtime_until_a_call_waits() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 1))
         .with(IsolationRule::new("r", 9));
-    let (sentinel, _clock) = engine(rules, |builder| builder);
+    let (sentinel, _clock) = configured(rules, |builder| builder);
     let enter = || sentinel.enter(Call::new("r")).now_or_never().unwrap();
     drop(enter().unwrap());
     assert_eq!(enter().unwrap_err().kind(), BlockKind::Flow);
@@ -223,7 +212,7 @@ fn to_wait_without_a_timer_is_a_refusal_that_gives_the_place_back() {
         .build()
         .unwrap();
     for is_in_runtime in [false, true] {
-        let (sentinel, clock) = engine(FlowRule::per_second("r", 1), |builder| builder);
+        let (sentinel, clock) = configured(FlowRule::per_second("r", 1), |builder| builder);
         clock.set(Tick::from_millis(700));
         drop(run(&sentinel, Call::new("r")));
         clock.set(Tick::from_millis(1_200));

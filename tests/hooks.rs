@@ -1,6 +1,8 @@
 //! Hooks: who is told what, in which order, and what a bad hook can do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -8,27 +10,11 @@ use std::time::Duration;
 
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::stat::Outcome;
-use tower_sentinel::{
-    Builder, Call, Entry, FlowRule, Hook, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
-};
+use tower_sentinel::{Call, Entry, FlowRule, Hook, IsolationRule, Rules, Sentinel, Verdict};
+
+use support::{configured, run};
 
 const MS: Duration = Duration::from_millis(1);
-
-fn engine(
-    rules: impl Into<Rules>,
-    configure: impl FnOnce(Builder) -> Builder,
-) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
-    (configure(builder).build(), clock)
-}
-
-fn run(sentinel: &Sentinel, call: Call<'_>) -> Entry {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(entry) => entry,
-        other => panic!("the call runs: {other:?}"),
-    }
-}
 
 /// Tells what it is told to whoever listens.
 #[derive(Debug)]
@@ -107,7 +93,7 @@ fn however_a_call_ends_it_is_booked_and_told_once() {
     ];
     for (index, (end, expected, outcome)) in cases.into_iter().enumerate() {
         let (sender, told) = mpsc::channel();
-        let (sentinel, clock) = engine(IsolationRule::new("r", 1), |builder| {
+        let (sentinel, clock) = configured(IsolationRule::new("r", 1), |builder| {
             builder
                 .origins(true)
                 .hook("teller", Arc::new(Teller("t", sender)))
@@ -147,7 +133,7 @@ fn however_a_call_ends_it_is_booked_and_told_once() {
 fn hooks_are_told_in_their_order_and_a_new_one_takes_the_place_of_its_name() {
     let (sender, told) = mpsc::channel();
     let teller = |name| Arc::new(Teller(name, sender.clone()));
-    let (sentinel, _clock) = engine(FlowRule::per_second("r", 0), |builder| {
+    let (sentinel, _clock) = configured(FlowRule::per_second("r", 0), |builder| {
         builder
             .hook("first", teller("a"))
             .hook("second", teller("b"))
@@ -197,7 +183,7 @@ fn a_hook_that_panics_harms_neither_the_call_nor_the_other_hooks() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 2))
         .with(IsolationRule::new("r", 1));
-    let (sentinel, _clock) = engine(rules, |builder| {
+    let (sentinel, _clock) = configured(rules, |builder| {
         builder
             .hook("panics", Arc::new(Panics))
             .hook("teller", Arc::new(Teller("t", sender)))
@@ -275,7 +261,7 @@ impl Hook for Meddler {
 #[test]
 fn a_hook_may_do_with_the_engine_whatever_a_program_may() {
     let meddler = Arc::new(Meddler::default());
-    let (sentinel, _clock) = engine(FlowRule::per_second("r", 2), |builder| {
+    let (sentinel, _clock) = configured(FlowRule::per_second("r", 2), |builder| {
         builder.origins(true).hook("meddler", meddler.clone())
     });
     meddler.sentinel.set(sentinel.clone()).unwrap();

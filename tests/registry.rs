@@ -2,26 +2,21 @@
 //! nothing counted is ever lost.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use tower_sentinel::stat::Totals;
 use tower_sentinel::{
-    Blocked, Builder, Call, Entry, FlowRule, IsolationRule, ManualClock, NodeSnapshot, Rules,
-    Scope, Sentinel, Snapshot, Verdict,
+    Blocked, Call, Entry, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope, Sentinel, Snapshot,
+    Verdict,
 };
+
+use support::configured;
 
 const OVERFLOW: &str = "__overflow__";
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn engine(
-    rules: impl Into<Rules>,
-    configure: impl FnOnce(Builder) -> Builder,
-) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
-    (configure(builder).build(), clock)
-}
 
 fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
     match sentinel.try_enter(call) {
@@ -55,7 +50,7 @@ fn resources(snapshot: &Snapshot) -> Vec<&str> {
 #[test]
 fn resources_beyond_the_bound_share_one_whose_rules_apply_to_them() {
     let rule = FlowRule::per_second(OVERFLOW, 2).id("rest");
-    let (sentinel, clock) = engine(rule, |builder| builder.max_resources(3));
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(3));
     for name in ["a", "b", "c"] {
         assert!((0..5).all(|_| passes(&sentinel, Call::new(name))));
     }
@@ -80,7 +75,7 @@ fn a_resource_with_a_rule_has_a_place_whatever_the_bound() {
     let rules = Rules::new()
         .with(FlowRule::per_second("vip", 3))
         .with(IsolationRule::new("report", 1));
-    let (sentinel, _clock) = engine(rules, |builder| builder.max_resources(1));
+    let (sentinel, _clock) = configured(rules, |builder| builder.max_resources(1));
     call_all(&sentinel, (0..100).map(|number| format!("/{number}")));
     assert_eq!(
         (0..9)
@@ -104,7 +99,7 @@ fn a_resource_with_a_rule_has_a_place_whatever_the_bound() {
 #[test]
 fn idle_resources_make_place_and_those_in_use_or_with_a_rule_do_not() {
     let rule = FlowRule::per_second("ruled", 10);
-    let (sentinel, clock) = engine(rule, |builder| builder.max_resources(4));
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(4));
     let running = enter(&sentinel, Call::new("busy")).unwrap();
     call_all(&sentinel, ["ruled", "idle", "fresh"].map(String::from));
     clock.advance(MINUTE - SECOND);
@@ -133,7 +128,7 @@ fn idle_resources_make_place_and_those_in_use_or_with_a_rule_do_not() {
 
 #[test]
 fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
-    let (sentinel, clock) = engine(FlowRule::per_second("/3", 1), |builder| {
+    let (sentinel, clock) = configured(FlowRule::per_second("/3", 1), |builder| {
         builder.max_resources(8).idle_after(SECOND)
     });
     let mut last = Totals::default();
@@ -172,7 +167,7 @@ fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
 
 #[test]
 fn a_long_name_is_known_by_a_short_one() {
-    let (sentinel, _clock) = engine(FlowRule::per_second("a", 1), |builder| builder);
+    let (sentinel, _clock) = configured(FlowRule::per_second("a", 1), |builder| builder);
     let (first, second) = ("x".repeat(64 * 1_024), "y".repeat(64 * 1_024));
     for (name, calls) in [(&first, 3), (&second, 2)] {
         call_all(&sentinel, std::iter::repeat_n(name.clone(), calls));
@@ -192,7 +187,7 @@ fn origins_beyond_the_bound_share_one_quota_on_each_resource() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 3).by_origin().lend(true))
         .with(FlowRule::per_second("s", 2).by_origin().lend(true));
-    let (sentinel, clock) = engine(rules, |builder| builder.max_origins(2));
+    let (sentinel, clock) = configured(rules, |builder| builder.max_origins(2));
     let passed = |resource: &str, origin: &str| {
         let call = Call::new(resource).origin(origin);
         (0..5).filter(|_| passes(&sentinel, call)).count()
@@ -219,7 +214,7 @@ fn a_named_origin_keeps_its_rule_beyond_the_bound() {
         .with(FlowRule::per_second("r", 3).for_origin("app"))
         .with(FlowRule::per_second("r", 1).for_origin("other"))
         .with(FlowRule::per_second("s", 2).for_origin("app"));
-    let (sentinel, _clock) = engine(rules, |builder| builder.max_origins(2));
+    let (sentinel, _clock) = configured(rules, |builder| builder.max_origins(2));
     for origin in ["a", "b", "c"] {
         drop(enter(&sentinel, Call::new("r").origin(origin)));
     }
@@ -234,7 +229,7 @@ fn a_named_origin_keeps_its_rule_beyond_the_bound() {
 #[test]
 fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
     let rule = FlowRule::per("r", 3, MINUTE).by_origin().lend(true);
-    let (sentinel, clock) = engine(rule, |builder| {
+    let (sentinel, clock) = configured(rule, |builder| {
         builder.max_origins(4).idle_after(Duration::ZERO)
     });
     let flood = |from: u64| {
@@ -267,12 +262,12 @@ fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
 fn ten_thousand_rules_hold_on_one_resource_and_on_as_many() {
     // On one resource the tightest counts, wherever it stands.
     let on_one = (0..10_000_u32).map(|n| FlowRule::per_second("r", 5 + (n * 7_919) % 10_000));
-    let (sentinel, _clock) = engine(Rules::build(on_one).unwrap(), |builder| builder);
+    let (sentinel, _clock) = configured(Rules::build(on_one).unwrap(), |builder| builder);
     let passed = (0..20).filter(|_| passes(&sentinel, Call::new("r")));
     assert_eq!(passed.count(), 5);
 
     let on_many = (0..10_000_u32).map(|n| FlowRule::per_second(format!("/r/{n}"), n % 3));
-    let (sentinel, _clock) = engine(Rules::build(on_many).unwrap(), |builder| builder);
+    let (sentinel, _clock) = configured(Rules::build(on_many).unwrap(), |builder| builder);
     for n in [0, 1, 2, 4_999, 9_998, 9_999] {
         let name = format!("/r/{n}");
         let passed = (0..5).filter(|_| passes(&sentinel, Call::new(&name)));

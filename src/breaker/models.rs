@@ -12,27 +12,8 @@ use super::BreakerState::{Closed, HalfOpen, Open};
 use super::window::{Ended, Window};
 use super::*;
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, Bug};
-
-/// Declares a model and its twins with planted bugs.
-macro_rules! model {
-    ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
-        #[test]
-        fn $name() {
-            check($bound, $body);
-        }
-
-        $(
-            #[test]
-            #[should_panic]
-            fn $twin() {
-                plant(Bug::$bug);
-                check($bound, $body);
-            }
-        )+
-    };
-}
+use crate::sync::Arc;
+use crate::sync::fault::model;
 
 /// Opens at the `count`th error, for 10 ms.
 fn spec(count: u32) -> Spec {

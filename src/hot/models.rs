@@ -11,27 +11,8 @@ use loom::thread;
 use super::table::Table;
 use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, Bug};
-
-/// Declares a model and its twins with planted bugs.
-macro_rules! model {
-    ($name:ident fails with $($twin:ident: $bug:ident),+; $body:expr) => {
-        #[test]
-        fn $name() {
-            check(3, $body);
-        }
-
-        $(
-            #[test]
-            #[should_panic]
-            fn $twin() {
-                plant(Bug::$bug);
-                check(3, $body);
-            }
-        )+
-    };
-}
+use crate::sync::Arc;
+use crate::sync::fault::model;
 
 /// Keys of a table of `slots` sets of one slot.
 fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
@@ -67,7 +48,7 @@ fn take(keys: &HotKeys, us: u64, key: Digest, limit: Limit) -> Option<Taken> {
 }
 
 model! {
-    two_calls_of_a_new_key fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
+    two_calls_of_a_new_key at 3 fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
     || {
         let keys = keys(Count::Refill, 2);
         let limit = keys.limit(1.0, 0);
@@ -80,7 +61,7 @@ model! {
 }
 
 model! {
-    two_new_keys_that_find_the_last_slot_free fails with
+    two_new_keys_that_find_the_last_slot_free at 3 fails with
         one_that_pushes_the_other_out: SpareByTag;
     || {
         // They queue at different locks; who comes second has the shared word.
@@ -97,7 +78,7 @@ model! {
 }
 
 model! {
-    a_call_beside_the_loss_of_its_slot fails with one_that_looks_once: HitWithoutSecondLook;
+    a_call_beside_the_loss_of_its_slot at 3 fails with one_that_looks_once: HitWithoutSecondLook;
     || {
         // A is at rest, and B takes its slot, all of it or all but one token.
         let keys = keys(Count::Refill, 1);
@@ -115,7 +96,7 @@ model! {
 }
 
 model! {
-    a_call_beside_one_that_pushes_it_out_and_goes fails with
+    a_call_beside_one_that_pushes_it_out_and_goes at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
     || {
         // A's debt ends at 1 000; there B comes and goes, which is all that could
@@ -134,7 +115,7 @@ model! {
 }
 
 model! {
-    calls_in_flight_beside_a_new_key fails with owners_that_look_alike: OwnersWithoutEpoch;
+    calls_in_flight_beside_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
     || {
         // A has nothing in flight; B takes the slot if it can, and ends.
         let keys = keys(Count::Running, 1);
@@ -162,7 +143,7 @@ model! {
 }
 
 model! {
-    a_call_that_goes_back_beside_a_new_key fails with
+    a_call_that_goes_back_beside_a_new_key at 3 fails with
         one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
     || {
         // A gives back by a clock that is late, so that much of it is open.
@@ -178,7 +159,7 @@ model! {
 }
 
 model! {
-    three_calls_for_the_last_two_tokens fails with
+    three_calls_for_the_last_two_tokens at 3 fails with
         callers_who_each_take_a_slot: InsertWithoutSecondLook;
     || {
         let keys = keys(Count::Window, 2);

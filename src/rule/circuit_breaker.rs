@@ -5,7 +5,7 @@ mod settings;
 
 use std::time::Duration;
 
-use super::problem::Inspector;
+use super::problem::{Inspector, SHORTEST};
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
 /// The resource that stands for every one without a breaker of its own.
@@ -13,9 +13,6 @@ const ANY_RESOURCE: &str = "*";
 
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;
-
-const YEAR: Duration = Duration::from_secs(366 * 86_400);
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A resource that does not answer well is not called for a while.
 ///
@@ -277,28 +274,24 @@ impl CircuitBreakerRule {
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
         if let Strategy::Slow(max_rt) = self.strategy {
-            inspect_time(inspector, "max_rt", max_rt, Duration::ZERO);
+            inspector.time("max_rt", max_rt, Duration::ZERO);
         }
         self.inspect_threshold(inspector);
-        inspect_number(inspector, "min_calls", self.min_calls, 1, MAX_COUNT);
-        inspect_time(inspector, "open_for", self.open_for, SHORTEST);
-        if inspect_time(inspector, "interval", self.interval, SHORTEST) {
-            self.inspect_buckets(inspector);
+        inspector.number("min_calls", self.min_calls, 1, MAX_COUNT);
+        inspector.time("open_for", self.open_for, SHORTEST);
+        if inspector.time("interval", self.interval, SHORTEST) {
+            if let Some(buckets) = self.buckets {
+                inspector.buckets(self.interval, buckets, MAX_BUCKETS);
+            }
         }
-        inspect_number(inspector, "probes", self.probes, 1, MAX_PROBES);
+        inspector.number("probes", self.probes, 1, MAX_PROBES);
     }
 
     fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
         let is_zero_allowed = self.exceeds;
         match self.threshold {
             Threshold::Count(count) => {
-                inspect_number(
-                    inspector,
-                    "count",
-                    count,
-                    u32::from(!is_zero_allowed),
-                    MAX_COUNT,
-                );
+                inspector.number("count", count, u32::from(!is_zero_allowed), MAX_COUNT);
             }
             Threshold::Ratio(ratio) => {
                 let is_valid = (0.0..=1.0).contains(&ratio) && (ratio > 0.0 || is_zero_allowed);
@@ -313,55 +306,6 @@ impl CircuitBreakerRule {
             }
         }
     }
-
-    fn inspect_buckets(&self, inspector: &mut Inspector<'_>) {
-        let Some(buckets) = self.buckets else {
-            return;
-        };
-        if !inspect_number(inspector, "buckets", buckets, 1, MAX_BUCKETS) {
-            return;
-        }
-        if !self.is_cut_by(buckets) {
-            let allowed = format!("a number that divides the interval of {:?}", self.interval);
-            inspector.refuse("buckets", buckets, allowed);
-        } else if self.interval / buckets < SHORTEST {
-            let most = self.interval.as_millis();
-            let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
-            inspector.refuse("buckets", buckets, allowed);
-        }
-    }
-}
-
-/// Checks that `value` is between `least` and `most`.
-fn inspect_number(
-    inspector: &mut Inspector<'_>,
-    field: &'static str,
-    value: u32,
-    least: u32,
-    most: u32,
-) -> bool {
-    let is_valid = (least..=most).contains(&value);
-    if !is_valid {
-        let allowed = format!("between {least} and {most}");
-        inspector.refuse(field, value, allowed);
-    }
-    is_valid
-}
-
-/// Checks that `value` is between `least` and a year.
-fn inspect_time(
-    inspector: &mut Inspector<'_>,
-    field: &'static str,
-    value: Duration,
-    least: Duration,
-) -> bool {
-    let is_valid = (least..=YEAR).contains(&value);
-    if !is_valid {
-        let least = if least.is_zero() { "0" } else { "1 ms" };
-        let allowed = format!("between {least} and 366 days");
-        inspector.refuse(field, format_args!("{value:?}"), allowed);
-    }
-    is_valid
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

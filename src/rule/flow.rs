@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use super::HotParamRule;
 use super::hot_param;
-use super::problem::Inspector;
+use super::problem::{Inspector, SHORTEST};
 use super::shaping::Shaping;
 use crate::stat::{MAX_TOKENS, Quota, Share};
 
+/// Most buckets of one window.
+const MAX_BUCKETS: u32 = 1_024;
 /// The origin that Sentinel calls "any".
 const DEFAULT_ORIGIN: &str = "default";
 /// The origin that Sentinel calls "none of those that have a rule".
 const OTHER_ORIGIN: &str = "other";
 
-/// Most buckets of one window.
-const MAX_BUCKETS: u32 = 1_024;
 /// How many calls of a resource may wait at once, unless a rule says otherwise.
 pub(super) const MOST_WAITING: u32 = 10_000;
 
@@ -442,7 +442,9 @@ impl FlowRule {
             let allowed = format!("between 0 and {MAX_TOKENS}");
             inspector.refuse("threshold", self.threshold, allowed);
         }
-        self.inspect_window(inspector);
+        if inspector.time("interval", self.interval, SHORTEST) {
+            inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
+        }
         self.shaping.inspect(self, inspector);
         if let Who::Only(origin) = &self.who {
             inspector.name("origin", origin);
@@ -469,30 +471,6 @@ impl FlowRule {
                 self.max_occupy_ratio,
                 "above 0 and at most 1",
             );
-        }
-    }
-
-    fn inspect_window(&self, inspector: &mut Inspector<'_>) {
-        const YEAR: Duration = Duration::from_secs(366 * 86_400);
-        const SHORTEST: Duration = Duration::from_millis(1);
-        if self.interval < SHORTEST || self.interval > YEAR {
-            let value = format!("{:?}", self.interval);
-            inspector.refuse("interval", value, "between 1 ms and 366 days");
-            return;
-        }
-        if self.buckets == 0 || self.buckets > MAX_BUCKETS {
-            let allowed = format!("between 1 and {MAX_BUCKETS}");
-            inspector.refuse("buckets", self.buckets, allowed);
-            return;
-        }
-        let nanos = self.interval.as_nanos();
-        if nanos % u128::from(self.buckets) != 0 {
-            let allowed = format!("a number that divides the interval of {:?}", self.interval);
-            inspector.refuse("buckets", self.buckets, allowed);
-        } else if self.interval / self.buckets < SHORTEST {
-            let most = self.interval.as_millis();
-            let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
-            inspector.refuse("buckets", self.buckets, allowed);
         }
     }
 }

@@ -6,7 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use super::MissingKey;
-use super::problem::Inspector;
+use super::problem::{Inspector, SHORTEST};
 use crate::hot::Count;
 use crate::stat::MAX_TOKENS;
 
@@ -14,9 +14,6 @@ use crate::stat::MAX_TOKENS;
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
 /// Most values that a rule may be told to know.
 pub(super) const MOST_KEYS: u32 = 1 << 26;
-/// Longest interval: that of all rules.
-const YEAR: Duration = Duration::from_secs(366 * 86_400);
-const SHORTEST: Duration = Duration::from_millis(1);
 /// Largest limit of a [window](HotParamRule::window): two counts and the number
 /// of a bucket share one word.
 pub(super) const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
@@ -330,10 +327,8 @@ impl HotParamRule {
             inspector.name("tier", tier);
             inspect_threshold("tier", *threshold, most, inspector);
         }
-        if self.interval < SHORTEST || self.interval > YEAR {
-            let value = format!("{:?}", self.interval);
-            inspector.refuse("interval", value, "between 1 ms and 366 days");
-        } else if self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
+        let is_valid = inspector.time("interval", self.interval, SHORTEST);
+        if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
             let value = format!("{:?}", self.interval);
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");
         }

@@ -1,6 +1,12 @@
 //! What is wrong with a rule.
 
 use std::fmt;
+use std::time::Duration;
+
+/// Longest interval of any rule.
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+/// Shortest interval, and shortest bucket.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// One thing that is wrong with one rule: the field, its value, and what is
 /// allowed there.
@@ -114,6 +120,48 @@ impl<'a> Inspector<'a> {
             value: value.to_string(),
             allowed: allowed.to_string(),
         });
+    }
+
+    /// Checks that `value` is between `least` and a year.
+    pub(super) fn time(&mut self, field: &'static str, value: Duration, least: Duration) -> bool {
+        let is_valid = (least..=YEAR).contains(&value);
+        if !is_valid {
+            let least = if least.is_zero() { "0" } else { "1 ms" };
+            let allowed = format!("between {least} and 366 days");
+            self.refuse(field, format_args!("{value:?}"), allowed);
+        }
+        is_valid
+    }
+
+    /// Checks that `value` is between `least` and `most`.
+    pub(super) fn number(
+        &mut self,
+        field: &'static str,
+        value: u32,
+        least: u32,
+        most: u32,
+    ) -> bool {
+        let is_valid = (least..=most).contains(&value);
+        if !is_valid {
+            let allowed = format!("between {least} and {most}");
+            self.refuse(field, value, allowed);
+        }
+        is_valid
+    }
+
+    /// Checks that `interval` can be cut into `buckets`, at most `most`.
+    pub(super) fn buckets(&mut self, interval: Duration, buckets: u32, most: u32) {
+        if !self.number("buckets", buckets, 1, most) {
+            return;
+        }
+        if interval.as_nanos() % u128::from(buckets) != 0 {
+            let allowed = format!("a number that divides the interval of {interval:?}");
+            self.refuse("buckets", buckets, allowed);
+        } else if interval / buckets < SHORTEST {
+            let most = interval.as_millis();
+            let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
+            self.refuse("buckets", buckets, allowed);
+        }
     }
 
     /// Checks a name that a user gave.

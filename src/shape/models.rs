@@ -10,27 +10,8 @@ use loom::thread;
 use super::throttle::{Throttle, Turn};
 use super::warm_up::WarmUp;
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, Bug};
-
-/// Declares a model and its twins with planted bugs.
-macro_rules! model {
-    ($name:ident fails with $($twin:ident: $bug:ident),+; $body:expr) => {
-        #[test]
-        fn $name() {
-            check(3, $body);
-        }
-
-        $(
-            #[test]
-            #[should_panic]
-            fn $twin() {
-                plant(Bug::$bug);
-                check(3, $body);
-            }
-        )+
-    };
-}
+use crate::sync::Arc;
+use crate::sync::fault::model;
 
 fn at(now: u64) -> Tick {
     Tick::from_nanos(now)
@@ -53,7 +34,7 @@ fn apart(turns: impl IntoIterator<Item = Turn>, cost: u64) -> Vec<u64> {
 }
 
 model! {
-    three_callers_at_an_idle_line fails with callers_that_store_at_idle: StoreAtIdle;
+    three_callers_at_an_idle_line at 3 fails with callers_that_store_at_idle: StoreAtIdle;
     || {
         let line = Arc::new(Throttle::new());
         let others = [0, 3].map(|now| {
@@ -69,7 +50,7 @@ model! {
 }
 
 model! {
-    callers_at_a_line_that_is_idle_again fails with callers_that_store_when_idle: StoreAtIdle;
+    callers_at_a_line_that_is_idle_again at 3 fails with callers_that_store_when_idle: StoreAtIdle;
     || {
         let line = Arc::new(Throttle::new());
         let first = join(&line, 0, 10, 0).unwrap();
@@ -83,7 +64,7 @@ model! {
 }
 
 model! {
-    a_refused_call_beside_a_light_one fails with calls_that_move_the_line_first: MoveThenCheck;
+    a_refused_call_beside_a_light_one at 3 fails with calls_that_move_the_line_first: MoveThenCheck;
     || {
         // The heavy call can never pass; the light one always can.
         let line = Arc::new(Throttle::new());
@@ -98,7 +79,7 @@ model! {
 }
 
 model! {
-    two_callers_for_the_last_turn fails with two_who_move_the_line_first: MoveThenCheck;
+    two_callers_for_the_last_turn at 3 fails with two_who_move_the_line_first: MoveThenCheck;
     || {
         let line = Arc::new(Throttle::new());
         let first = join(&line, 0, 10, 0).unwrap();
@@ -112,7 +93,7 @@ model! {
 }
 
 model! {
-    a_caller_beside_one_who_leaves fails with one_who_leaves_blindly: BlindLeave;
+    a_caller_beside_one_who_leaves at 3 fails with one_who_leaves_blindly: BlindLeave;
     || {
         let line = Arc::new(Throttle::new());
         let first = join(&line, 0, 10, 0).unwrap();
@@ -129,7 +110,7 @@ model! {
 }
 
 model! {
-    two_who_leave_beside_a_caller fails with two_who_leave_blindly: BlindLeave;
+    two_who_leave_beside_a_caller at 3 fails with two_who_leave_blindly: BlindLeave;
     || {
         let line = Arc::new(Throttle::new());
         let others = [0, 1].map(|_| {
@@ -149,7 +130,7 @@ model! {
 }
 
 model! {
-    one_refill_of_a_warm_up fails with a_refill_for_everyone: FillUnclaimed;
+    one_refill_of_a_warm_up at 3 fails with a_refill_for_everyone: FillUnclaimed;
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
@@ -167,7 +148,7 @@ model! {
 }
 
 model! {
-    refills_of_two_steps fails with a_refill_that_does_not_compare: FillBlind;
+    refills_of_two_steps at 3 fails with a_refill_that_does_not_compare: FillBlind;
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);

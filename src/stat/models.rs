@@ -16,27 +16,8 @@ use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::{Loan, Wish};
 use super::quota::{Quota, Share};
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, AtomicU64, Bug, Ordering};
-
-/// Declares a model and its twin with a planted bug.
-macro_rules! model {
-    ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
-        #[test]
-        fn $name() {
-            check($bound, $body);
-        }
-
-        $(
-            #[test]
-            #[should_panic]
-            fn $twin() {
-                plant(Bug::$bug);
-                check($bound, $body);
-            }
-        )+
-    };
-}
+use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// An array whose buckets last 1 ns, at bucket 10.
 fn array(buckets: u32) -> Arc<LeapArray> {

@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_sentinel::stat::Totals;
-use tower_sentinel::{ManualClock, NodeView, Rules, Sentinel, Tick};
+use tower_sentinel::{Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Tick, Verdict};
 
 /// How long a test waits for something that must happen: far longer than it
 /// takes.
@@ -30,6 +30,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+// === engines ===
+
+/// An engine over a clock that stands still, configured further by `configure`.
+pub(crate) fn configured(
+    rules: impl Into<Rules>,
+    configure: impl FnOnce(Builder) -> Builder,
+) -> (Sentinel, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+    (configure(builder).build(), clock)
+}
+
+/// A call that has to pass.
+#[track_caller]
+pub(crate) fn run(sentinel: &Sentinel, call: Call<'_>) -> Entry {
+    match sentinel.try_enter(call) {
+        Verdict::Pass(entry) => entry,
+        other => panic!("the call runs: {other:?}"),
+    }
 }
 
 // === books ===
