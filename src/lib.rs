@@ -35,8 +35,8 @@
 //!
 //! ```text
 //! request → key         which resource is called, and by whom
-//!         → pipeline    authority, system, breakers, isolation, flow: every rule
-//!                       in one decision
+//!         → pipeline    authority, system, breakers, isolation, parameters, flow:
+//!                       every rule in one decision
 //!         → Entry       it runs; dropping the entry books how it ended
 //!         | Waiting     it has a place in a coming bucket, and a timer
 //!         | Blocked     429 and when to come back, or an error for clients

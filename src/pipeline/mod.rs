@@ -6,6 +6,7 @@
 //! breakers    whether the resource answers well
 //! isolation   a concurrency slot of the resource, fixed or found by itself; held
 //!             until the call ends
+//! parameters  a share of the quota of each value that a rule looks at
 //! flow        rules that look at another resource; then one lane after the
 //!             other, narrow to wide: rules of the origin, of the context, of the
 //!             resource; what was taken is given back when a later one refuses
@@ -13,11 +14,17 @@
 //! probe       of circuit breakers that are open and due
 //! loan        a prioritized call that found a lane full: the same lanes once
 //!             more, each for the bucket in which the call can run
+//! watchers    rules in shadow mode judge what the others let pass
 //! ```
+//!
+//! Most calls go to a resource whose own ring and slots are all that judges:
+//! [`pass_at_once`] is their whole way. Any other goes on by [`detour`], which
+//! knows what has been asked already.
 //!
 //! The order is the semantics, so it is written down here and nowhere else:
 //! cheap checks first, and nothing waits before everyone who may refuse has
-//! spoken. A call waits once, until the latest of its places.
+//! spoken. Whatever was taken is given back when a later one refuses. A call
+//! waits once, until the latest of its places.
 
 mod guard;
 mod judge;

@@ -76,102 +76,69 @@ pub(crate) struct OriginRules {
 impl RuleSet {
     /// The rules of `rules` that `part` selects.
     pub(crate) fn new(rules: Rules, version: u64, part: Part) -> Self {
-        let mut by_resource = HashMap::<String, ResourceRules>::new();
-        let mut by_origin = HashMap::<String, OriginRules>::new();
-        let mut by_context = HashMap::<String, ContextRules>::new();
-        let mut by_authority = HashMap::<String, Authorities>::new();
-        let mut watchers = HashMap::new();
-        let mut limits = Limits::default();
-        let mut default_breakers = Vec::new();
         let are_watching = !part.watching(&rules).is_empty();
-        let selected = rules.iter().enumerate();
-        let selected = selected.filter_map(|(index, rule)| {
-            let index = index as u32;
-            Some((index, part.select(index, rule)?))
-        });
-        for (index, rule) in selected {
-            if let Rule::System(rule) = rule {
-                rule.tighten(&mut limits, index);
-                continue;
-            }
-            if let Rule::CircuitBreaker(rule) = rule {
-                if rule.is_default() {
-                    default_breakers.push(index);
-                    continue;
-                }
-            }
-            let resource = by_resource.entry(rule.resource().to_owned()).or_default();
-            let wait = match rule {
-                Rule::Flow(rule) => rule.shaping().max_wait.unwrap_or_default(),
-                Rule::HotParam(rule) => rule.max_wait(),
-                _ => Duration::ZERO,
-            };
-            resource.longest_wait = resource.longest_wait.max(wait);
-            match rule {
-                Rule::Isolation(rule) => {
-                    let is_tighter = resource.isolation.is_none_or(|(_, max)| rule.max() < max);
-                    if is_tighter {
-                        resource.isolation = Some((index, rule.max()));
-                    }
-                }
-                Rule::Authority(rule) => {
-                    by_authority
-                        .entry(rule.resource().to_owned())
-                        .or_default()
-                        .add(index, rule);
-                }
-                Rule::HotParam(_) => resource.params.push(index),
-                Rule::Adaptive(rule) => resource.adaptive = Some((index, rule.settings())),
-                Rule::CircuitBreaker(_) => resource.breakers.push(index),
-                // They are for all resources, and what is selected is no other's shadow.
-                Rule::System(_) | Rule::Shadow(_) => {}
-                Rule::Flow(rule) => match (rule.basis(), rule.who()) {
-                    (Basis::Related(related), _) => {
-                        resource.related.push(index);
-                        watchers.insert(index, rule.watcher(related));
-                        let related = by_resource.entry(related.clone()).or_default();
-                        related.anyone.push(index);
-                    }
-                    (Basis::Context(context), _) => {
-                        by_context
-                            .entry(rule.resource().to_owned())
-                            .or_default()
-                            .add(index, context);
-                    }
-                    (Basis::Own, Who::Anyone) => resource.anyone.push(index),
-                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
-                        resource.params.push(index);
-                    }
-                    (Basis::Own, _) => {
-                        by_origin
-                            .entry(rule.resource().to_owned())
-                            .or_default()
-                            .add(index, rule);
-                    }
-                },
-            }
-        }
-        for (name, origins) in by_origin {
-            by_resource.entry(name).or_default().origins = Some(Arc::new(origins));
-        }
-        for (name, authorities) in by_authority {
-            by_resource.entry(name).or_default().authorities = Some(Arc::new(authorities));
-        }
-        for (name, contexts) in by_context {
-            by_resource.entry(name).or_default().contexts = Some(Arc::new(contexts));
-        }
-        Self {
+        let mut set = Self {
             ids: (0..rules.len())
                 .map(|index| rules.id(index).into())
                 .collect(),
-            rules,
-            by_resource,
-            watchers,
-            limits,
-            default_breakers,
+            rules: Rules::new(),
+            by_resource: HashMap::new(),
+            watchers: HashMap::new(),
+            limits: Limits::default(),
+            default_breakers: Vec::new(),
             are_watching,
             part,
             version,
+        };
+        for (index, rule) in (0..).zip(&rules) {
+            if let Some(rule) = part.select(index, rule) {
+                set.add(index, rule);
+            }
+        }
+        set.rules = rules;
+        set
+    }
+
+    fn add(&mut self, index: u32, rule: &Rule) {
+        let of = self.by_resource.entry(rule.resource().to_owned());
+        match rule {
+            Rule::System(rule) => rule.tighten(&mut self.limits, index),
+            Rule::CircuitBreaker(rule) if rule.is_default() => self.default_breakers.push(index),
+            Rule::CircuitBreaker(_) => of.or_default().breakers.push(index),
+            Rule::Authority(rule) => owned(&mut of.or_default().authorities).add(index, rule),
+            Rule::Adaptive(rule) => of.or_default().adaptive = Some((index, rule.settings())),
+            Rule::Isolation(rule) => {
+                let isolation = &mut of.or_default().isolation;
+                if isolation.is_none_or(|(_, max)| rule.max() < max) {
+                    *isolation = Some((index, rule.max()));
+                }
+            }
+            Rule::HotParam(rule) => {
+                let own = of.or_default();
+                own.params.push(index);
+                own.longest_wait = own.longest_wait.max(rule.max_wait());
+            }
+            Rule::Flow(rule) => {
+                let own = of.or_default();
+                let wait = rule.shaping().max_wait.unwrap_or_default();
+                own.longest_wait = own.longest_wait.max(wait);
+                match (rule.basis(), rule.who()) {
+                    (Basis::Context(context), _) => owned(&mut own.contexts).add(index, context),
+                    (Basis::Own, Who::Anyone) => own.anyone.push(index),
+                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
+                        own.params.push(index);
+                    }
+                    (Basis::Own, _) => owned(&mut own.origins).add(index, rule),
+                    (Basis::Related(related), _) => {
+                        own.related.push(index);
+                        self.watchers.insert(index, rule.watcher(related));
+                        let related = self.by_resource.entry(related.clone());
+                        related.or_default().anyone.push(index);
+                    }
+                }
+            }
+            // What is selected is nobody's shadow.
+            Rule::Shadow(_) => {}
         }
     }
 
@@ -180,25 +147,22 @@ impl RuleSet {
     }
 
     /// The circuit breakers of a resource with the rules `own`.
-    pub(crate) fn breakers(
-        &self,
-        own: Option<&ResourceRules>,
-    ) -> impl Iterator<Item = (u32, &CircuitBreakerRule)> {
+    pub(crate) fn breakers<'a>(
+        &'a self,
+        own: Option<&'a ResourceRules>,
+    ) -> impl Iterator<Item = (u32, &'a CircuitBreakerRule)> {
         let own = own.map_or(&[][..], |own| &own.breakers);
         let indices = if own.is_empty() {
             &self.default_breakers
         } else {
             own
         };
-        let list = &self.rules.list;
-        let rules: Vec<_> = indices
-            .iter()
-            .filter_map(|&index| match list.get(index as usize)?.itself() {
+        indices.iter().filter_map(
+            |&index| match self.rules.list.get(index as usize)?.itself() {
                 Rule::CircuitBreaker(rule) => Some((index, rule)),
                 _ => None,
-            })
-            .collect();
-        rules.into_iter()
+            },
+        )
     }
 
     /// Which of the rules these are.
@@ -278,6 +242,11 @@ impl RuleSet {
             Some((index, rule.or_else(|| self.flow(index))?))
         })
     }
+}
+
+/// What `rules` hold, made if need be, while a set is being made.
+fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
+    Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
 }
 
 impl ContextRules {
