@@ -56,6 +56,7 @@
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
+//! | How do I limit by key without an engine? | [`KeyedLimiter`] |
 //! | How do rules change while it runs? | [`Sentinel::reload`], [`source`] |
 //! | How do I test with it? | [`ManualClock`] |
 //!
@@ -97,7 +98,7 @@ mod entry;
 mod few;
 pub mod guide;
 pub mod hook;
-mod hot;
+pub mod hot;
 pub mod key;
 mod lane;
 pub mod middleware;
@@ -126,6 +127,7 @@ pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use entry::{Entry, Verdict};
 pub use hook::{Hook, Hooks};
+pub use hot::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
     BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, ShadowView, Snapshot,

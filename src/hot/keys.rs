@@ -1,9 +1,8 @@
 //! The keys of one rule: how their calls are counted, taken and given back.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::net::IpAddr;
 use std::time::Duration;
 
+use super::digest::{Digest, Sip};
 use super::line::{self, Line, Pace};
 use super::refill::{self, Rate, Refill};
 use super::running::{self, Running};
@@ -19,7 +18,8 @@ use window::Window;
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     table: Table,
-    hash: RandomState,
+    /// Made for these keys alone.
+    hash: Sip,
     count: Count,
     interval: Duration,
     /// When the table was made: its times are counted from there.
@@ -62,11 +62,6 @@ enum Kind {
     Running(u32),
 }
 
-/// A keyed hash: all that is known of a key. Two of a million keys have the same
-/// one with a chance of 3 in 10⁸; they then share a quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Digest(pub(super) u64);
-
 /// What a call has taken. It is either used or, once, given back.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -104,7 +99,7 @@ impl HotKeys {
     pub(super) fn of_table(table: Table, spec: Spec, now: Tick) -> Self {
         Self {
             table,
-            hash: RandomState::new(),
+            hash: Sip::random(),
             count: spec.count,
             interval: spec.interval,
             origin: now,
@@ -127,23 +122,7 @@ impl HotKeys {
     /// By what `key` is known.
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
-        let mut state = self.hash.build_hasher();
-        match *key {
-            // At once, where the derived code hashes an address in three parts. No
-            // other key ends like this: texts do with 0xff, numbers are 8 or 16 long.
-            Key::Ip(IpAddr::V4(ip)) => {
-                let [a, b, c, d] = ip.octets();
-                state.write(&[a, b, c, d, 4]);
-            }
-            Key::Ip(IpAddr::V6(ip)) => {
-                let mut bytes = [6; 17];
-                bytes[..16].copy_from_slice(&ip.octets());
-                state.write(&bytes);
-            }
-            ref key => key.hash(&mut state),
-        }
-        // 0 is nobody's.
-        Digest(state.finish().max(1))
+        self.hash.digest(key)
     }
 
     /// Takes `n` tokens of `key`. No tokens pass at any limit.
@@ -340,7 +319,7 @@ impl Taken {
 impl Pinned {
     pub(crate) const NONE: Self = Self(Self::NOTHING);
 
-    // There are at most 1.5 * 2^26 slots.
+    // There are at most 2^27 slots.
     const NOTHING: u32 = u32::MAX;
     const OVERFLOW: u32 = u32::MAX - 1;
 }

@@ -10,7 +10,8 @@
 //!            running  epoch | count
 //! ```
 //!
-//! * [`HotKeys`]: the keys of one rule, and how they are counted.
+//! * [`KeyedLimiter`]: the quotas of a set of keys, to be used alone.
+//! * `HotKeys`: the keys of one rule, and how they are counted.
 //! * `table`: which slot is whose, and who may have it next.
 //! * `refill`, `window`, `line`, `running`: the words. Each is arithmetic on a
 //!   `u64` and knows neither atomics nor slots.
@@ -19,14 +20,18 @@
 //! word that is *at rest* says what a fresh one says. So a full table never
 //! gives anybody a new quota; keys that find no slot share one word.
 
+mod digest;
 mod keys;
+mod limiter;
 mod line;
 mod refill;
 mod running;
 mod table;
 mod window;
 
-pub(crate) use keys::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
+pub(crate) use digest::Digest;
+pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
+pub use limiter::{Builder, InvalidLimiter, KeyedLimiter, NoRoom};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -39,12 +39,21 @@
 //!
 //! # How many keys have a place
 //!
-//! There are 1.5 slots for each key that the table is to know, 24 bytes. A new
-//! key goes to its first set until that is half full, and then to the emptier of
-//! both; in a set to a slot that has no owner, or to the one that has been at rest
-//! for longest. Four of five keys are found in the set that is looked at first, and of a
-//! large table's keys one in 10⁷ has no place when as many as were asked for are
-//! not at rest. What small tables do: `a_table_has_a_place_for_as_many_as_asked`.
+//! There are two slots for each key that the table is to know, 32 bytes. A new
+//! key goes to its first set until that is three quarters full, and then to the
+//! emptier of both. Once all slots have an owner, only those of keys that are not
+//! at rest count as full. Of a large table's keys one in 10⁹ has no place when
+//! as many as were asked for are not at rest. What small tables do:
+//! `a_table_has_a_place_for_as_many_as_asked`.
+//!
+//! # How few cache lines are read
+//!
+//! A set is two cache lines of four slots. One line of its first set is a key's
+//! *home*: of the slots without an owner a new key takes one there, and so it does
+//! of those at rest, the one that has been so for longest. More than nine of ten
+//! keys are found at home, with one cache miss if memory is large, and a branch
+//! that the processor foresees; tag and word of a slot lie side by side. For the
+//! others the three lines that remain are read at once.
 //!
 //! # Source
 //!
@@ -54,13 +63,22 @@
 use super::{CLAIMED, Judge};
 use crate::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
-/// Slots of a set, and how full the first set of a key gets before the second
-/// one is considered. Models have the smallest table in which everything happens.
+/// Slots of a set, and of a cache line. Models have the smallest table in which
+/// everything happens.
 #[cfg(not(all(test, sentinel_loom)))]
 const SLOTS: usize = 8;
+#[cfg(not(all(test, sentinel_loom)))]
+const LINE: usize = 4;
 #[cfg(all(test, sentinel_loom))]
 const SLOTS: usize = 1;
-const HALF: usize = SLOTS.div_ceil(2);
+#[cfg(all(test, sentinel_loom))]
+const LINE: usize = 1;
+
+/// Cache lines of a set.
+const LINES: usize = SLOTS / LINE;
+
+/// How full the first set of a key gets before the second one is considered.
+const EARLY: usize = (3 * SLOTS).div_ceil(4);
 
 /// Most locks for new keys. They are held for some hundred nanoseconds each.
 const MOST_LOCKS: usize = 64;
@@ -96,9 +114,8 @@ struct Room {
     owned: usize,
     /// Slots whose owner is not at rest.
     busy: usize,
-    /// The slot that can be spared best: for how long it could have been, its
-    /// place and its word.
-    best: Option<(u64, u32, u64)>,
+    /// The slot that can be spared best: how well, its place and its word.
+    best: Option<((bool, bool, u64), u32, u64)>,
 }
 
 /// Whose word a call has changed.
@@ -123,8 +140,7 @@ pub(super) struct Change {
 impl Table {
     /// A table in which `keys` keys that are not at rest have a place.
     pub(super) fn new(keys: u32) -> Self {
-        let slots = keys as usize + (keys as usize).div_ceil(2);
-        Self::of_sets(slots.div_ceil(SLOTS).max(1))
+        Self::of_sets((keys as usize * 2).div_ceil(SLOTS).max(1))
     }
 
     pub(super) fn of_sets(sets: usize) -> Self {
@@ -209,20 +225,42 @@ impl Table {
     /// Inlined, with its callers, so that what it finds stays in registers.
     #[inline(always)]
     fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<Change, Option<u64>>> {
-        for set in self.sets_of(tag) {
-            let mut own = self.sets[set].find(tag);
-            while own != 0 {
-                let index = (set * SLOTS) as u32 + own.trailing_zeros();
-                let outcome = self.slot(index).update(tag, |word| judge.take(word));
-                if let Some(outcome) = outcome {
-                    return Some(outcome.map(|(before, after)| Change {
-                        place: Place::Slot(index),
-                        before,
-                        after,
-                    }));
-                }
-                own &= own - 1;
+        let sets = self.sets_of(tag);
+        let [first, second] = sets.map(|set| &self.sets[set]);
+        let home = favourite(tag) / LINE;
+        let near = first.find(tag, home);
+        if let Some(outcome) = self.take_found(tag, judge, sets, near) {
+            return Some(outcome);
+        }
+        // The rest at once, so that one cache miss does not wait for another.
+        let rest = (0..LINES).filter(|&line| line != home);
+        let near = rest.fold(0, |found, line| found | first.find(tag, line));
+        let far = (0..LINES).fold(0, |found, line| found | second.find(tag, line));
+        self.take_found(tag, judge, sets, near | far << SLOTS)
+    }
+
+    /// The call on the slots in `found`: bits for the first set, then for the second.
+    #[inline(always)]
+    fn take_found(
+        &self,
+        tag: u64,
+        judge: impl Judge,
+        sets: [usize; 2],
+        mut found: u32,
+    ) -> Option<Result<Change, Option<u64>>> {
+        while found != 0 {
+            let bit = found.trailing_zeros() as usize;
+            let set = if bit < SLOTS { sets[0] } else { sets[1] };
+            let index = (set * SLOTS + bit % SLOTS) as u32;
+            let outcome = self.slot(index).update(tag, |word| judge.take(word));
+            if let Some(outcome) = outcome {
+                return Some(outcome.map(|(before, after)| Change {
+                    place: Place::Slot(index),
+                    before,
+                    after,
+                }));
             }
+            found &= found - 1;
         }
         None
     }
@@ -262,12 +300,12 @@ impl Table {
     /// A slot for the key `tag` that nobody needs, and its word.
     fn room(&self, tag: u64, judge: impl Judge) -> Option<(u32, u64)> {
         let [first, second] = self.sets_of(tag).map(|set| {
-            // At most 1.5 * 2^26 slots.
+            // At most 2^27 slots.
             self.sets[set].room((set * SLOTS) as u32, tag, judge)
         });
         let is_new = first.owned < SLOTS || second.owned < SLOTS;
         let load = |room: &Room| if is_new { room.owned } else { room.busy };
-        let takes_first = first.owned < HALF || load(&first) <= load(&second);
+        let takes_first = load(&first) < EARLY || load(&first) <= load(&second);
         let (better, other) = if takes_first {
             (first, second)
         } else {
@@ -287,9 +325,21 @@ impl Table {
         [first, if second < sets { second } else { second - sets }]
     }
 
+    #[cfg(all(test, not(sentinel_loom)))]
+    pub(super) fn is_home(&self, index: u32, tag: u64) -> bool {
+        let home = self.sets_of(tag)[0] * SLOTS + favourite(tag);
+        index as usize / LINE == home / LINE
+    }
+
     fn slot(&self, index: u32) -> &Slot {
         &self.sets[index as usize / SLOTS].0[index as usize % SLOTS]
     }
+}
+
+/// The slot of its first set that a key would like best.
+const fn favourite(tag: u64) -> usize {
+    // The high bits of this half choose the set.
+    (tag >> 32) as usize % SLOTS
 }
 
 /// A number below `size` from 32 random bits, without a division.
@@ -320,26 +370,27 @@ impl Set {
         }))
     }
 
-    /// The slots whose tag is `tag`, as bits. Without a branch for each slot, which
-    /// no processor could predict.
+    /// The slots of one cache line whose tag is `tag`, as bits. Without a branch for
+    /// each slot, which no processor could predict.
     #[inline]
-    fn find(&self, tag: u64) -> u32 {
+    fn find(&self, tag: u64, line: usize) -> u32 {
+        let base = line * LINE;
         let mut found = 0;
-        for (index, slot) in self.0.iter().enumerate() {
+        for (index, slot) in self.0[base..base + LINE].iter().enumerate() {
             // Acquire: pairs with the store of the tag, after which the word is
             // CLAIMED or this owner's.
             let is_own = slot.tag.load(Ordering::Acquire) == tag;
             found |= u32::from(is_own) << index;
         }
-        found
+        found << base
     }
 
     /// The room for the key `tag` in a set whose first slot is number `base`.
     fn room(&self, base: u32, tag: u64, judge: impl Judge) -> Room {
         let mut room = Room::default();
         for nth in 0..SLOTS {
-            // From a place that depends on the key, as not all words have an age.
-            let index = (nth + tag as usize % SLOTS) % SLOTS;
+            // From the place that the key likes best, and its cache line first.
+            let index = favourite(tag) ^ nth;
             let slot = &self.0[index];
             let spare = slot.spare(judge);
             room.owned += usize::from(slot.tag.load(Ordering::Relaxed) != NOBODY);
@@ -347,8 +398,10 @@ impl Set {
                 room.busy += 1;
                 continue;
             };
-            if room.best.is_none_or(|(best, ..)| best < rest) {
-                room.best = Some((rest, base + index as u32, word));
+            // Nobody's, else one at home, else the one that rests for longest.
+            let worth = (rest == u64::MAX, nth < LINE, rest);
+            if room.best.is_none_or(|(best, ..)| best < worth) {
+                room.best = Some((worth, base + index as u32, word));
             }
         }
         room

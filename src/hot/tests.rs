@@ -1,6 +1,7 @@
 //! Keys beside naive oracles, and tables so small that everybody is in the way.
 
 mod exact;
+mod limiter;
 mod steps;
 mod table;
 mod words;

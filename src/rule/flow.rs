@@ -177,7 +177,7 @@ impl FlowRule {
     /// origins, all further origins of the resource share one quota.
     ///
     /// A rule of two buckets that is not strict and has neither a line nor a
-    /// changing threshold nor [lends](Self::lend) keeps 24 bytes for each origin,
+    /// changing threshold nor [lends](Self::lend) keeps 32 bytes for each origin,
     /// like a [`HotParamRule`](crate::HotParamRule): taken at once, for as many
     /// as the engine's [bound](crate::Builder::max_origins). It does not lend
     /// unless told to. Any other rule keeps a node with statistics for each.

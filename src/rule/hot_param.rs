@@ -34,10 +34,10 @@ pub(super) const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
 ///
 /// A value that spends nothing for a while has its whole quota again, and is
 /// forgotten without a trace when room is needed. A rule knows at least
-/// [`max_keys`](Self::max_keys) values that are not at rest, and up to half as
-/// many more; all others share one quota, which is that of one value. So nobody
+/// [`max_keys`](Self::max_keys) values that are not at rest, and up to as many
+/// more again; all others share one quota, which is that of one value. So nobody
 /// gets a fresh quota by filling the table, but for the one that those who share
-/// leave when they get a place, and memory is taken once, 24 bytes for each of
+/// leave when they get a place, and memory is taken once, 32 bytes for each of
 /// `max_keys`. Values are kept as a keyed hash and never as text.
 ///
 /// # Examples
@@ -203,7 +203,7 @@ impl HotParamRule {
     }
 
     /// How many values the rule knows at least at once: between 1 and 2^26. Default
-    /// 65 536, which takes about 1.5 MiB.
+    /// 65 536, which takes 2 MiB.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.max_keys = max_keys;

@@ -5,7 +5,9 @@
 //! hits them alike. Figures are medians over the rounds; a ratio is the median
 //! of the ratios of each round.
 //!
-//! Arguments, if any, are the numbers of keys to run.
+//! Two threads at once are timed as well, on one key and on many.
+//!
+//! Arguments, if any, are what to run: numbers of keys, `threads`.
 
 mod heap;
 mod keys;
@@ -21,8 +23,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::hot_bench::HotBench;
-use tower_sentinel::{Clock, Key, MonotonicClock};
+use tower_sentinel::{Clock, Key, KeyedLimiter, MonotonicClock};
 
 use keys::Spread;
 
@@ -31,11 +32,11 @@ static HEAP: heap::Counted = heap::Counted;
 
 const ROUNDS: usize = 11;
 const CHECKS: usize = 1 << 20;
-/// High enough that every check passes.
-const LIMIT: u32 = 1_000_000;
+/// High enough that every check passes, also those of two threads on one key.
+const LIMIT: u32 = 100_000_000;
 
 /// Checks keys in an order, and counts those that pass.
-type Check<K> = Box<dyn Fn(&[K], &[u32]) -> u32>;
+type Check<K> = Box<dyn Fn(&[K], &[u32]) -> u32 + Send + Sync>;
 
 /// A limiter under test.
 struct Peer<K> {
@@ -46,7 +47,7 @@ struct Peer<K> {
 
 impl<K: 'static> Peer<K> {
     /// Makes a limiter and shows it every key once.
-    fn new<F: Fn(&K) -> bool + 'static>(
+    fn new<F: Fn(&K) -> bool + Send + Sync + 'static>(
         name: &'static str,
         keys: &[K],
         make: impl FnOnce() -> F,
@@ -81,12 +82,16 @@ impl AsKey for String {
     }
 }
 
-fn ours<K: AsKey>(count: u32, clock: impl Clock) -> impl Fn(&K) -> bool {
-    let keys = HotBench::new(f64::from(LIMIT), count, clock.now());
-    move |key| keys.check(clock.now(), &key.as_key())
+fn ours<K: AsKey>(count: u32, clock: impl Clock) -> impl Fn(&K) -> bool + Send + Sync {
+    let limiter = KeyedLimiter::per_second(LIMIT).max_keys(count);
+    let limiter = limiter.build(clock.now()).expect("a valid limit");
+    move |key| limiter.try_acquire(clock.now(), key.as_key(), 1).is_ok()
 }
 
-fn governor<K: AsKey, C: governor::clock::Clock + 'static>(clock: C) -> impl Fn(&K) -> bool {
+fn governor<K: AsKey, C>(clock: C) -> impl Fn(&K) -> bool + Send + Sync
+where
+    C: governor::clock::Clock<Instant: Send + Sync> + Send + Sync + 'static,
+{
     let quota = Quota::per_second(NonZeroU32::new(LIMIT).expect("above 0"));
     let states = DashMapStateStore::<K>::default();
     let limiter: RateLimiter<K, _, C, NoOpMiddleware<C::Instant>> =
@@ -134,39 +139,81 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
+/// How long it takes until every order is through, each on a thread of its own.
+fn time<K: Sync>(peer: &Peer<K>, keys: &[K], orders: &[Vec<u32>]) -> Duration {
+    let check = |order: &Vec<u32>| {
+        let passed = black_box((peer.check)(keys, black_box(order)));
+        assert_eq!(passed as usize, CHECKS, "{} refuses", peer.name);
+    };
+    #[expect(clippy::disallowed_methods, reason = "real time is what is measured")]
+    let start = Instant::now();
+    match orders {
+        [order] => check(order),
+        orders => std::thread::scope(|scope| {
+            for order in orders {
+                scope.spawn(|| check(order));
+            }
+        }),
+    }
+    start.elapsed()
+}
+
+fn compare<K: AsKey>(what: &str, keys: &[K], spread: &str, peers: &[Peer<K>], orders: &[Vec<u32>]) {
+    let mut ns = vec![Vec::new(); peers.len()];
+    for round in 0..=ROUNDS {
+        for (peer, ns) in peers.iter().zip(&mut ns) {
+            let took = time(peer, keys, orders);
+            // The first round warms up.
+            if round > 0 {
+                ns.push(took.as_nanos() as f64 / CHECKS as f64);
+            }
+        }
+    }
+    for (place, peer) in peers.iter().enumerate() {
+        // Each of ours beside governor with the same clock, all others beside
+        // governor as it comes.
+        let beside = if place == 3 { 2 } else { 0 };
+        let ratios = ns[place].iter().zip(&ns[beside]).map(|(a, b)| a / b);
+        println!(
+            "| {what} | {} | {spread} | {} | {:.1} | {:.2} | {:.1} |",
+            keys.len(),
+            peer.name,
+            median(ns[place].clone()),
+            median(ratios.collect()),
+            peer.heap as f64 / keys.len() as f64,
+        );
+    }
+}
+
 fn run<K: AsKey>(what: &str, keys: &[K]) {
     let peers = peers(keys);
     for spread in [Spread::Uniform, Spread::Zipf] {
         let order = keys::order(spread, keys.len() as u32, CHECKS);
-        let mut ns = vec![Vec::new(); peers.len()];
-        for round in 0..=ROUNDS {
-            for (peer, ns) in peers.iter().zip(&mut ns) {
-                #[expect(clippy::disallowed_methods, reason = "real time is what is measured")]
-                let start = Instant::now();
-                let passed = black_box((peer.check)(keys, black_box(&order)));
-                let took: Duration = start.elapsed();
-                assert_eq!(passed as usize, CHECKS, "{} refuses", peer.name);
-                // The first round warms up.
-                if round > 0 {
-                    ns.push(took.as_nanos() as f64 / CHECKS as f64);
-                }
-            }
-        }
-        for (place, peer) in peers.iter().enumerate() {
-            // Each of ours beside governor with the same clock, all others beside
-            // governor as it comes.
-            let beside = if place == 3 { 2 } else { 0 };
-            let ratios = ns[place].iter().zip(&ns[beside]).map(|(a, b)| a / b);
-            println!(
-                "| {what} | {} | {spread:?} | {} | {:.1} | {:.2} | {:.1} |",
-                keys.len(),
-                peer.name,
-                median(ns[place].clone()),
-                median(ratios.collect()),
-                peer.heap as f64 / keys.len() as f64,
-            );
-        }
+        compare(what, keys, &format!("{spread:?}"), &peers, &[order]);
     }
+}
+
+fn run_threads() {
+    let keys = keys::addresses(100_000);
+    let peers = peers(&keys);
+    let hot = vec![0; CHECKS];
+    compare(
+        "IpAddr",
+        &keys,
+        "two threads, one key",
+        &peers,
+        &[hot.clone(), hot],
+    );
+    let order = keys::order(Spread::Uniform, keys.len() as u32, CHECKS);
+    let mut other = order.clone();
+    other.rotate_left(CHECKS / 2);
+    compare(
+        "IpAddr",
+        &keys,
+        "two threads, uniform",
+        &peers,
+        &[order, other],
+    );
 }
 
 fn main() {
@@ -174,14 +221,15 @@ fn main() {
         "| key | keys | spread | limiter | ns per check | beside governor | heap bytes per key |"
     );
     println!("|---|---:|---|---|---:|---:|---:|");
-    let wanted: Vec<u32> = std::env::args()
-        .skip(1)
-        .filter_map(|arg| arg.parse().ok())
-        .collect();
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let is_wanted = |what: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == what);
     for count in [1_000, 100_000, 1_000_000] {
-        if wanted.is_empty() || wanted.contains(&count) {
+        if is_wanted(&count.to_string()) {
             run("IpAddr", &keys::addresses(count));
             run("String", &keys::texts(count));
         }
+    }
+    if is_wanted("threads") {
+        run_threads();
     }
 }

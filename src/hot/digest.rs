@@ -1,0 +1,251 @@
+//! By what a key is known: SipHash-1-3 of it, with random keys.
+//!
+//! Who does not know the random keys cannot choose names whose digests are
+//! alike, or lie in one set of the table: that is what a keyed hash is for.
+//!
+//! The message is the bytes of the key and one more for its kind, so that
+//! different keys are different messages:
+//!
+//! ```text
+//! text      its UTF-8   ff        address   4 octets    04
+//! number    8 bytes     08                  16 octets   06
+//! ```
+//!
+//! The standard library has the same function, for messages that come bit by
+//! bit, in memory; here they are there at once, and all of it stays in
+//! registers. That decides whether a check of a key that is at hand costs less
+//! than those of other crates (`benches/peers`, bin `keyed`). A test compares the
+//! two functions.
+//!
+//! # Source
+//!
+//! SipHash (Aumasson, Bernstein 2012), with one round for each block and three at
+//! the end, as in the standard library's maps.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use crate::call::Key;
+
+const TEXT: u64 = 0xff;
+const IP_V4: u64 = 4;
+const IP_V6: u64 = 6;
+const INT: u64 = 8;
+const LONG: u64 = 16;
+
+/// A keyed hash: all that is known of a key. Two of a million keys have the same
+/// one with a chance of 3 in 10⁸; they then share a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Digest(pub(super) u64);
+
+/// SipHash that has read so much of a message; at first its keys.
+#[derive(Clone, Copy)]
+pub(super) struct Sip([u64; 4]);
+
+impl fmt::Debug for Sip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The keys are secret.
+        f.write_str("Sip(..)")
+    }
+}
+
+impl Sip {
+    pub(super) fn random() -> Self {
+        // The keys of a `RandomState` are not to be had, but hashes by them are.
+        let random = RandomState::new();
+        Self::keyed(random.hash_one(0), random.hash_one(1))
+    }
+
+    const fn keyed(first: u64, second: u64) -> Self {
+        // "somepseudorandomlygeneratedbytes"
+        Self([
+            first ^ 0x736f_6d65_7073_6575,
+            second ^ 0x646f_7261_6e64_6f6d,
+            first ^ 0x6c79_6765_6e65_7261,
+            second ^ 0x7465_6462_7974_6573,
+        ])
+    }
+
+    #[inline]
+    pub(super) fn digest(&self, key: &Key<'_>) -> Digest {
+        // By reference, as to move a key that was just made is dear.
+        let hash = match key {
+            Key::Str(text) => self.text(text.as_bytes()),
+            Key::Joined(first, second) => self.joined(first, second),
+            Key::Ip(IpAddr::V4(ip)) => {
+                let octets = u32::from_le_bytes(ip.octets());
+                self.end(octets.into(), 4, IP_V4)
+            }
+            Key::Ip(IpAddr::V6(ip)) => {
+                // The order of the bytes does not matter, so long as it is one.
+                let octets = u128::from_le_bytes(ip.octets());
+                let all = self.block(octets as u64).block((octets >> 64) as u64);
+                all.end(0, 16, IP_V6)
+            }
+            Key::Int(number) => self.block(*number).end(0, 8, INT),
+            Key::Encoded(encoded) => encoded.with_text(|text| self.text(text.as_bytes())),
+            Key::Digest(high, low) => self.block(*high).block(*low).end(0, 16, LONG),
+        };
+        // 0 is nobody's.
+        Digest(hash.max(1))
+    }
+
+    #[inline]
+    fn text(&self, text: &[u8]) -> u64 {
+        let mut sip = *self;
+        let mut rest = text;
+        while let Some((block, after)) = rest.split_first_chunk() {
+            sip = sip.block(u64::from_le_bytes(*block));
+            rest = after;
+        }
+        let tail = match text.last_chunk() {
+            // The last eight bytes without those that are hashed already. In two
+            // steps, as there may be none left.
+            Some(last) => (u64::from_le_bytes(*last) >> 8) >> (56 - 8 * rest.len()),
+            None => little_endian(rest),
+        };
+        sip.end(tail, text.len(), TEXT)
+    }
+
+    /// The same for the text of both, with a space between them.
+    #[cold]
+    fn joined(&self, first: &str, second: &str) -> u64 {
+        let mut sip = *self;
+        let mut bytes = first.bytes().chain([b' ']).chain(second.bytes());
+        let (mut block, mut length) = ([0; 8], 0);
+        for byte in &mut bytes {
+            block[length % 8] = byte;
+            length += 1;
+            if length % 8 == 0 {
+                sip = sip.block(u64::from_le_bytes(block));
+            }
+        }
+        sip.end(little_endian(&block[..length % 8]), length, TEXT)
+    }
+
+    /// The hash of a message of `length` bytes, of which those beyond the last
+    /// block are in `tail`, and a byte for its kind.
+    #[inline]
+    fn end(mut self, tail: u64, length: usize, kind: u64) -> u64 {
+        let mut last = tail | kind << (8 * (length % 8));
+        if length % 8 == 7 {
+            self = self.block(last);
+            last = 0;
+        }
+        // One byte has room for the length.
+        let mut all = self.block(last | (length as u64 + 1) << 56);
+        all.0[2] ^= 0xff;
+        let [a, b, c, d] = all.round().round().round().0;
+        a ^ b ^ c ^ d
+    }
+
+    #[inline]
+    fn block(mut self, block: u64) -> Self {
+        self.0[3] ^= block;
+        self = self.round();
+        self.0[0] ^= block;
+        self
+    }
+
+    #[inline]
+    const fn round(self) -> Self {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        a = a.wrapping_add(b);
+        c = c.wrapping_add(d);
+        b = b.rotate_left(13) ^ a;
+        d = d.rotate_left(16) ^ c;
+        a = a.rotate_left(32);
+        c = c.wrapping_add(b);
+        a = a.wrapping_add(d);
+        b = b.rotate_left(17) ^ c;
+        d = d.rotate_left(21) ^ a;
+        c = c.rotate_left(32);
+        Self([a, b, c, d])
+    }
+}
+
+/// At most eight bytes, the first one lowest.
+fn little_endian(bytes: &[u8]) -> u64 {
+    let higher_first = bytes.iter().rev();
+    higher_first.fold(0, |all, &byte| all << 8 | u64::from(byte))
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::hash::{DefaultHasher, Hasher};
+
+    use super::*;
+
+    const TEXTS: &str = "GET /pets/{id}/toys/{toy}/parts";
+
+    /// Its keys are 0, and it is the function that the essay names.
+    fn by_std(message: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(message);
+        hasher.finish()
+    }
+
+    fn plain(key: &Key<'_>) -> u64 {
+        Sip::keyed(0, 0).digest(key).0
+    }
+
+    #[test]
+    fn every_key_is_hashed_as_its_bytes_and_its_kind() {
+        let with = |bytes: &[u8], kind| by_std(&[bytes, &[kind]].concat());
+        for length in 0..TEXTS.len() {
+            let text = &TEXTS[..length];
+            assert_eq!(
+                plain(&Key::Str(text)),
+                with(text.as_bytes(), 0xff),
+                "{text}"
+            );
+        }
+        let long = TEXTS.repeat(20);
+        assert_eq!(plain(&Key::Str(&long)), with(long.as_bytes(), 0xff));
+        let number = 0x0123_4567_89ab_cdef_u64;
+        assert_eq!(plain(&Key::Int(number)), with(&number.to_le_bytes(), 8));
+        let v4 = [192, 0, 2, 7];
+        assert_eq!(plain(&Key::Ip(v4.into())), with(&v4, 4));
+        let v6: [u8; 16] = std::array::from_fn(|index| index as u8 * 15);
+        assert_eq!(plain(&Key::Ip(v6.into())), with(&v6, 6));
+        let both = [7_u64.to_le_bytes(), 9_u64.to_le_bytes()].concat();
+        assert_eq!(plain(&Key::Digest(7, 9)), with(&both, 16));
+    }
+
+    #[test]
+    fn joined_texts_are_the_text() {
+        for (at, _) in TEXTS.char_indices() {
+            let (first, second) = TEXTS.split_at(at);
+            let joined = Key::Joined(first, second);
+            assert_eq!(
+                plain(&joined),
+                plain(&Key::Str(&format!("{first} {second}")))
+            );
+        }
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        let keys = [
+            Key::Str("192.0.2.7"),
+            Key::Ip([192, 0, 2, 7].into()),
+            Key::Int(u64::from_le_bytes(*b"AAAAAAAA")),
+            Key::Str("AAAAAAAA"),
+            Key::Str("AAAAAAAA\u{8}"),
+            Key::Str("ABCD\u{4}"),
+            Key::Ip([b'A', b'B', b'C', b'D'].into()),
+            Key::Str(""),
+            Key::Str("\0"),
+        ];
+        let mut hashes = keys.map(|key| plain(&key));
+        hashes.sort_unstable();
+        assert!(hashes.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn keys_are_random() {
+        let key = Key::Int(1);
+        assert_ne!(Sip::random().digest(&key), Sip::random().digest(&key));
+    }
+}

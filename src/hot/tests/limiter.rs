@@ -1,0 +1,117 @@
+//! The limiter without an engine.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::hot::{InvalidLimiter, KeyedLimiter};
+
+fn passed(limiter: &KeyedLimiter, now: u64, key: &str) -> usize {
+    let pass = |_: &u32| limiter.try_acquire(at(now), key, 1).is_ok();
+    (0..1_000).take_while(pass).count()
+}
+
+#[test]
+fn each_key_has_its_quota_and_a_refusal_says_until_when() {
+    let limiter = KeyedLimiter::per_second(5.0).burst(2).build(at(0)).unwrap();
+    assert_eq!(passed(&limiter, 0, "ann"), 7);
+    assert_eq!(passed(&limiter, 0, "bob"), 7);
+    let room_at = |n| {
+        limiter
+            .try_acquire(at(100), "ann", n)
+            .unwrap_err()
+            .room_at()
+    };
+    assert_eq!(room_at(1), Some(at(200)));
+    assert_eq!(room_at(7), Some(at(1_400)));
+    assert_eq!(room_at(8), None);
+    assert_eq!(limiter.left(at(400), "ann"), 2);
+    assert!(limiter.try_acquire(at(0), "ann", 0).is_ok());
+}
+
+#[test]
+fn a_window_holds_no_more_than_its_threshold() {
+    let limiter = KeyedLimiter::per(5, ms(100)).window().build(at(0)).unwrap();
+    assert_eq!(passed(&limiter, 49, "ann"), 5);
+    assert_eq!(passed(&limiter, 99, "ann"), 0);
+    let refused = limiter.try_acquire(at(99), "ann", 1).unwrap_err();
+    assert_eq!(refused.room_at(), Some(at(100)));
+    assert_eq!(passed(&limiter, 100, "ann"), 5);
+}
+
+#[test]
+fn keys_without_a_place_share_one_quota() {
+    let limiter = KeyedLimiter::per_second(5.0)
+        .max_keys(1)
+        .build(at(0))
+        .unwrap();
+    let sum: usize = (0..100)
+        .map(|key| passed(&limiter, 0, &key.to_string()))
+        .sum();
+    assert!(limiter.overflows() > 0);
+    // One set of eight, and the word that the others share.
+    assert_eq!(sum, 9 * 5);
+    assert_eq!(passed(&limiter, 5_000, "new"), 5);
+}
+
+#[test]
+fn memory_is_taken_once() {
+    let limiter = KeyedLimiter::per_second(5.0)
+        .max_keys(10_000)
+        .build(at(0))
+        .unwrap();
+    let before = limiter.footprint();
+    assert!((320_000..325_000).contains(&before), "{before}");
+    let info = allocation_counter::measure(|| {
+        for key in 0..50_000_u64 {
+            let _ = limiter.try_acquire(at(0), key, 1);
+            let _ = limiter.try_acquire(at(0), IpAddr::from([10, 0, 0, key as u8]), 1);
+        }
+    });
+    assert_eq!((info.count_total, limiter.footprint()), (0, before));
+}
+
+#[test]
+fn a_bad_limiter_is_an_error_that_names_the_field() {
+    let second = |threshold: f64| KeyedLimiter::per_second(threshold);
+    let year = Duration::from_secs(366 * 86_400);
+    let cases = [
+        (second(-0.1), "threshold: -0.1"),
+        (second(f64::NAN), "threshold: NaN"),
+        (second(2_147_483_648.0), "threshold: 2147483648"),
+        (second(1_048_576.0).window(), "threshold: 1048576"),
+        (second(1.0).burst(1 << 31), "burst: 2147483648"),
+        (second(1.0).burst(1).window(), "burst: 1 is above 0"),
+        (KeyedLimiter::per(1, ms(0)), "interval: 0ns"),
+        (KeyedLimiter::per(1, year + ms(1)), "interval: "),
+        (
+            KeyedLimiter::per(1, ms(1) + Duration::from_nanos(1)).window(),
+            "interval: ",
+        ),
+        (second(1.0).max_keys(0), "max_keys: 0"),
+        (second(1.0).max_keys((1 << 26) + 1), "max_keys: 67108865"),
+    ];
+    for (builder, start) in cases {
+        let error: InvalidLimiter = builder.build(at(0)).unwrap_err();
+        assert!(error.to_string().starts_with(start), "{error}");
+    }
+    for good in [
+        second(0.0),
+        second(2_147_483_647.0),
+        second(1_048_575.0).window(),
+    ] {
+        assert!(good.max_keys(1).build(at(0)).is_ok());
+    }
+}
+
+#[test]
+fn limiters_are_shared_by_threads() {
+    fn shared<T: Send + Sync + std::fmt::Debug>() {}
+    shared::<KeyedLimiter>();
+    let limiter = KeyedLimiter::per_second(1_000.0).build(at(0)).unwrap();
+    let passed = std::thread::scope(|scope| {
+        [(); 4]
+            .map(|()| scope.spawn(|| passed(&limiter, 0, "hot")))
+            .map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(passed.iter().sum::<usize>(), 1_000);
+}
