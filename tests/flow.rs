@@ -300,6 +300,22 @@ proptest! {
 }
 
 #[test]
+fn a_caller_without_quota_is_told_to_wait_for_all_windows() {
+    let by_origin = |seconds| FlowRule::per("r", 8, SECOND * seconds).by_origin();
+    let both = Rules::new().with(by_origin(1)).with(by_origin(2));
+    let of_all = FlowRule::per("r", 9, SECOND * 3).buckets(1);
+    for (rules, wait) in [(both.clone(), SECOND * 2), (both.with(of_all), SECOND * 3)] {
+        let (sentinel, clock) = engine(rules);
+        let call = Call::new("r").origin("app").batch(8);
+        assert!(passes(&sentinel, call));
+        let blocked = refusal(&sentinel, call).unwrap();
+        assert_eq!(blocked.retry_after(), Some(wait));
+        clock.advance(wait);
+        assert!(passes(&sentinel, call));
+    }
+}
+
+#[test]
 fn an_ordinary_rule_does_exceed_and_the_strict_one_does_not() {
     for buckets in BUCKET_COUNTS {
         let rule = FlowRule::per_second("r", 10).buckets(buckets);

@@ -171,6 +171,20 @@ impl HotKeys {
         })
     }
 
+    /// From when on `key` has room for `n` tokens, `now` if it has; takes nothing.
+    pub(crate) fn room_at(&self, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
+        let wait_ns = match limit.0 {
+            _ if n == 0 => Some(0),
+            Kind::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
+            Kind::Window(limit) => self.read_wait(key, Window::new(now, self.interval, limit, n)),
+            Kind::Line(pace, max_wait) => {
+                self.read_wait(key, Line::new(self.origin, now, pace, max_wait, n))
+            }
+            Kind::Running(limit) => self.read_wait(key, Running::new(limit, n)),
+        };
+        wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
+    }
+
     /// How many tokens `key` could take now, one by one.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
         match limit.0 {
@@ -262,6 +276,11 @@ impl HotKeys {
         self.table.take(key.0, judge).map_err(|wait_ns| Full {
             room_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
         })
+    }
+
+    fn read_wait(&self, key: Digest, judge: impl Judge) -> Option<u64> {
+        let verdict = self.table.read(key.0, judge, |word| judge.take(word));
+        verdict.map_or_else(|wait_ns| wait_ns, |_| Some(0))
     }
 
     fn read_left(&self, key: Digest, judge: impl Judge) -> u32 {

@@ -360,7 +360,10 @@ fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: NoShare) -> V
         } => {
             let (kind, _) = places.resource().rules().rate(rule);
             let limit = Some((threshold as u32, interval.unwrap_or_default()));
-            refuse_until(places, call, now, (kind, rule), limit, room_at)
+            // The windows must have room by then as well.
+            let windows = places.room_at(now, call.weight);
+            let at = room_at.zip(windows).map(|(at, windows)| at.max(windows));
+            refuse_until(places, call, now, (kind, rule), limit, at)
         }
         NoShare::Missing { rule } => {
             refuse_until(places, call, now, (BlockKind::MissingKey, rule), None, None)

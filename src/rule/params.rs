@@ -128,11 +128,32 @@ impl HotParams {
                 }),
                 Err(none) => {
                     self.give_back(&shares, now);
-                    return Err(none);
+                    return Err(self.until_all_have_room(none, place, call, now));
                 }
             }
         }
         Ok(shares)
+    }
+
+    /// What the rule at `place` has said, but not before the rules after it have
+    /// room as well; those before it have.
+    #[cold]
+    fn until_all_have_room(
+        &self,
+        mut none: NoShare,
+        place: usize,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> NoShare {
+        if let NoShare::Full { room_at, .. } = &mut none {
+            // Nobody knows when calls end that run at once.
+            let others = self.0[place + 1..].iter();
+            let others = others.filter(|rule| rule.running.is_none());
+            *room_at = others.fold(*room_at, |at, rule| {
+                at.zip(rule.room_at(call, now)).map(|(at, own)| at.max(own))
+            });
+        }
+        none
     }
 
     /// Gives shares back of a call that does not run.
@@ -296,6 +317,17 @@ impl HotParam {
                 room_at: full.room_at,
             }),
         }
+    }
+
+    /// From when on the rule has room for `call`; it takes nothing.
+    fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        let Some(value) = self.value(call).ok()? else {
+            return Some(now);
+        };
+        let key = self.keys.digest(value);
+        let quota = self.quota(key, call);
+        self.keys
+            .room_at(now, key, &quota.prepared, self.weight(call))
     }
 
     /// A call runs once, whatever its weight.
