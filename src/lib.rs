@@ -83,6 +83,7 @@
 //! * Memory is bounded, whatever callers send: `tests/memory.rs`.
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
+//! * All of it, where each promise ends, and the tests by name: [`guide::guarantees`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod adaptive;

@@ -3,5 +3,8 @@
 #[doc = include_str!("../../docs/cookbook.md")]
 pub mod cookbook {}
 
+#[doc = include_str!("../../docs/guarantees.md")]
+pub mod guarantees {}
+
 #[doc = include_str!("../../docs/migration.md")]
 pub mod migration {}

@@ -1,0 +1,112 @@
+//! The page of guarantees names tests that exist.
+//!
+//! Each of its sections ends with a paragraph such as
+//!
+//! ```text
+//! Held by `tests/flow.rs`: `a_test`, `another`; `src/stat/models.rs`: `a_model`.
+//! ```
+//!
+//! in which every test belongs to the file named last before it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+
+/// The only section without tests.
+const OPEN: &str = "What is not promised";
+
+/// The file and the name of each test that `page` names.
+fn claims(page: &str) -> Vec<(String, String)> {
+    let mut claims = Vec::new();
+    for paragraph in page
+        .split("\n\n")
+        .filter(|text| text.starts_with("Held by "))
+    {
+        let mut file = None;
+        for span in paragraph.split('`').skip(1).step_by(2) {
+            if span.ends_with(".rs") {
+                file = Some(span);
+            } else {
+                let file = file.unwrap_or_else(|| panic!("{span} stands before any file"));
+                claims.push((file.to_owned(), span.to_owned()));
+            }
+        }
+    }
+    claims
+}
+
+/// Whether `code` declares the test `name`: as a function under `#[test]` or
+/// `#[tokio::test]`, or as a model by one of the macros in `models.rs`.
+fn declares(code: &str, name: &str) -> bool {
+    let mut is_test = false;
+    let mut opens_model = false;
+    for line in code.lines().map(str::trim) {
+        let words = line.strip_prefix("async ").unwrap_or(line);
+        let declared = words
+            .strip_prefix("fn ")
+            .and_then(|rest| rest.split('(').next());
+        if let Some(declared) = declared {
+            if is_test && declared == name {
+                return true;
+            }
+            is_test = false;
+        } else if opens_model && line.split_whitespace().next() == Some(name) {
+            return true;
+        }
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        opens_model = line == "model! {";
+    }
+    false
+}
+
+/// What `page` names and the files under `root` do not declare.
+fn missing(root: &Path, page: &str) -> Vec<String> {
+    let is_missing = |(file, name): &(String, String)| {
+        let code = fs::read_to_string(root.join(file)).unwrap_or_default();
+        !declares(&code, name)
+    };
+    let claims = claims(page).into_iter().filter(is_missing);
+    claims
+        .map(|(file, name)| format!("{file}: {name}"))
+        .collect()
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/guarantees.md")).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let page = page();
+    assert_eq!(missing(root(), &page), [""; 0]);
+    let named = claims(&page).len();
+    assert!(named >= 100, "only {named} tests were found on the page");
+}
+
+#[test]
+fn every_section_names_its_tests() {
+    let page = page();
+    for section in page.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap();
+        let is_held = !claims(section).is_empty();
+        assert_eq!(is_held, title != OPEN, "{title}");
+    }
+}
+
+#[test]
+fn a_name_without_a_test_is_found() {
+    let page = "## A promise\n\nHeld by `tests/guarantees.rs`: `no_such_test`,\n\
+        `a_name_without_a_test_is_found`, `missing`; `src/stat/models.rs`: `two_takers_for_the_last_token`,\n\
+        `wish`; `tests/no_such_file.rs`: `any`.\n\nText that names `nothing`.";
+    let expected = [
+        "tests/guarantees.rs: no_such_test",
+        "tests/guarantees.rs: missing",
+        "src/stat/models.rs: wish",
+        "tests/no_such_file.rs: any",
+    ];
+    assert_eq!(missing(root(), page), expected);
+}
