@@ -1,0 +1,41 @@
+//! Makes calls of one kind, for `ci/instructions/run` to count what they cost.
+//!
+//! ```text
+//! instructions KIND CALLS
+//! ```
+
+use std::time::Duration;
+
+use tower_sentinel::{Call, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+
+/// More than any run makes calls.
+const OPEN: u32 = 1_000_000;
+
+/// What is called, under which rules, and whether it passes.
+fn kind(name: &str) -> (Rules, Call<'static>, bool) {
+    let call = Call::new("/users/{id}");
+    let rule = |limit| FlowRule::per_second("/users/{id}", limit);
+    let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
+    match name {
+        "passed" => (rule(OPEN).into(), call, true),
+        "refused" => (rule(0).into(), call, false),
+        "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
+        "hot-param" => (values.into(), call.param("ann"), true),
+        other => panic!("{other} is no kind of call"),
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut next = || arguments.next().expect("a kind and a number of calls");
+    let (rules, call, passes) = kind(&next());
+    let calls: u32 = next().parse().expect("a number of calls");
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::starting_at(Tick::from_millis(10_000)))
+        .build();
+    for _ in 0..calls {
+        let verdict = sentinel.try_enter(call);
+        assert_eq!(matches!(verdict, Verdict::Pass(_)), passes);
+    }
+}
