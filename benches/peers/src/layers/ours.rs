@@ -1,0 +1,126 @@
+//! Our layer, with the rules that are compared.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use tower::util::service_fn;
+use tower::{Layer, Service};
+use tower_sentinel::clock::QuantaClock;
+use tower_sentinel::key::PeerIp;
+use tower_sentinel::{
+    CircuitBreakerRule, Clock, FlowRule, HotParamRule, IsolationRule, MonotonicClock, Rules,
+    Sentinel, SentinelLayer,
+};
+
+use crate::calls::{Operation, Req, handler};
+use crate::{ONE_INSTANT, ONE_QUANTA, ORIGIN_INSTANT, ORIGIN_QUANTA, THREE};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// More than a run uses up in a second.
+const PLENTY: u32 = (1 << 31) - 1;
+
+pub(crate) fn admitted() -> Vec<Operation> {
+    let one = || FlowRule::per_second("/known", PLENTY);
+    let hot = HotParamRule::per_second("/known", 1_000_000_000_u32);
+    let three = (1..=3).fold(Rules::new(), |rules, seconds| {
+        rules.with(FlowRule::per(
+            "/known",
+            PLENTY,
+            Duration::from_secs(seconds),
+        ))
+    });
+    vec![
+        Operation::admitted(
+            "ours, no rule, quanta",
+            quanta(Rules::new()).layer(handler()),
+        ),
+        Operation::admitted(
+            "ours, no rule, Instant",
+            instant(Rules::new()).layer(handler()),
+        ),
+        Operation::admitted(ONE_QUANTA, quanta(one()).layer(handler())),
+        Operation::admitted(ONE_INSTANT, instant(one()).layer(handler())),
+        Operation::admitted(
+            ORIGIN_QUANTA,
+            quanta(one().by_origin())
+                .origin(PeerIp::new())
+                .layer(handler()),
+        ),
+        Operation::admitted(
+            ORIGIN_INSTANT,
+            instant(one().by_origin())
+                .origin(PeerIp::new())
+                .layer(handler()),
+        ),
+        Operation::admitted(
+            "ours, hot parameter by address, quanta",
+            quanta(hot).param(PeerIp::new()).layer(handler()),
+        ),
+        Operation::admitted(
+            "ours, isolation, quanta",
+            quanta(IsolationRule::new("/known", 8)).layer(handler()),
+        ),
+        Operation::admitted(
+            "ours, circuit breaker, quanta",
+            quanta(CircuitBreakerRule::error_ratio("/known", 0.5)).layer(handler()),
+        ),
+        Operation::admitted(THREE, quanta(three).layer(handler())),
+    ]
+}
+
+pub(crate) fn refused() -> Vec<Operation> {
+    let never = || FlowRule::per_second("/known", 0);
+    let by_origin = FlowRule::per("/known", 1, HOUR).by_origin();
+    let hot = HotParamRule::per("/known", 1, HOUR);
+    vec![
+        Operation::refused(ONE_QUANTA, quanta(never()).layer(handler())),
+        Operation::refused(ONE_INSTANT, instant(never()).layer(handler())),
+        Operation::refused(
+            ORIGIN_QUANTA,
+            quanta(by_origin).origin(PeerIp::new()).layer(handler()),
+        ),
+        Operation::refused(
+            "ours, hot parameter by address, quanta",
+            quanta(hot).param(PeerIp::new()).layer(handler()),
+        ),
+        Operation::refused(
+            "ours, isolation, quanta",
+            quanta(IsolationRule::new("/known", 0)).layer(handler()),
+        ),
+        Operation::refused("ours, circuit breaker, open, quanta", open()),
+        Operation::refused(
+            "ours, one flow rule, quanta, an error",
+            quanta(never()).fail().layer(handler()),
+        ),
+    ]
+}
+
+fn quanta(rules: impl Into<Rules>) -> SentinelLayer {
+    layer(rules, QuantaClock::new())
+}
+
+fn instant(rules: impl Into<Rules>) -> SentinelLayer {
+    layer(rules, MonotonicClock::new())
+}
+
+fn layer(rules: impl Into<Rules>, clock: impl Clock) -> SentinelLayer {
+    SentinelLayer::with(Sentinel::builder().rules(rules).clock(clock).build())
+}
+
+/// A breaker that has opened on answers of another service.
+fn open() -> impl Service<Req, Response = Response<impl Sized>> {
+    let rule = CircuitBreakerRule::error_ratio("/known", 0.5).open_for(HOUR);
+    let layer = quanta(rule);
+    let failing = service_fn(|_: Req| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let mut failing = layer.layer(failing);
+    for _ in 0..100 {
+        crate::calls::send(&mut failing);
+    }
+    layer.layer(handler())
+}
