@@ -93,7 +93,7 @@ pub(crate) fn detour(
                 Refusal::Moved => Err(Moved),
                 Refusal::Full(rule) => {
                     let places = Places::alone(resource.clone());
-                    full(&places, call, now, rule, Claims::default())
+                    full(&places, call, now, rule, &mut Claims::default())
                 }
             }
         }
@@ -107,14 +107,14 @@ pub(crate) fn judge(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Verdict, Moved> {
+    if !resource.rules().are_watching() {
+        return judge_by_enforced(engine, resource, call, now);
+    }
     let verdict = judge_by_enforced(engine, resource, call, now)?;
-    Ok(if resource.rules().are_watching() {
-        watch(engine, resource.text(), call, verdict)
-    } else {
-        verdict
-    })
+    Ok(watch(engine, resource.text(), call, verdict))
 }
 
+#[inline(always)]
 fn judge_by_enforced(
     engine: &Engine,
     resource: &Arc<Resource>,
@@ -134,7 +134,13 @@ fn judge_by_enforced(
     }
     let verdict = if resource.is_alone() {
         let places = Places::only(resource.clone());
-        take_and_enter(places, call, now, isolation.is_some(), Claims::default())
+        take_and_enter(
+            places,
+            call,
+            now,
+            isolation.is_some(),
+            &mut Claims::default(),
+        )
     } else {
         pass(engine, resource, call, now, isolation.is_some())
     };
@@ -231,8 +237,8 @@ fn pass(
         }
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
-        None => take_and_enter(places, call, now, has_slot, claims),
-        Some((turn, rule)) => wait_for_turn(&places, call, now, claims, turn, rule),
+        None => take_and_enter(places, call, now, has_slot, &mut claims),
+        Some((turn, rule)) => wait_for_turn(&places, call, now, &mut claims, turn, rule),
     }
 }
 
@@ -243,13 +249,13 @@ fn take_and_enter(
     call: &Call<'_>,
     now: Tick,
     has_slot: bool,
-    claims: Claims,
+    claims: &mut Claims,
 ) -> Result<Verdict, Moved> {
     let resource = places.resource();
     let admission = match admit(resource, now) {
         Ok(admission) => admission,
         Err(blocked) => {
-            places.give_up(&claims, now);
+            places.give_up(claims, now);
             return Ok(refuse(&places, call, now, blocked));
         }
     };
@@ -262,7 +268,7 @@ fn take_and_enter(
     };
     let Err(refused) = taken else {
         tell_passed(&places, call);
-        let kept = Kept::new(places.resource(), admission, &claims);
+        let kept = Kept::new(places.resource(), admission, claims);
         let mut entry = Entry::new(places, now, call.weight, has_slot, kept);
         if call.tells_quota {
             entry.note_quota(call);
@@ -273,7 +279,7 @@ fn take_and_enter(
     match refused {
         Refusal::Full(rule) => full(&places, call, now, rule, claims),
         Refusal::Moved => {
-            places.give_up(&claims, now);
+            places.give_up(claims, now);
             Err(Moved)
         }
     }
@@ -285,7 +291,7 @@ fn wait_for_turn(
     places: &Places,
     call: &Call<'_>,
     now: Tick,
-    claims: Claims,
+    claims: &mut Claims,
     turn: Tick,
     rule: u32,
 ) -> Result<Verdict, Moved> {
@@ -322,14 +328,14 @@ fn full(
     call: &Call<'_>,
     now: Tick,
     rule: u32,
-    claims: Claims,
+    claims: &mut Claims,
 ) -> Result<Verdict, Moved> {
     if call.prioritized {
         if let Some(waiting) = wait(places, call, now, claims)? {
             return Ok(Verdict::Wait(waiting));
         }
     } else {
-        places.give_up(&claims, now);
+        places.give_up(claims, now);
     }
     let at = places.room_at(now, call.weight);
     Ok(refuse_flow(places, call, now, rule, at))

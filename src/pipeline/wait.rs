@@ -15,7 +15,7 @@ pub(super) fn wait(
     places: &Places,
     call: &Call<'_>,
     now: Tick,
-    claims: Claims,
+    claims: &mut Claims,
 ) -> Result<Option<Waiting>, Moved> {
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn);
     let found = match patience(places, call, now, turn) {
@@ -38,13 +38,13 @@ pub(super) fn wait(
         Ok(Some((held, start))) => Ok(Some(Waiting::new(
             places.clone(),
             held,
-            claims,
+            std::mem::take(claims),
             now,
             start,
             call.weight,
         ))),
         other => {
-            places.give_up(&claims, now);
+            places.give_up(claims, now);
             other.map(|_| None)
         }
     }
