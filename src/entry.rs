@@ -109,6 +109,15 @@ impl Kept {
     }
 }
 
+impl From<Admission> for Kept {
+    fn from(admission: Admission) -> Self {
+        Self {
+            admission: Some(admission),
+            running: Running::NONE,
+        }
+    }
+}
+
 // === impl Entry ===
 
 impl Entry {

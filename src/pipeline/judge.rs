@@ -134,13 +134,7 @@ fn judge_by_enforced(
     }
     let verdict = if resource.is_alone() {
         let places = Places::only(resource.clone());
-        take_and_enter(
-            places,
-            call,
-            now,
-            isolation.is_some(),
-            &mut Claims::default(),
-        )
+        enter_alone(places, call, now, isolation.is_some())
     } else {
         pass(engine, resource, call, now, isolation.is_some())
     };
@@ -180,6 +174,32 @@ fn take_alone(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
     let taken = node.acquire(now, n, resource.gate().quotas())?;
     node.start(n, taken);
     Ok(())
+}
+
+/// Takes the tokens of a call on the resource's own ring alone, and starts it.
+fn enter_alone(
+    places: Places,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+) -> Result<Verdict, Moved> {
+    let resource = places.resource();
+    let admission = match admit(resource, now) {
+        Ok(admission) => admission,
+        Err(blocked) => return Ok(refuse(&places, call, now, blocked)),
+    };
+    let Err(denied) = take_alone(resource, now, call.weight) else {
+        places.pass_inbound(now, call.weight);
+        tell_passed(&places, call);
+        let kept = admission.map(Kept::from);
+        let entry = Entry::new(places, now, call.weight, has_slot, kept);
+        return Ok(Verdict::Pass(entry));
+    };
+    give_back_probe(resource, admission);
+    match refusal_alone(resource, denied) {
+        Refusal::Moved => Err(Moved),
+        Refusal::Full(rule) => full(&places, call, now, rule, &mut Claims::default()),
+    }
 }
 
 /// What it means that the resource's own ring did not let a call pass.
