@@ -113,6 +113,9 @@ impl Rejection for Http {
                 .headers_mut()
                 .insert(RETRY_AFTER, seconds_value(seconds));
         }
+        if self.fields == RateLimitFields::None {
+            return response;
+        }
         if let (Some(limit), Some(interval)) = (blocked.limit(), blocked.interval()) {
             let left = QuotaLeft {
                 rule: blocked.rule().into(),
