@@ -85,29 +85,22 @@ impl ClientIp for PeerIp {
     }
 }
 
-/// Where a connection's peer may be found, best source first.
-const SOURCES: &[fn(&Extensions) -> Option<SocketAddr>] = &[
-    |extensions| extensions.get::<ClientAddr>().map(|addr| addr.0),
+/// The connection's peer, from the best source that is there.
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    let addr = extensions.get::<ClientAddr>().map(|addr| addr.0);
     #[cfg(feature = "axum")]
-    |extensions| {
-        extensions
-            .get::<axum::extract::ConnectInfo<SocketAddr>>()
-            .map(|info| info.0)
-    },
+    let addr = addr.or_else(|| {
+        let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
+        info.map(|info| info.0)
+    });
     #[cfg(feature = "tonic")]
-    |extensions| {
+    let addr = addr.or_else(|| {
         extensions
             .get::<tonic::transport::server::TcpConnectInfo>()?
             .remote_addr()
-    },
-    |extensions| extensions.get::<SocketAddr>().copied(),
-];
-
-fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    SOURCES
-        .iter()
-        .find_map(|source| source(extensions))
-        .map(|addr| addr.ip().to_canonical())
+    });
+    let addr = addr.or_else(|| extensions.get::<SocketAddr>().copied());
+    addr.map(|addr| addr.ip().to_canonical())
 }
 
 /// `ip` without the bits of IPv6 that tell no clients apart.
