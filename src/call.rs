@@ -431,11 +431,6 @@ impl<'a> Call<'a> {
             Params::None | Params::One(_) => None,
         }
     }
-
-    pub(crate) fn directed(mut self, direction: Direction) -> Self {
-        self.direction = direction;
-        self
-    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

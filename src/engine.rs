@@ -9,14 +9,14 @@ use arc_swap::{ArcSwap, Guard};
 use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
-use crate::entry::Verdict;
+use crate::entry::{Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
 use crate::rule::{Part, RuleSet, Rules};
 use crate::shared::Shared;
 use crate::stat::Table;
-use crate::sync::{Arc, AtomicU64, Lock, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::watch::Watchers;
 
 /// See the [module](self).
@@ -24,6 +24,8 @@ use crate::watch::Watchers;
 pub(crate) struct Engine {
     shared: StdArc<Shared>,
     rules: ArcSwap<RuleSet>,
+    /// Whether a path may match a template other than itself.
+    has_templates: AtomicBool,
     resources: Table<Resource>,
     branches: Table<Branch>,
     /// The id of the next resource.
@@ -38,7 +40,7 @@ pub(crate) struct Engine {
 /// The route templates of the rules in force, loaded when they are first asked
 /// for: most requests never ask.
 pub(crate) struct Routes<'a> {
-    rules: &'a ArcSwap<RuleSet>,
+    engine: &'a Engine,
     loaded: OnceCell<Guard<StdArc<RuleSet>>>,
 }
 
@@ -49,9 +51,13 @@ impl fmt::Debug for Routes<'_> {
 }
 
 impl Routes<'_> {
-    /// The template that `path` matches.
+    /// The template that `path` matches; `None` as well if it is the path itself.
+    #[inline]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        let rules = self.loaded.get_or_init(|| self.rules.load());
+        if !self.engine.has_templates.load(Ordering::Relaxed) {
+            return None;
+        }
+        let rules = self.loaded.get_or_init(|| self.engine.rules.load());
         rules.rules().templates().matching(path)
     }
 }
@@ -68,6 +74,7 @@ impl Engine {
             shared.count_inbound(shared.time.now());
         }
         let engine = Self {
+            has_templates: AtomicBool::new(rules.rules().templates().have_braces()),
             rules: ArcSwap::from_pointee(rules),
             shared: StdArc::new(shared),
             resources: Table::new(max_resources),
@@ -112,7 +119,7 @@ impl Engine {
 
     pub(crate) const fn routes(&self) -> Routes<'_> {
         Routes {
-            rules: &self.rules,
+            engine: self,
             loaded: OnceCell::new(),
         }
     }
@@ -122,9 +129,19 @@ impl Engine {
         self.rules.load_full()
     }
 
-    /// Judges `call`. A known resource costs one look-up.
-    #[inline]
+    /// Judges `call`.
     pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
+        let mut otherwise = None;
+        match self.pass(call, &mut otherwise) {
+            Some(passed) => Verdict::Pass(passed.into_entry()),
+            None => otherwise.expect("every call has a verdict"),
+        }
+    }
+
+    /// Judges `call`. A known resource costs one look-up. The verdict on a call
+    /// that does not take the common path is put in `otherwise`.
+    #[inline]
+    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Option<Verdict>) -> Option<Passed> {
         let now = self.shared.time.now();
         let mut room = None;
         let query = ResourceQuery {
@@ -136,16 +153,18 @@ impl Engine {
             if let Some(resource) = self.resources.get(&query, &guard) {
                 if resource.is_fresh() {
                     let why = match pass_at_once(resource, call, now) {
-                        Ok(entry) => return Verdict::Pass(entry),
+                        Ok(passed) => return Some(passed),
                         Err(why) => why,
                     };
                     if let Ok(verdict) = detour(self, resource, call, now, why) {
-                        return verdict;
+                        *otherwise = Some(verdict);
+                        return None;
                     }
                 }
             }
         }
-        self.decide_anew(&query, call, now)
+        *otherwise = Some(self.decide_anew(&query, call, now));
+        None
     }
 
     /// The resource is not known, or not by the present rules.
@@ -351,10 +370,16 @@ impl Engine {
             if !new.limits().is_empty() {
                 self.shared.count_inbound(self.shared.time.now());
             }
+            let has_templates = new.rules().templates().have_braces();
+            if has_templates {
+                self.has_templates.store(true, Ordering::Relaxed);
+            }
             // From this store on every resource is stale. The next call to it
             // waits for the lock, finds the rules, and makes it anew.
             self.shared.version.store(new.version(), Ordering::Release);
             self.rules.store(new.clone());
+            // Only now: while the old rules are in force, theirs are to be found.
+            self.has_templates.store(has_templates, Ordering::Relaxed);
             (old, new)
         };
         self.watchers.reload(self, &new);

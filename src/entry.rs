@@ -13,6 +13,7 @@ use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::{Circuit, Resource};
 use crate::rule::Running;
 use crate::stat::Outcome;
+use crate::sync::Arc;
 use crate::waiting::Waiting;
 
 /// The engine's answer to a call.
@@ -62,6 +63,17 @@ pub struct Entry {
     /// What the call was given on its way, if anything.
     kept: Option<Kept>,
     aside: Option<Box<Aside>>,
+}
+
+/// A call that passed on the common path: its [`Entry`] in the making, and as good
+/// as one if it is dropped. It is small, because it comes back through many hands.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    /// Until it is made an entry.
+    resource: Option<Arc<Resource>>,
+    start: Tick,
+    n: u32,
+    has_slot: bool,
 }
 
 /// What hardly any call has.
@@ -116,6 +128,42 @@ impl From<Admission> for Kept {
             running: Running::NONE,
         }
     }
+}
+
+// === impl Passed ===
+
+impl Passed {
+    #[inline(always)]
+    pub(crate) const fn new(resource: Arc<Resource>, start: Tick, n: u32, has_slot: bool) -> Self {
+        Self {
+            resource: Some(resource),
+            start,
+            n,
+            has_slot,
+        }
+    }
+
+    /// The call, from now on.
+    #[inline(always)]
+    pub(crate) fn into_entry(mut self) -> Entry {
+        let resource = self.resource.take().expect("only this takes it");
+        let places = Places::alone(resource);
+        Entry::new(places, self.start, self.n, self.has_slot, None)
+    }
+}
+
+impl Drop for Passed {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(resource) = self.resource.take() {
+            end_unmade(Self::new(resource, self.start, self.n, self.has_slot));
+        }
+    }
+}
+
+#[cold]
+fn end_unmade(passed: Passed) {
+    drop(passed.into_entry());
 }
 
 // === impl Entry ===
@@ -191,17 +239,25 @@ impl Entry {
         self.ending = Ending::Cancelled;
     }
 
+    /// The call ends now, with its response.
+    #[inline]
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        self.ending = Ending::Completed(outcome);
+    }
+
     /// The response is there: its time is measured now. Unless more is to be
     /// known, circuit breakers learn of it.
     pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) {
         let now = self.places.resource().shared().time.now();
         self.end = now;
         self.ending = Ending::Completed(outcome);
-        if is_final {
+        if is_final && self.kept.is_some() {
             self.tell_breakers(now, Some(outcome), now - self.start);
         }
-        for watching in self.watching() {
-            watching.respond(outcome, is_final);
+        if self.aside.is_some() {
+            for watching in self.watching() {
+                watching.respond(outcome, is_final);
+            }
         }
     }
 
@@ -224,6 +280,20 @@ impl Entry {
             // It says nothing about what was called, but for how long it took.
             Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, &mut told),
         }
+    }
+
+    /// The call's slot is free, and an adaptive limit learns of it.
+    fn leave_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
+        let resource = self.places.resource();
+        if let Some((_, limiter)) = resource.limiter() {
+            let end = match outcome {
+                Some(Outcome::Failure) => End::Failed,
+                Some(_) => End::Delivered,
+                None => End::Cancelled,
+            };
+            limiter.ended(now, rt, resource.node().slots_in_use(), end);
+        }
+        resource.node().free_slots(1);
     }
 
     /// The call runs no more for the rules on its parameters.
@@ -274,16 +344,15 @@ impl Drop for Entry {
             Ending::Cancelled => None,
         };
         let end = if self.end == RUNNING { now } else { self.end };
-        let rt = end - self.start;
         if self.kept.is_some() {
-            self.tell_breakers(now, outcome, rt);
+            self.tell_breakers(now, outcome, end - self.start);
             self.leave_params();
         }
         let resource = self.places.resource();
         let shared = resource.shared();
         self.places.each(|node| {
             match outcome {
-                Some(outcome) => node.complete(now, self.n, rt, outcome),
+                Some(outcome) => node.end(now, self.n, end.nanos_since(self.start), outcome),
                 None => node.cancel(now, self.n),
             }
             if has_panicked {
@@ -291,21 +360,13 @@ impl Drop for Entry {
             }
         });
         if self.has_slot {
-            if let Some((_, limiter)) = resource.limiter() {
-                let end = match outcome {
-                    Some(Outcome::Failure) => End::Failed,
-                    Some(_) => End::Delivered,
-                    None => End::Cancelled,
-                };
-                limiter.ended(now, rt, resource.node().slots_in_use(), end);
-            }
-            resource.node().free_slots(1);
+            self.leave_slot(now, end - self.start, outcome);
         }
         if !shared.hooks.is_empty() {
             let event = ExitEvent {
                 subject: resource.subject(self.n),
                 outcome,
-                rt,
+                rt: end - self.start,
             };
             shared.hooks.tell(|hook| hook.on_exit(&event));
         }

@@ -179,6 +179,9 @@ impl Places {
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(&Node)) {
         f(self.resource.node());
+        if self.origin.is_none() && self.context.is_none() && !self.is_inbound {
+            return;
+        }
         if let Some(origin) = &self.origin {
             f(origin.node());
         }
@@ -269,6 +272,11 @@ impl Places {
     /// When every rule has room for `n` tokens if nobody else takes any; `None`
     /// if one never has.
     pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        if self.are_one_lane() {
+            // As all lanes would say, without asking for them.
+            let (node, gate) = (self.resource.node(), self.resource.gate());
+            return Some(now.max(own(Place::Resource, node, gate).room_at(now, n)?));
+        }
         self.lanes(now)
             .try_fold(now, |latest, lane| Some(latest.max(lane.room_at(now, n)?)))
     }

@@ -116,12 +116,14 @@ impl Resource {
         let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras = Extras::new(&rules, own, shared.most_origins, old_extras, now);
-        let is_alone = gate.is_plain()
-            && !(shared.origins || shared.contexts || rules.are_watching())
-            && !extras.as_ref().is_some_and(|it| it.judge_rates());
+        let is_one_lane =
+            gate.is_plain() && !(shared.origins || shared.contexts || rules.are_watching());
+        let extras_are = |test: fn(&Extras) -> bool| extras.as_deref().is_none_or(test);
         Self {
-            is_alone,
-            is_plain: is_alone && extras.is_none() && shared.inbound.get().is_none(),
+            is_alone: is_one_lane && extras_are(|extras| !extras.judge_rates()),
+            is_plain: is_one_lane
+                && extras_are(Extras::are_simple)
+                && shared.inbound.get().is_none(),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
@@ -257,7 +259,8 @@ impl Resource {
         self.is_alone
     }
 
-    /// Whether its own ring and slots are all that judges and counts its calls.
+    /// Whether its own ring and slots, and one simple rule on a parameter, are all
+    /// that judges and counts its calls.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.is_plain
@@ -325,6 +328,17 @@ impl Extras {
             || extras.params.is_some()
             || extras.breakers.is_some();
         has_any.then(|| Box::new(extras))
+    }
+
+    /// Whether there is nothing but one simple rule on a parameter.
+    fn are_simple(&self) -> bool {
+        self.params.as_ref().is_some_and(HotParams::are_simple)
+            && self.origins.is_none()
+            && self.contexts.is_none()
+            && self.related.is_empty()
+            && self.authorities.is_none()
+            && self.adaptive.is_none()
+            && self.breakers.is_none()
     }
 
     /// Whether more than the resource's own ring judges the rate of its calls.

@@ -8,7 +8,7 @@
 #[cfg(not(all(test, sentinel_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
     #[expect(clippy::disallowed_types, reason = "this is the door")]
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
@@ -16,7 +16,7 @@ mod imp {
 #[cfg(all(test, sentinel_loom))]
 mod imp {
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 }
 

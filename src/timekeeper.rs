@@ -57,14 +57,15 @@ impl Timekeeper {
     /// The present.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
-        self.clock.now() + Duration::from_nanos(self.offset.load(Ordering::Relaxed))
+        let lost = self.offset.load(Ordering::Relaxed);
+        Tick::from_nanos(self.clock.now().as_nanos().saturating_add(lost))
     }
 
     /// `now`, doubted if it does not fit to `seen`, the start of the newest
     /// step that a node has seen.
     #[inline]
     pub(crate) fn check(&self, now: Tick, seen: Tick) -> Tick {
-        if now < seen || now - seen > WINDOW {
+        if now < seen || now.nanos_since(seen) > WINDOW.as_nanos() as u64 {
             self.doubt(now, seen)
         } else {
             now

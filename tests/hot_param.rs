@@ -15,8 +15,8 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, Entry, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
-    SentinelLayer, Tick, Verdict,
+    BlockKind, Blocked, Call, Entry, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules,
+    Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::ready;
@@ -218,6 +218,26 @@ fn a_line_and_a_window_of_the_resource_are_one_wait() {
         panic!("its turn is free again");
     };
     assert_eq!(again.delay(), ms(100));
+}
+
+#[test]
+fn what_a_value_took_is_given_back_when_the_resource_refuses() {
+    for prioritized in [false, true] {
+        let rules = Rules::new()
+            .with(HotParamRule::per("r", 3, MINUTE).window())
+            .with(FlowRule::per_second("r", 1))
+            .with(IsolationRule::new("r", 1));
+        let bench = Bench::new(rules);
+        let call = by("x").prioritized(prioritized).patience(ms(1));
+        for second in 0..3 {
+            bench.at(1_000 * second);
+            assert_eq!(bench.passed(5, call), 1, "second {second}");
+        }
+        let blocked = bench.at(3_000).enter(call).unwrap_err();
+        assert_eq!(blocked.kind(), BlockKind::HotParam);
+        // Nobody holds the slot.
+        assert_eq!(bench.at(3_000).passed(1, by("y")), 1);
+    }
 }
 
 #[test]

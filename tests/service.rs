@@ -291,3 +291,28 @@ fn a_response_future_is_little_larger_than_the_one_inside() {
     let answer = ready(SentinelLayer::with(sentinel).layer(large).call(get("/x")));
     assert_eq!(answer.unwrap_err().to_string(), "7");
 }
+
+#[tokio::test]
+async fn templates_come_and_go_with_the_rules() {
+    let sentinel = Sentinel::new(FlowRule::per_second("/login", 0));
+    let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let status = async |path: &str| {
+        let request = Request::builder().uri(path).body(()).unwrap();
+        service.clone().oneshot(request).await.unwrap().status()
+    };
+    let refused = StatusCode::TOO_MANY_REQUESTS;
+    // A template without braces is the path itself.
+    assert_eq!(status("/login").await, refused);
+    assert_eq!(status("/users/7").await, StatusCode::OK);
+    for _ in 0..2 {
+        assert!(sentinel.reload(FlowRule::per_second("/users/{id}", 0)));
+        assert_eq!(status("/users/7").await, refused);
+        assert_eq!(status("/login").await, StatusCode::OK);
+        assert!(sentinel.reload(FlowRule::per_second("/users/8", 0)));
+        assert_eq!(status("/users/7").await, StatusCode::OK);
+        assert_eq!(status("/users/8").await, refused);
+    }
+    assert_eq!(sentinel.node("/users/{id}").unwrap().totals().block(), 2);
+}

@@ -10,8 +10,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::BoxError;
-use super::guarded::{End, Guarded};
+use super::guarded::Guarded;
+use crate::blocked::Blocked;
 use crate::call::Call;
+use crate::entry::Entry;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
@@ -149,10 +151,20 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let verdict = self.sentinel.try_enter((self.describe)(&request));
-        CallFuture {
-            guarded: Guarded::new(&mut self.inner, request, verdict),
-        }
+        let mut otherwise = None;
+        let passed = self
+            .sentinel
+            .pass(&(self.describe)(&request), &mut otherwise);
+        let guarded = match passed {
+            Some(passed) => {
+                let future = self.inner.call(request);
+                let mut entry = passed.into_entry();
+                entry.expect_response();
+                Guarded::running(future, Some(entry))
+            }
+            None => Guarded::by(otherwise, &mut self.inner, request),
+        };
+        CallFuture { guarded }
     }
 }
 
@@ -180,19 +192,20 @@ where
     type Output = Result<S::Response, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(self.project().guarded.poll(cx)) {
-            End::Answered(answer, entry) => {
-                let outcome = match &answer {
-                    Ok(_) => Outcome::Success,
-                    Err(_) => Outcome::Failure,
-                };
-                let mut entry = entry.expect("no call of this layer is skipped");
-                entry.respond(outcome, true);
-                answer.map_err(Into::into)
-            }
-            End::NotReady(error) => Err(error.into()),
-            End::Refused(blocked, _) => Err(blocked.into()),
-        })
+        let answered = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
+            let outcome = match &answer {
+                Ok(_) => Outcome::Success,
+                Err(_) => Outcome::Failure,
+            };
+            let entry = entry.take().expect("no call of this layer is skipped");
+            entry.end(outcome);
+            answer.map_err(Into::into)
+        };
+        let refused = |blocked: Blocked, _: &Req| Err(blocked.into());
+        match ready!(self.project().guarded.poll(cx, answered, refused)) {
+            Ok(answer) => Poll::Ready(answer),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 }
 

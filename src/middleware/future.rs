@@ -16,10 +16,12 @@ use tower_service::Service;
 use super::BoxError;
 use super::body::{ResponseBody, Tail};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead};
-use super::guarded::{End, Guarded};
+use super::guarded::Guarded;
 use super::layer::{Completion, Fail, Respond, Settings};
+use crate::blocked::Blocked;
 use crate::entry::{Entry, Verdict};
 use crate::rejection::RateLimitFields;
+use crate::stat::Outcome;
 
 pin_project! {
     /// The response to a request that has been judged.
@@ -40,24 +42,41 @@ pin_project! {
     }
 }
 
-impl<S, ReqB, M> ResponseFuture<S, Request<ReqB>, M>
+impl<S, Req, M> ResponseFuture<S, Req, M>
 where
-    S: Service<Request<ReqB>> + Clone,
+    S: Service<Req>,
 {
-    /// Judges `request` and calls `service` with it, at once or later.
+    /// A call that runs.
     #[inline]
-    pub(super) fn new(service: &mut S, request: Request<ReqB>, settings: &Arc<Settings>) -> Self {
-        if settings.skips(&request) {
-            return Self {
-                guarded: Guarded::skipped(service, request),
-                settings: None,
-                mode: PhantomData,
-            };
-        }
-        let verdict = settings.decide(&request);
-        let is_plain = matches!(verdict, Verdict::Pass(_)) && settings.is_plain();
+    pub(super) fn running(future: S::Future, mut entry: Entry, settings: &Arc<Settings>) -> Self {
+        // Dropped before there is a response, it was cancelled.
+        entry.expect_response();
         Self {
-            guarded: Guarded::new(service, request, verdict),
+            guarded: Guarded::running(future, Some(entry)),
+            settings: (!settings.is_plain()).then(|| settings.clone()),
+            mode: PhantomData,
+        }
+    }
+
+    /// A call with `request` that did not take the common path; without a
+    /// verdict, one that is skipped. `service` is ready.
+    #[inline(never)]
+    pub(super) fn by(
+        verdict: Option<Verdict>,
+        service: &mut S,
+        request: Req,
+        settings: &Arc<Settings>,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let is_plain = match &verdict {
+            None => true,
+            Some(Verdict::Pass(_)) => settings.is_plain(),
+            Some(_) => false,
+        };
+        Self {
+            guarded: Guarded::by(verdict, service, request),
             settings: (!is_plain).then(|| settings.clone()),
             mode: PhantomData,
         }
@@ -82,19 +101,17 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        Poll::Ready(match ready!(this.guarded.poll(cx)) {
-            End::Answered(answer, entry) => answered(this.settings.as_deref(), answer, entry),
-            End::NotReady(error) => Err(error),
-            End::Refused(blocked, request) => {
-                let settings = this
-                    .settings
-                    .as_ref()
-                    .expect("only a call that passed has none");
-                Ok(settings
-                    .reject(&request, blocked)
-                    .map(ResponseBody::refused))
-            }
-        })
+        let settings = this.settings.as_deref();
+        let answered = |answer, entry: &mut _| answered(settings, answer, entry);
+        let refused = |blocked, request: &_| {
+            let settings = settings.expect("only a call that passed has none");
+            let response = settings.reject(request, blocked);
+            Ok(response.map(ResponseBody::refused))
+        };
+        match ready!(this.guarded.poll(cx, answered, refused)) {
+            Ok(answer) => Poll::Ready(answer),
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 }
 
@@ -108,43 +125,44 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        Poll::Ready(match ready!(this.guarded.poll(cx)) {
-            End::Answered(answer, entry) => {
-                answered(this.settings.as_deref(), answer, entry).map_err(Into::into)
-            }
-            End::NotReady(error) => Err(error.into()),
-            End::Refused(blocked, _) => Err(blocked.into()),
-        })
+        let settings = this.settings.as_deref();
+        let answered =
+            |answer, entry: &mut _| answered(settings, answer, entry).map_err(Into::into);
+        let refused = |blocked: Blocked, _: &_| Err(blocked.into());
+        match ready!(this.guarded.poll(cx, answered, refused)) {
+            Ok(answer) => Poll::Ready(answer),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 }
 
 /// The service has answered: the call's time is measured, and its end comes now
 /// or with the body. A call without an entry was skipped: nothing is done.
+#[inline]
 fn answered<B, E>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
-    entry: Option<Entry>,
+    running: &mut Option<Entry>,
 ) -> Result<Response<ResponseBody<B>>, E>
 where
     B: Body,
 {
-    let Some(mut entry) = entry else {
+    let Some(entry) = running else {
         return answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
     };
     let own = settings.and_then(|settings| settings.classify.as_ref());
     let classify: &dyn Classify = own.map_or(&ByStatus, |own| &**own);
-    let response = match answer {
+    let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
-            entry.respond(classify.error(), true);
+            end(running, classify.error());
             return Err(error);
         }
     };
-    let (mut parts, body) = response.into_parts();
     let judgement = classify.head(ResponseHead {
-        status: parts.status,
-        headers: &parts.headers,
-        extensions: &parts.extensions,
+        status: response.status(),
+        headers: response.headers(),
+        extensions: response.extensions(),
     });
     let (outcome, at_trailers) = match judgement {
         Judgement::Now(outcome) => (outcome, None),
@@ -153,25 +171,30 @@ where
             (classify.trailers(None), Some(at_trailers))
         }
     };
-    entry.respond(outcome, at_trailers.is_none());
     let fields = settings.map_or(RateLimitFields::None, |settings| settings.fields);
     if fields != RateLimitFields::None {
         if let Some(left) = entry.quota_left() {
-            fields.write(&left, &mut parts.headers);
+            fields.write(&left, response.headers_mut());
         }
     }
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.
     let is_over = settings.is_some_and(|settings| settings.completion == Completion::Head)
-        || parts.status == StatusCode::SWITCHING_PROTOCOLS
-        || body.is_end_stream();
-    let tail = if is_over {
-        None
+        || response.status() == StatusCode::SWITCHING_PROTOCOLS
+        || response.body().is_end_stream();
+    if is_over {
+        end(running, outcome);
     } else {
-        Some(Tail::new(entry, at_trailers))
-    };
-    Ok(Response::from_parts(
-        parts,
-        ResponseBody::guarded(body, tail),
-    ))
+        entry.respond(outcome, at_trailers.is_none());
+    }
+    Ok(response.map(|body| {
+        let tail = running.take().map(|entry| Tail::new(entry, at_trailers));
+        ResponseBody::guarded(body, tail)
+    }))
+}
+
+fn end(running: &mut Option<Entry>, outcome: Outcome) {
+    if let Some(entry) = running.take() {
+        entry.end(outcome);
+    }
 }

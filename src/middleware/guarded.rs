@@ -1,4 +1,5 @@
-//! The future of a call: it runs, waits for its turn, or was refused.
+//! A call on its way through a future: it runs, waits for its turn, or was
+//! refused.
 
 use std::future::Future;
 use std::mem;
@@ -15,7 +16,7 @@ use crate::timer;
 use crate::waiting::Waiting;
 
 pin_project! {
-    /// See the [module](self). Ready once, with an [`End`].
+    /// See the [module](self).
     pub(super) struct Guarded<S, Req>
     where
         S: Service<Req>,
@@ -41,33 +42,10 @@ pin_project! {
             wait: Box<Wait<S, Req>>,
         },
         Refused {
-            refusal: Option<(Blocked, Req)>,
+            // Taken when it is told.
+            blocked: Option<Blocked>,
+            request: Req,
         },
-    }
-}
-
-/// What came of a call.
-pub(super) enum End<T, E, Req> {
-    /// The service has answered; without an entry, to a call that was skipped.
-    Answered(Result<T, E>, Option<Entry>),
-    /// The service was not ready after the wait: the call never ran.
-    NotReady(E),
-    /// The call was refused.
-    Refused(Blocked, Req),
-}
-
-impl<S, Req> Guarded<S, Req>
-where
-    S: Service<Req>,
-{
-    /// Calls `service` with `request`, whatever the rules. `service` is ready.
-    pub(super) fn skipped(service: &mut S, request: Req) -> Self {
-        Self {
-            state: State::Running {
-                future: service.call(request),
-                entry: None,
-            },
-        }
     }
 }
 
@@ -82,26 +60,37 @@ struct Wait<S, Req> {
 
 impl<S, Req> Guarded<S, Req>
 where
+    S: Service<Req>,
+{
+    /// A call that runs, with its entry unless it was skipped.
+    #[inline]
+    pub(super) fn running(future: S::Future, entry: Option<Entry>) -> Self {
+        Self {
+            state: State::Running { future, entry },
+        }
+    }
+}
+
+impl<S, Req> Guarded<S, Req>
+where
     S: Service<Req> + Clone,
 {
-    /// Calls `service` with `request` if `verdict` lets it. `service` is ready.
-    #[inline]
-    pub(super) fn new(service: &mut S, request: Req, verdict: Verdict) -> Self {
+    /// A call with `request` that did not take the common path; without a
+    /// verdict, one that is skipped. `service` is ready.
+    pub(super) fn by(verdict: Option<Verdict>, service: &mut S, request: Req) -> Self {
         let state = match verdict {
-            Verdict::Pass(mut entry) => {
-                // Without a response the call was cancelled. The entry is there
-                // before the service is called, in case that panics.
+            None => return Self::running(service.call(request), None),
+            Some(Verdict::Pass(mut entry)) => {
+                // It is there before the service is called, in case that panics.
                 entry.expect_response();
-                State::Running {
-                    future: service.call(request),
-                    entry: Some(entry),
-                }
+                return Self::running(service.call(request), Some(entry));
             }
-            Verdict::Wait(waiting) => State::Waiting {
+            Some(Verdict::Wait(waiting)) => State::Waiting {
                 wait: Wait::new(service, request, waiting),
             },
-            Verdict::Block(blocked) => State::Refused {
-                refusal: Some((blocked, request)),
+            Some(Verdict::Block(blocked)) => State::Refused {
+                blocked: Some(blocked),
+                request,
             },
         };
         Self { state }
@@ -112,7 +101,6 @@ impl<S, Req> Wait<S, Req>
 where
     S: Service<Req> + Clone,
 {
-    #[cold]
     fn new(service: &mut S, request: Req, waiting: Waiting) -> Box<Self> {
         // Two clones, and the instance that is ready is dropped: left in place it
         // could hold the very permit that this call will wait for, and taken
@@ -129,30 +117,45 @@ where
     }
 }
 
-impl<S, Req> Future for Guarded<S, Req>
+impl<S, Req> Guarded<S, Req>
 where
     S: Service<Req>,
 {
-    type Output = End<S::Response, S::Error, Req>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    /// Polls the call. Ready once: with what `answered` makes of the service's
+    /// answer and the call's entry, which a call that was skipped has none of, or
+    /// with what `refused` makes of a refusal.
+    ///
+    /// Entry and request are used where they lie, because they are dear to move.
+    ///
+    /// # Errors
+    ///
+    /// The service's, if it was not ready after the wait: the call never ran.
+    #[inline]
+    pub(super) fn poll<T>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> T,
+        refused: impl FnOnce(Blocked, &Req) -> T,
+    ) -> Poll<Result<T, S::Error>> {
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
                 StateProj::Running { future, entry } => {
                     let answer = ready!(end_on_panic(entry, || future.poll(cx)));
-                    return Poll::Ready(End::Answered(answer, entry.take()));
+                    return Poll::Ready(Ok(answered(answer, entry)));
                 }
-                StateProj::Refused { refusal } => {
-                    let (blocked, request) = refusal.take().expect("polled after it was ready");
-                    return Poll::Ready(End::Refused(blocked, request));
+                StateProj::Refused { blocked, request } => {
+                    let blocked = blocked.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(refused(blocked, request)));
                 }
-                StateProj::Waiting { wait } => match ready!(wait.poll(cx)) {
-                    Ok((future, entry)) => this.state.set(State::Running {
+                StateProj::Waiting { wait } => match ready!(wait.poll(cx))? {
+                    Begun::Running(future, entry) => this.state.set(State::Running {
                         future,
                         entry: Some(entry),
                     }),
-                    Err(end) => return Poll::Ready(end),
+                    Begun::Refused(blocked, request) => {
+                        return Poll::Ready(Ok(refused(blocked, &request)));
+                    }
                 },
             }
         }
@@ -177,17 +180,21 @@ pub(super) fn end_on_panic<T, R>(call: &mut Option<T>, poll: impl FnOnce() -> R)
     result
 }
 
-/// A call that has begun after its wait, or the end of one that has not.
-type Begun<S, Req> = Result<
-    (<S as Service<Req>>::Future, Entry),
-    End<<S as Service<Req>>::Response, <S as Service<Req>>::Error, Req>,
->;
+/// What has become of a call after its wait.
+enum Begun<F, Req> {
+    Running(F, Entry),
+    Refused(Blocked, Req),
+}
+
+type AfterWait<S, Req> =
+    Result<Begun<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
 
 impl<S, Req> Wait<S, Req>
 where
     S: Service<Req>,
 {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Begun<S, Req>> {
+    /// An error is the service's that was not ready after the wait.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S, Req>> {
         if !self.is_over {
             match self.poll_sleep(cx) {
                 Ok(Poll::Ready(())) => self.is_over = true,
@@ -195,7 +202,7 @@ where
                 Err(timer::NoTimer) => {
                     let (waiting, request) = self.take();
                     let blocked = waiting.refuse_without_timer();
-                    return Poll::Ready(Err(End::Refused(blocked, request)));
+                    return Poll::Ready(Ok(Begun::Refused(blocked, request)));
                 }
             }
         }
@@ -203,16 +210,16 @@ where
         if let Err(error) = ready!(self.service.poll_ready(cx)) {
             // The call never runs: dropping gives its place up.
             drop(self.take());
-            return Poll::Ready(Err(End::NotReady(error)));
+            return Poll::Ready(Err(error));
         }
         let (waiting, request) = self.take();
-        Poll::Ready(match waiting.begin() {
+        Poll::Ready(Ok(match waiting.begin() {
             Ok(mut entry) => {
                 entry.expect_response();
-                Ok((self.service.call(request), entry))
+                Begun::Running(self.service.call(request), entry)
             }
-            Err(blocked) => Err(End::Refused(blocked, request)),
-        })
+            Err(blocked) => Begun::Refused(blocked, request),
+        }))
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, timer::NoTimer> {

@@ -12,8 +12,8 @@ use tower_layer::Layer;
 use super::classify::Classify;
 use super::service::SentinelService;
 use crate::blocked::Blocked;
-use crate::call::{Call, Direction, Param};
-use crate::entry::Verdict;
+use crate::call::{Call, Direction, Param, Params};
+use crate::entry::{Passed, Verdict};
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection};
 use crate::rule::Rules;
@@ -365,7 +365,7 @@ impl Settings {
 
     /// Whether `request` is none of ours.
     #[inline]
-    pub(super) fn skips<B>(&self, request: &Request<B>) -> bool {
+    fn skips<B>(&self, request: &Request<B>) -> bool {
         !self.skip.is_empty() && self.is_chosen(request)
     }
 
@@ -376,36 +376,44 @@ impl Settings {
         self.skip.iter().any(|choose| choose(head))
     }
 
-    /// Judges the call that `request` makes.
+    /// Judges the call that `request` makes. The verdict on one that does not take
+    /// the common path is put in `otherwise`; there is none if it is skipped.
     #[inline]
-    pub(super) fn decide<B>(&self, request: &Request<B>) -> Verdict {
+    pub(super) fn pass<B>(
+        &self,
+        request: &Request<B>,
+        otherwise: &mut Option<Verdict>,
+    ) -> Option<Passed> {
+        if self.skips(request) {
+            return None;
+        }
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes);
-        let call = self.call(head);
-        if self.params.is_empty() {
-            self.sentinel.try_enter(call)
-        } else {
-            self.decide_by_params(call, head)
+        let many;
+        let mut call = self.call(head);
+        match &*self.params {
+            [] => {}
+            [(name, extractor)] if name.is_empty() => {
+                if let Some(value) = extractor.key(head) {
+                    call.params = Params::One(value);
+                }
+            }
+            params => {
+                many = all_params(params, head);
+                call.params = Params::Many(&many[..params.len()]);
+            }
         }
+        self.sentinel.pass(&call, otherwise)
     }
 
-    #[inline(never)]
-    fn decide_by_params(&self, call: Call<'_>, head: Head<'_>) -> Verdict {
-        let mut params = [Param::missing(""); MOST_PARAMS];
-        for (param, (name, extractor)) in params.iter_mut().zip(&self.params) {
-            let value = extractor.key(head);
-            *param = Param { name, value };
-        }
-        self.sentinel
-            .try_enter(call.params(&params[..self.params.len()]))
-    }
-
+    #[inline]
     fn call<'a>(&self, head: Head<'a>) -> Call<'a> {
         let resource = match &self.resource {
             Some(extractor) => extractor.key(head).unwrap_or(crate::call::Key::MISSING),
             None => head.resource(),
         };
-        let mut call = Call::new(resource).directed(self.direction);
+        let mut call = Call::new(resource);
+        call.direction = self.direction;
         call.tells_quota = self.fields != RateLimitFields::None;
         if let Some(extractor) = &self.origin {
             call.origin = extractor.key(head);
@@ -425,6 +433,20 @@ impl Settings {
         }
         call
     }
+}
+
+/// The parameters that `extractors` find, and some that are missing.
+#[inline(never)]
+fn all_params<'a>(
+    extractors: &'a [(Arc<str>, Arc<dyn KeyExtractor>)],
+    head: Head<'a>,
+) -> [Param<'a>; MOST_PARAMS] {
+    let mut params = [Param::missing(""); MOST_PARAMS];
+    for (param, (name, extractor)) in params.iter_mut().zip(extractors) {
+        let value = extractor.key(head);
+        *param = Param { name, value };
+    }
+    params
 }
 
 /// The time that a gRPC client gives the call: waiting longer is useless.

@@ -88,9 +88,17 @@ where
         self.inner.poll_ready(cx)
     }
 
-    #[inline]
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        ResponseFuture::new(&mut self.inner, request, &self.settings)
+        let mut otherwise = None;
+        match self.settings.pass(&request, &mut otherwise) {
+            // The request is passed on here, and nowhere further down, because it
+            // is dear to move.
+            Some(passed) => {
+                let future = self.inner.call(request);
+                ResponseFuture::running(future, passed.into_entry(), &self.settings)
+            }
+            None => ResponseFuture::by(otherwise, &mut self.inner, request, &self.settings),
+        }
     }
 }
 
@@ -108,8 +116,16 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    #[inline]
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        ResponseFuture::new(&mut self.inner, request, &self.settings)
+        let mut otherwise = None;
+        match self.settings.pass(&request, &mut otherwise) {
+            // The request is passed on here, and nowhere further down, because it
+            // is dear to move.
+            Some(passed) => {
+                let future = self.inner.call(request);
+                ResponseFuture::running(future, passed.into_entry(), &self.settings)
+            }
+            None => ResponseFuture::by(otherwise, &mut self.inner, request, &self.settings),
+        }
     }
 }

@@ -1,8 +1,8 @@
-//! The way of one call, from the common path to the last detour.
+//! The way of a call that the common path does not let pass.
 
-use std::time::Duration;
-
+use super::at_once::{Detour, checked, take_alone, tell_passed};
 use super::guard::guard;
+use super::refusal::{refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::blocked::{BlockKind, Blocked};
 use crate::breaker::Admission;
@@ -10,65 +10,12 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation};
-use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::{Lane, Refusal};
 use crate::places::{Claims, Moved, NoPlaces, Places};
-use crate::resource::{Isolation, Resource};
-use crate::rule::NoShare;
+use crate::resource::Resource;
 use crate::stat::Denied;
 use crate::sync::Arc;
-use crate::timekeeper::Timekeeper;
 use crate::watch::watch;
-
-/// Why the [common path](pass_at_once) ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Detour {
-    /// More than the resource's own ring and slots may judge the call.
-    MoreToAsk,
-    /// There is no slot, by this isolation.
-    NoSlot(Isolation),
-    /// The ring did not let the call pass.
-    Denied(Denied),
-}
-
-/// The common path: the resource's own ring and slots judge the call, and count
-/// it. Whoever is sent on a [`detour`] has taken nothing.
-#[inline(always)]
-pub(crate) fn pass_at_once(
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
-) -> Result<Entry, Detour> {
-    if !resource.is_plain() {
-        return Err(Detour::MoreToAsk);
-    }
-    let now = checked(resource, now);
-    let isolation = resource.isolation();
-    if let Some(isolation) = isolation {
-        if !resource.node().use_slots(1, isolation.limit) {
-            return Err(Detour::NoSlot(isolation));
-        }
-    }
-    match take_alone(resource, now, call.weight) {
-        Ok(()) => {
-            let places = Places::alone(resource.clone());
-            tell_passed(&places, call);
-            Ok(Entry::new(
-                places,
-                now,
-                call.weight,
-                isolation.is_some(),
-                None,
-            ))
-        }
-        Err(denied) => {
-            if isolation.is_some() {
-                resource.node().free_slots(1);
-            }
-            Err(Detour::Denied(denied))
-        }
-    }
-}
 
 /// Goes on from the common path, without asking anyone twice.
 #[inline(never)]
@@ -87,13 +34,22 @@ pub(crate) fn detour(
             let places = Places::alone(resource.clone());
             Ok(refuse(&places, call, now, blocked))
         }
+        Detour::NoShare(none) => {
+            let now = checked(resource, now);
+            let places = Places::alone(resource.clone());
+            Ok(refuse_share(&places, call, now, none))
+        }
         Detour::Denied(denied) => {
             let now = checked(resource, now);
             match refusal_alone(resource, denied) {
                 Refusal::Moved => Err(Moved),
                 Refusal::Full(rule) => {
                     let places = Places::alone(resource.clone());
-                    full(&places, call, now, rule, &mut Claims::default())
+                    if call.prioritized {
+                        return full(&places, call, now, rule, &mut Claims::default());
+                    }
+                    let at = places.room_at(now, call.weight);
+                    Ok(refuse_flow(&places, call, now, rule, at))
                 }
             }
         }
@@ -144,12 +100,6 @@ fn judge_by_enforced(
     verdict
 }
 
-/// `now`, unless the clock has gone back behind what the resource has seen.
-#[inline]
-fn checked(resource: &Resource, now: Tick) -> Tick {
-    resource.shared().time.check(now, resource.node().seen())
-}
-
 /// A refusal before the call's places are known.
 #[cold]
 fn refuse_anywhere(
@@ -167,15 +117,6 @@ fn refuse_anywhere(
     Ok(refuse(&places, call, now, blocked))
 }
 
-/// Takes the tokens of a call on the resource's own ring alone.
-#[inline]
-fn take_alone(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
-    let node = resource.node();
-    let taken = node.acquire(now, n, resource.gate().quotas())?;
-    node.start(n, taken);
-    Ok(())
-}
-
 /// Takes the tokens of a call on the resource's own ring alone, and starts it.
 fn enter_alone(
     places: Places,
@@ -190,7 +131,7 @@ fn enter_alone(
     };
     let Err(denied) = take_alone(resource, now, call.weight) else {
         places.pass_inbound(now, call.weight);
-        tell_passed(&places, call);
+        tell_passed(places.resource(), call);
         let kept = admission.map(Kept::from);
         let entry = Entry::new(places, now, call.weight, has_slot, kept);
         return Ok(Verdict::Pass(entry));
@@ -287,7 +228,7 @@ fn take_and_enter(
         take(&mut places.lanes(now), now, call.weight)
     };
     let Err(refused) = taken else {
-        tell_passed(&places, call);
+        tell_passed(places.resource(), call);
         let kept = Kept::new(places.resource(), admission, claims);
         let mut entry = Entry::new(places, now, call.weight, has_slot, kept);
         if call.tells_quota {
@@ -359,89 +300,4 @@ fn full(
     }
     let at = places.room_at(now, call.weight);
     Ok(refuse_flow(places, call, now, rule, at))
-}
-
-/// A refusal by the flow rule or the line `rule`, which will have room `at` some
-/// time or never.
-fn refuse_flow(
-    places: &Places,
-    call: &Call<'_>,
-    now: Tick,
-    rule: u32,
-    at: Option<Tick>,
-) -> Verdict {
-    let (kind, limit) = places.resource().rules().rate(rule);
-    refuse_until(places, call, now, (kind, rule), limit, at)
-}
-
-/// A refusal by a rule on a parameter.
-#[cold]
-fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: NoShare) -> Verdict {
-    match none {
-        NoShare::Full {
-            rule,
-            threshold,
-            interval,
-            room_at,
-        } => {
-            let (kind, _) = places.resource().rules().rate(rule);
-            let limit = Some((threshold as u32, interval.unwrap_or_default()));
-            // The windows must have room by then as well.
-            let windows = places.room_at(now, call.weight);
-            let at = room_at.zip(windows).map(|(at, windows)| at.max(windows));
-            refuse_until(places, call, now, (kind, rule), limit, at)
-        }
-        NoShare::Missing { rule } => {
-            refuse_until(places, call, now, (BlockKind::MissingKey, rule), None, None)
-        }
-    }
-}
-
-/// A refusal by a rule with a `limit`, until `at` or for ever.
-fn refuse_until(
-    places: &Places,
-    call: &Call<'_>,
-    now: Tick,
-    (kind, rule): (BlockKind, u32),
-    limit: Option<(u32, Duration)>,
-    at: Option<Tick>,
-) -> Verdict {
-    let resource = places.resource();
-    let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
-    let rule = resource.rules().id(rule);
-    let mut blocked =
-        Blocked::new(kind, resource.text().clone(), rule).with_retry_after(retry_after);
-    if let Some((tokens, interval)) = limit {
-        blocked = blocked.with_limit(tokens, interval);
-    }
-    refuse(places, call, now, blocked)
-}
-
-#[inline]
-fn tell_passed(places: &Places, call: &Call<'_>) {
-    let hooks = &places.resource().shared().hooks;
-    if !hooks.is_empty() {
-        let event = PassEvent {
-            subject: places.resource().subject(call.weight),
-            origin: call.origin,
-            param: call.param_at(0).copied(),
-            waited: Duration::ZERO,
-        };
-        hooks.tell(|hook| hook.on_pass(&event));
-    }
-}
-
-fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verdict {
-    places.each(|node| node.block(now, call.weight));
-    let hooks = &places.resource().shared().hooks;
-    if !hooks.is_empty() {
-        let event = BlockEvent {
-            subject: places.resource().subject(call.weight),
-            origin: call.origin,
-            param: call.param_at(0).copied(),
-            blocked: &blocked,
-        };
-        hooks.tell(|hook| hook.on_block(&event));
-    }
-    Verdict::Block(blocked)
 }

@@ -17,8 +17,8 @@
 //! watchers    rules in shadow mode judge what the others let pass
 //! ```
 //!
-//! Most calls go to a resource whose own ring and slots are all that judges:
-//! [`pass_at_once`] is their whole way. Any other goes on by [`detour`], which
+//! Most calls go to a resource whose own ring and slots are all that judges, but
+//! perhaps for one rule on a parameter: [`pass_at_once`] is their whole way. Any other goes on by [`detour`], which
 //! knows what has been asked already.
 //!
 //! The order is the semantics, so it is written down here and nowhere else:
@@ -26,8 +26,11 @@
 //! spoken. Whatever was taken is given back when a later one refuses. A call
 //! waits once, until the latest of its places.
 
+mod at_once;
 mod guard;
 mod judge;
+mod refusal;
 mod wait;
 
-pub(crate) use judge::{detour, judge, pass_at_once};
+pub(crate) use at_once::pass_at_once;
+pub(crate) use judge::{detour, judge};

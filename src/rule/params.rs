@@ -135,6 +135,23 @@ impl HotParams {
         Ok(shares)
     }
 
+    /// Whether there is one rule, which lets a call pass at once or never and keeps
+    /// nothing of it.
+    pub(crate) fn are_simple(&self) -> bool {
+        matches!(&*self.0, [only] if only.running.is_none() && only.rule.max_wait().is_zero())
+    }
+
+    /// Takes a share of the only rule, if it asks for one.
+    #[inline]
+    pub(crate) fn take_simple(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+        self.0[0].take(call, now)
+    }
+
+    /// Gives back what [`take_simple`](Self::take_simple) has taken.
+    pub(crate) fn give_back_simple(&self, taken: &Taken, now: Tick) {
+        self.0[0].keys.give_back(now, taken);
+    }
+
     /// What the rule at `place` has said, but not before the rules after it have
     /// room as well; those before it have.
     #[cold]

@@ -60,11 +60,13 @@ impl Templates {
         }
     }
 
+    /// Whether a template matches more than the path that it is written as.
+    pub(crate) fn have_braces(&self) -> bool {
+        self.known.keys().any(|template| template.contains('{'))
+    }
+
     /// The template that `path` matches.
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        if self.known.is_empty() {
-            return None;
-        }
         self.router.at(path).ok().map(|found| &**found.value)
     }
 }

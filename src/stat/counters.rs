@@ -29,7 +29,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.
-const MAX_RT: Duration = Duration::from_secs(60);
+const MAX_RT_NS: u64 = 60_000_000_000;
 
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
@@ -220,12 +220,8 @@ impl Counters {
     // --- counting; the head is at the event's step or beyond ---
 
     #[inline]
-    pub(super) fn complete(&self, n: u32, rt: Duration, outcome: Outcome) {
-        let rt_us = if rt < MAX_RT {
-            rt.as_secs() * 1_000_000 + u64::from(rt.subsec_micros())
-        } else {
-            MAX_RT.as_secs() * 1_000_000
-        };
+    pub(super) fn complete(&self, n: u32, rt_ns: u64, outcome: Outcome) {
+        let rt_us = rt_ns.min(MAX_RT_NS) / 1_000;
         self.done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Relaxed);
         self.extremes.note_rt(self.bucket(), rt_us as u32);

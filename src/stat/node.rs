@@ -15,7 +15,7 @@ use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
 use super::word::divide;
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::sync::Arc;
 
 /// Statistics: what passed, was refused, completed, failed and is in flight,
@@ -215,10 +215,15 @@ impl Node {
     /// A call of weight `n` that had passed ends with a response or an error,
     /// `rt` after it started. A response time above one minute counts as one
     /// minute.
-    #[inline]
     pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
+        self.end(now, n, nanos(rt), outcome);
+    }
+
+    /// The same with a response time in nanoseconds.
+    #[inline]
+    pub(crate) fn end(&self, now: Tick, n: u32, rt_ns: u64, outcome: Outcome) {
         self.come(now);
-        self.counters.complete(n, rt, outcome);
+        self.counters.complete(n, rt_ns, outcome);
     }
 
     /// A call of weight `n` that had passed ends without either.

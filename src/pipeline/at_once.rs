@@ -1,0 +1,113 @@
+//! The common path: a call that the resource's own ring and slots let pass.
+
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::entry::Passed;
+use crate::hook::PassEvent;
+use crate::resource::{Isolation, Resource};
+use crate::rule::{HotParams, NoShare};
+use crate::stat::Denied;
+use crate::sync::Arc;
+
+/// Why the [common path](pass_at_once) ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Detour {
+    /// More than the resource's own ring and slots may judge the call.
+    MoreToAsk,
+    /// There is no slot, by this isolation.
+    NoSlot(Isolation),
+    /// A rule on a parameter does not let it pass.
+    NoShare(NoShare),
+    /// The ring did not let the call pass.
+    Denied(Denied),
+}
+
+/// The common path: the resource's own ring and slots judge the call, and count
+/// it, after at most one rule on a parameter. Whoever is sent on a [`detour`] has
+/// taken nothing.
+#[inline(always)]
+pub(crate) fn pass_at_once(
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Passed, Detour> {
+    if !resource.is_plain() {
+        return Err(Detour::MoreToAsk);
+    }
+    let params = resource.params();
+    if params.is_some() && (call.prioritized || call.tells_quota) {
+        return Err(Detour::MoreToAsk);
+    }
+    let now = checked(resource, now);
+    let isolation = resource.isolation();
+    if let Some(isolation) = isolation {
+        if !resource.node().use_slots(1, isolation.limit) {
+            return Err(Detour::NoSlot(isolation));
+        }
+    }
+    let taken = match params {
+        None => take_alone(resource, now, call.weight).map_err(Detour::Denied),
+        Some(params) => take_share_and_alone(resource, params, call, now),
+    };
+    match taken {
+        Ok(()) => {
+            tell_passed(resource, call);
+            let has_slot = isolation.is_some();
+            Ok(Passed::new(resource.clone(), now, call.weight, has_slot))
+        }
+        Err(why) => {
+            if isolation.is_some() {
+                resource.node().free_slots(1);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// Takes the call's share of its parameter's quota, and its tokens on the
+/// resource's own ring.
+fn take_share_and_alone(
+    resource: &Resource,
+    params: &HotParams,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<(), Detour> {
+    let share = params.take_simple(call, now).map_err(Detour::NoShare)?;
+    take_alone(resource, now, call.weight).map_err(|denied| {
+        if let Some(share) = &share {
+            params.give_back_simple(share, now);
+        }
+        Detour::Denied(denied)
+    })
+}
+
+/// `now`, unless the clock has gone back behind what the resource has seen.
+#[inline]
+pub(super) fn checked(resource: &Resource, now: Tick) -> Tick {
+    resource.shared().time.check(now, resource.node().seen())
+}
+
+/// Takes the tokens of a call on the resource's own ring alone.
+#[inline]
+pub(super) fn take_alone(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
+    let node = resource.node();
+    let taken = node.acquire(now, n, resource.gate().quotas())?;
+    node.start(n, taken);
+    Ok(())
+}
+
+#[inline]
+pub(super) fn tell_passed(resource: &Resource, call: &Call<'_>) {
+    let hooks = &resource.shared().hooks;
+    if !hooks.is_empty() {
+        let event = PassEvent {
+            subject: resource.subject(call.weight),
+            origin: call.origin,
+            param: call.param_at(0).copied(),
+            waited: Duration::ZERO,
+        };
+        hooks.tell(|hook| hook.on_pass(&event));
+    }
+}
