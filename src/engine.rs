@@ -363,7 +363,7 @@ impl Engine {
         let (old, new) = {
             let _renewal = self.renewal.lock();
             let old = self.rules.load_full();
-            if *old.rules() == rules {
+            if *old.rules() == rules && old.part() == part {
                 return false;
             }
             let new = StdArc::new(RuleSet::new(rules, old.version() + 1, part));
@@ -397,5 +397,25 @@ impl Engine {
             }
         }
         true
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::rule::FlowRule;
+    use crate::sentinel::Sentinel;
+
+    #[test]
+    fn the_same_rules_in_another_part_are_other_rules() {
+        let rule = |limit: u32| FlowRule::per_second("r", limit).shadow();
+        let rules = || Rules::new().with(rule(1)).with(rule(2));
+        let sentinel = Sentinel::new(rules());
+        let engine = sentinel.engine();
+        assert!(!engine.reload_part(rules(), Part::Enforced));
+        for part in [Part::Only(0), Part::Only(1), Part::Enforced] {
+            assert!(engine.reload_part(rules(), part));
+            assert_eq!(engine.rules().part(), part);
+        }
     }
 }

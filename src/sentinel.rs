@@ -179,6 +179,11 @@ impl Sentinel {
         Snapshot::of(&self.engine)
     }
 
+    #[cfg(all(test, not(sentinel_loom)))]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
     }

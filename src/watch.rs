@@ -13,11 +13,18 @@ use crate::call::Call;
 use crate::engine::Engine;
 use crate::entry::{Entry, Verdict};
 use crate::hook::{BlockEvent, Subject};
+use crate::partners::partners;
 use crate::rule::{Part, Rule, RuleSet};
+use crate::sync::Lock;
 
 /// The rules of an engine that only watch.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers(ArcSwap<Vec<StdArc<Watcher>>>);
+pub(crate) struct Watchers {
+    list: ArcSwap<Vec<StdArc<Watcher>>>,
+    /// The version of the set that they are of, held while they are made. Calls
+    /// never wait for it.
+    version: Lock<u64>,
+}
 
 /// One rule that only watches, or all of them together.
 #[derive(Debug)]
@@ -30,48 +37,87 @@ pub(crate) struct Watcher {
     engine: StdArc<Engine>,
 }
 
+/// A rule that is to watch.
+struct Wanted<'a> {
+    part: Part,
+    id: StdArc<str>,
+    rule: Option<&'a Rule>,
+}
+
 // === impl Watchers ===
 
 impl Watchers {
     /// Those of `set`; each goes on from the one of an equal rule or, else, of the
-    /// same id.
+    /// same id and resource. If a newer set has come in the meantime, nothing changes.
     pub(crate) fn reload(&self, engine: &Engine, set: &RuleSet) {
-        let old = self.0.load_full();
-        let parts = set.part().watching(set.rules());
-        if parts.is_empty() && old.is_empty() {
+        let mut version = self.version.lock();
+        if set.version() < *version {
             return;
         }
-        let all = parts.into_iter().map(|part| {
-            let (id, rule) = match part {
-                Part::Only(index) => (set.id(index), set.rules().iter().nth(index as usize)),
-                _ => (StdArc::default(), None),
-            };
-            let is_equal = |old: &&StdArc<Watcher>| old.rule.as_ref() == rule;
-            let is_named_like = |old: &&StdArc<Watcher>| old.id == id;
-            let known = old.iter().find(is_equal);
-            let known = known.or_else(|| old.iter().find(is_named_like));
-            let rules = set.rules().clone();
-            let engine = match known {
-                Some(known) => {
-                    known.engine.reload_part(rules, part);
-                    known.engine.clone()
-                }
-                None => StdArc::new(engine.beside(rules, part)),
-            };
-            let resource = rule.and_then(Rule::only_resource).map(str::to_owned);
-            StdArc::new(Watcher {
-                id,
-                rule: rule.cloned(),
-                resource,
-                engine,
-            })
-        });
-        self.0.store(StdArc::new(all.collect()));
+        *version = set.version();
+        let old = self.list.load_full();
+        let wanted: Vec<_> = set
+            .part()
+            .watching(set.rules())
+            .into_iter()
+            .map(|part| Wanted::new(part, set))
+            .collect();
+        if wanted.is_empty() && old.is_empty() {
+            return;
+        }
+        let partners = partners(
+            &wanted,
+            &old,
+            &[
+                |new, old| new.rule == old.rule.as_ref(),
+                |new, old| new.id == old.id && new.names_like(old),
+            ],
+        );
+        let all = wanted
+            .iter()
+            .zip(partners)
+            .map(|(new, old)| StdArc::new(new.watcher(engine, set, old.map(|old| &**old))));
+        self.list.store(StdArc::new(all.collect()));
     }
 
     /// All of them, as they are now.
     pub(crate) fn list(&self) -> Vec<StdArc<Watcher>> {
-        self.0.load().to_vec()
+        self.list.load().to_vec()
+    }
+}
+
+// === impl Wanted ===
+
+impl<'a> Wanted<'a> {
+    fn new(part: Part, set: &'a RuleSet) -> Self {
+        let (id, rule) = match part {
+            Part::Only(index) => (set.id(index), set.rules().iter().nth(index as usize)),
+            _ => (StdArc::default(), None),
+        };
+        Self { part, id, rule }
+    }
+
+    /// Whether both rules are for the same resource, or both for all.
+    fn names_like(&self, old: &Watcher) -> bool {
+        self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
+    }
+
+    /// The watcher, with the engine of `old` or one beside `engine`.
+    fn watcher(&self, engine: &Engine, set: &RuleSet, old: Option<&Watcher>) -> Watcher {
+        let rules = set.rules().clone();
+        let engine = match old {
+            Some(old) => {
+                old.engine.reload_part(rules, self.part);
+                old.engine.clone()
+            }
+            None => StdArc::new(engine.beside(rules, self.part)),
+        };
+        Watcher {
+            id: self.id.clone(),
+            rule: self.rule.cloned(),
+            resource: self.rule.and_then(Rule::only_resource).map(str::to_owned),
+            engine,
+        }
     }
 }
 
@@ -122,7 +168,7 @@ pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: V
     if matches!(verdict, Verdict::Block(_)) {
         return verdict;
     }
-    let watchers = engine.watchers().0.load();
+    let watchers = engine.watchers().list.load();
     let asked = watchers.iter().filter(|watcher| {
         let own = watcher.resource.as_deref();
         own.is_none_or(|own| own == resource)
@@ -138,5 +184,38 @@ pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: V
             watching.for_each(Entry::cancel);
             other
         }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use crate::clock::ManualClock;
+    use crate::rule::{FlowRule, Part, RuleSet, Rules};
+    use crate::sentinel::Sentinel;
+
+    fn shadow(id: &str) -> FlowRule {
+        FlowRule::per_second("r", 1).id(id)
+    }
+
+    #[test]
+    fn an_older_set_that_comes_late_changes_nothing() {
+        let sentinel = Sentinel::builder()
+            .rules(shadow("first").shadow())
+            .clock(ManualClock::new())
+            .build();
+        let engine = sentinel.engine();
+        // Two reloads: what the first has put in force last is of the older set.
+        let [older, newer] = [("older", 1), ("newer", 2)].map(|(id, version)| {
+            RuleSet::new(Rules::from(shadow(id).shadow()), version, Part::Enforced)
+        });
+        engine.watchers().reload(engine, &newer);
+        engine.watchers().reload(engine, &older);
+        let ids: Vec<_> = engine
+            .watchers()
+            .list()
+            .iter()
+            .map(|watcher| watcher.id().to_string())
+            .collect();
+        assert_eq!(ids, ["newer"]);
     }
 }

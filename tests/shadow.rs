@@ -6,6 +6,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -309,6 +310,62 @@ fn rules_that_watch_know_nothing_of_each_other_nor_of_other_resources() {
     let rules = Rules::new().with(limit(3).shadow()).with(limit(1).shadow());
     assert!(bench.sentinel.reload(rules));
     assert_eq!(blocked(), [2, 4]);
+}
+
+#[test]
+fn equal_rules_do_not_share_their_figures_after_a_reload() {
+    let rule = || FlowRule::per_second("r", 1).shadow();
+    let bench = Bench::new(rule());
+    for _ in 0..3 {
+        drop(bench.enter(call()));
+    }
+    assert!(
+        bench
+            .sentinel
+            .reload(Rules::new().with(rule()).with(rule()))
+    );
+    for expected in [[3, 0], [4, 1]] {
+        drop(bench.enter(call()));
+        let shadows = bench.sentinel.shadows();
+        let blocked: Vec<_> = shadows.iter().map(ShadowView::would_block).collect();
+        assert_eq!(blocked, expected);
+    }
+}
+
+#[test]
+fn a_rule_for_another_resource_starts_afresh_under_an_old_id() {
+    let rule = |name: &str| FlowRule::per_second(name, 0).id("limit").shadow();
+    let bench = Bench::new(rule("r"));
+    drop(bench.enter(call()));
+    assert_eq!(bench.seen(), (0, 1));
+    assert!(bench.sentinel.reload(rule("s")));
+    assert_eq!(bench.sentinel.shadows()[0].would_block(), 0);
+}
+
+#[test]
+fn reloads_at_once_leave_those_in_force_that_watch_by_the_newest_rules() {
+    for _ in 0..200 {
+        let sentinel = Sentinel::new(Rules::new());
+        thread::scope(|scope| {
+            for thread in 0..2 {
+                let sentinel = &sentinel;
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        let id = format!("{thread}-{round}");
+                        sentinel.reload(FlowRule::per_second("r", 1).id(id).shadow());
+                    }
+                });
+            }
+        });
+        // The rule that is in force is the one that watches.
+        let shadow = sentinel.shadows().remove(0);
+        let in_force = sentinel.rules();
+        let is_it = |last: &str| {
+            let rule = FlowRule::per_second("r", 1).id(last).shadow();
+            in_force == Rules::from(rule)
+        };
+        assert!(is_it(shadow.rule()), "{in_force:?}: {}", shadow.rule());
+    }
 }
 
 #[test]
