@@ -9,7 +9,7 @@ use std::sync::Arc as StdArc;
 
 use arc_swap::ArcSwap;
 
-use crate::call::Call;
+use crate::call::{Call, Key};
 use crate::engine::Engine;
 use crate::entry::{Entry, Verdict};
 use crate::hook::{BlockEvent, Subject};
@@ -133,7 +133,21 @@ impl Watcher {
         &self.engine
     }
 
-    /// The call as the rule sees it, if it lets it pass.
+    /// The call as one of the rule's resource, if it is one. A call that is counted
+    /// as another `resource`, for want of a place of its own, is one of what it
+    /// names as well: enforced, its rule would give it a place.
+    fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
+        let Some(own) = &self.resource else {
+            return Some(*call);
+        };
+        let is_own = own == resource || call.resource.is(own);
+        is_own.then(|| Call {
+            resource: Key::Str(own),
+            ..*call
+        })
+    }
+
+    /// The entry of `call` as the rule sees it, if it lets it pass.
     fn judge(&self, engine: &Engine, call: &Call<'_>) -> Option<Entry> {
         let blocked = match self.engine.decide(call) {
             Verdict::Pass(entry) => return Some(entry),
@@ -169,11 +183,10 @@ pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: V
         return verdict;
     }
     let watchers = engine.watchers().list.load();
-    let asked = watchers.iter().filter(|watcher| {
-        let own = watcher.resource.as_deref();
-        own.is_none_or(|own| own == resource)
+    let watching = watchers.iter().filter_map(|watcher| {
+        let call = watcher.view(resource, call)?;
+        watcher.judge(engine, &call)
     });
-    let watching = asked.filter_map(|watcher| watcher.judge(engine, call));
     match verdict {
         Verdict::Pass(mut entry) => {
             entry.watch(watching.collect());

@@ -313,6 +313,36 @@ fn rules_that_watch_know_nothing_of_each_other_nor_of_other_resources() {
 }
 
 #[test]
+fn a_call_without_a_place_is_seen_by_the_rule_of_what_it_names() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1).id("own").shadow())
+        .with(FlowRule::per_second("__overflow__", 2).id("rest").shadow());
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        .max_resources(1)
+        .build();
+    let enter = |name: &str| {
+        assert!(matches!(
+            sentinel.try_enter(Call::new(name)),
+            Verdict::Pass(_)
+        ))
+    };
+    enter("first");
+    for _ in 0..3 {
+        enter("r");
+    }
+    enter("s");
+    // All but the first have no place, and count together.
+    assert_eq!(sentinel.node("__overflow__").unwrap().totals().pass(), 4);
+    let shadows = sentinel.shadows();
+    let [own, rest] = [&shadows[0], &shadows[1]];
+    assert_eq!((own.rule(), own.would_block()), ("own", 2));
+    assert_eq!(own.node("r").unwrap().totals().pass(), 1);
+    assert_eq!((rest.rule(), rest.would_block()), ("rest", 2));
+}
+
+#[test]
 fn equal_rules_do_not_share_their_figures_after_a_reload() {
     let rule = || FlowRule::per_second("r", 1).shadow();
     let bench = Bench::new(rule());
