@@ -41,6 +41,17 @@ impl<'a> Key<'a> {
     /// The key by which calls without one are counted together.
     pub const MISSING: Key<'static> = Key::Str("-");
 
+    /// The keys that `text` stands for where a rule names it: the text, and the
+    /// address or the number that is written so. Not every text of a number is
+    /// one: "007" and "+7" are names.
+    pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
+        let ip = text.parse().ok().map(Key::Ip);
+        let number = text.parse::<u64>().ok();
+        let number = number.filter(|number| number.to_string() == text);
+        let others = ip.or(number.map(Key::Int));
+        [Key::Str(text)].into_iter().chain(others)
+    }
+
     /// The same key, short enough to be kept; `room` holds the short form of a
     /// long one. By reference, because a key is dear to move.
     #[inline]
@@ -459,6 +470,29 @@ mod tests {
         assert!(!Key::Int(7).is_kept_as(&kept));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET/a"));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET  /a"));
+    }
+
+    #[test]
+    fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
+        let v6 = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
+        let table = [
+            ("a", None),
+            ("", None),
+            ("10.0.0.1", Some(Key::Ip([10, 0, 0, 1].into()))),
+            ("2001:db8:1:2::", Some(Key::Ip(v6))),
+            ("0", Some(Key::Int(0))),
+            ("18446744073709551615", Some(Key::Int(u64::MAX))),
+            ("18446744073709551616", None),
+            ("007", None),
+            ("+7", None),
+            ("-7", None),
+            (" 7", None),
+            ("7.0", None),
+        ];
+        for (text, other) in table {
+            let expected: Vec<_> = [Key::Str(text)].into_iter().chain(other).collect();
+            assert_eq!(Key::spellings(text).collect::<Vec<_>>(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,6 @@
 #[cfg(feature = "serde")]
 mod settings;
 
-use std::net::IpAddr;
-
 use super::problem::Inspector;
 use crate::call::{Key, OwnedKey};
 
@@ -188,8 +186,8 @@ impl OriginList {
         {
             let named = named.pin();
             for origin in &rule.origins {
-                for key in spellings(origin) {
-                    named.insert(key);
+                for key in Key::spellings(origin) {
+                    named.insert(key.into());
                 }
             }
         }
@@ -214,19 +212,10 @@ impl OriginList {
     }
 }
 
-/// The keys that stand for `origin`: an address or a number may come as text or
-/// as what it is.
-fn spellings(origin: &str) -> impl Iterator<Item = OwnedKey> {
-    let text = Some(OwnedKey::from(Key::Str(origin)));
-    let ip = origin.parse::<IpAddr>().ok().map(OwnedKey::Ip);
-    // Not "007" nor "+7": those are names.
-    let number = origin.parse::<u64>().ok();
-    let number = number.filter(|number| number.to_string() == origin);
-    [text, ip, number.map(OwnedKey::Int)].into_iter().flatten()
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -187,7 +187,8 @@ impl FlowRule {
         self
     }
 
-    /// The rule counts the calls of `origin` alone, and applies to no other.
+    /// The rule counts the calls of `origin` alone, and applies to no other. An
+    /// address or a number is written as text, and stands for both.
     ///
     /// Sentinel's two special names mean what they mean there: `"default"` is
     /// everybody together, as without this method, and `"other"` every origin
@@ -231,8 +232,8 @@ impl FlowRule {
         self
     }
 
-    /// The rule counts and limits only calls that come through `context`. Not
-    /// together with an origin.
+    /// The rule counts and limits only calls that come through `context`, which
+    /// is written as an [origin](Self::for_origin) is. Not together with one.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};

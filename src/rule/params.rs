@@ -1,7 +1,6 @@
 //! The hot-parameter rules of one resource, with what they know of their keys.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::hot_param::{HotParamRule, ParamOf};
@@ -275,18 +274,7 @@ impl HotParam {
         };
         let mut exceptions = HashMap::new();
         for (value, threshold) in rule.exceptions() {
-            // A value may come as text, as an address, or as a number.
-            let forms = [
-                Some(Key::Str(value)),
-                value.parse::<IpAddr>().ok().map(Key::Ip),
-                // Only as it is written without need: "007" is no 7.
-                value
-                    .parse::<u64>()
-                    .ok()
-                    .filter(|number| number.to_string() == *value)
-                    .map(Key::Int),
-            ];
-            for key in forms.into_iter().flatten() {
+            for key in Key::spellings(value) {
                 exceptions.insert(keys.digest(&key), quota(*threshold));
             }
         }

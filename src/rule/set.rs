@@ -1,7 +1,6 @@
 //! A loaded set of rules: what applies to a resource, and to an origin of it.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -249,13 +248,19 @@ fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
     Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
 }
 
+/// Adds the rule at `index` to those for `name`.
+fn add_named(named: &papaya::HashMap<OwnedKey, Vec<u32>>, index: u32, name: &str) {
+    let named = named.pin();
+    for key in Key::spellings(name) {
+        let mut rules = named.get(&key).cloned().unwrap_or_default();
+        rules.push(index);
+        named.insert(key.into(), rules);
+    }
+}
+
 impl ContextRules {
     fn add(&mut self, index: u32, context: &str) {
-        let contexts = self.0.pin();
-        let key = OwnedKey::from(Key::Str(context));
-        let mut rules = contexts.get(&key).cloned().unwrap_or_default();
-        rules.push(index);
-        contexts.insert(key, rules);
+        add_named(&self.0, index, context);
     }
 
     /// Whether a rule is for `context`.
@@ -284,17 +289,7 @@ impl OriginRules {
             }
             Who::Other => self.other.push(index),
             Who::Only(origin) => {
-                // An address may come as text or as an address.
-                let keys = [
-                    Some(OwnedKey::from(Key::Str(origin))),
-                    origin.parse::<IpAddr>().ok().map(OwnedKey::Ip),
-                ];
-                let only = self.only.pin();
-                for key in keys.into_iter().flatten() {
-                    let mut rules = only.get(&key).cloned().unwrap_or_default();
-                    rules.push(index);
-                    only.insert(key, rules);
-                }
+                add_named(&self.only, index, origin);
             }
         }
     }
@@ -353,7 +348,9 @@ mod tests {
             .with(FlowRule::per_second("r", 3).for_origin("other"))
             .with(FlowRule::per_second("r", 4).by_origin().lend(true))
             .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"))
-            .with(FlowRule::per_second("r", 6).by_origin());
+            .with(FlowRule::per_second("r", 6).by_origin())
+            .with(FlowRule::per_second("r", 7).for_origin("42"))
+            .with(FlowRule::per_second("r", 8).in_context("42"));
         let set = RuleSet::new(rules, 1, Part::Enforced);
         let of = set.of("r").unwrap();
         assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[5][..]));
@@ -362,7 +359,13 @@ mod tests {
         assert_eq!(origins.of(&Key::Str("b")), [2, 3]);
         assert_eq!(origins.of(&Key::Str("10.0.0.1")), [3, 4]);
         assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [3, 4]);
+        assert_eq!(origins.of(&Key::Int(42)), [3, 6]);
         assert_eq!(origins.of_missing(), [3]);
+        let contexts = of.contexts.as_ref().unwrap();
+        for context in [Key::Str("42"), Key::Int(42)] {
+            assert!(contexts.names(&context));
+            assert_eq!(contexts.of(&context), [7]);
+        }
         // A caller that calls itself "other" is one of the others.
         assert_eq!(origins.of(&Key::Str("other")), [2, 3]);
     }
