@@ -15,6 +15,11 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
 
+/// Shortest interval of a limit, and shortest bucket.
+pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest interval of a limit: a leap year.
+pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
+
 /// A reading of a [`Clock`]: nanoseconds since that clock's start.
 ///
 /// Ticks of different clocks must not be mixed. Arithmetic saturates at both

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::java::{translated, whole_part, whole_value};
-use super::sentinel::{Translated, just_above, resource};
+use super::sentinel::{Translated, is_millis, just_above, resource};
 use crate::rule::{
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, SystemRule,
 };
@@ -33,8 +33,6 @@ const MEMORY_KEYS: &[(&str, &str)] = &[
     ("memory", "memHighWaterMarkBytes"),
     ("memory.threshold", "highMemUsageThreshold"),
 ];
-/// The longest time of a rule, in milliseconds: 366 days.
-const LONGEST_MS: f64 = 366.0 * 86_400_000.0;
 
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     let resource = resource(fields);
@@ -163,9 +161,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
             rule.load(exceeded(trigger))
         }
         1 => {
-            if !(0.0..=LONGEST_MS).contains(&trigger) {
-                let allowed = format!("a number of milliseconds between 0 and {LONGEST_MS}");
-                fields.refuse("triggerCount", allowed);
+            if !is_millis(fields, "triggerCount", trigger) {
                 return None;
             }
             rule.rt(Duration::from_secs_f64(trigger / 1e3))

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::sentinel::{Translated, just_above, resource};
+use super::sentinel::{Translated, is_millis, just_above, resource};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
     SystemRule,
@@ -22,8 +22,6 @@ use crate::system::Capacity;
 const INT: RangeInclusive<i64> = -2_147_483_648..=2_147_483_647;
 const FROM_0: RangeInclusive<i64> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<i64> = 1..=2_147_483_647;
-/// The longest time of a rule, in milliseconds: 366 days.
-const LONGEST_MS: f64 = 366.0 * 86_400_000.0;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 /// The classes of whole numbers.
@@ -138,10 +136,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     let interval = fields.whole("statIntervalMs", FROM_1).unwrap_or(1_000);
     let rule = match grade {
         0 => {
-            if !(0.0..=LONGEST_MS).contains(&count) {
-                let allowed = format!("a number of milliseconds between 0 and {LONGEST_MS}");
-                fields.refuse("count", allowed);
-            }
+            is_millis(fields, "count", count);
             let max_rt = Duration::from_millis(count.round() as u64);
             CircuitBreakerRule::slow_ratio(resource, max_rt, slow_ratio)
         }

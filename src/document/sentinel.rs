@@ -3,6 +3,7 @@
 use super::fields::Fields;
 use super::value::{Table, Value, find};
 use super::{go, java};
+use crate::clock::LONGEST_INTERVAL;
 use crate::rule::Rule;
 
 /// The kind of rules in a document of Sentinel's, which has one kind only.
@@ -149,6 +150,18 @@ pub(super) fn resource(fields: &mut Fields<'_>) -> String {
         fields.refuse("regex", allowed);
     }
     fields.needed_text("resource")
+}
+
+/// Whether `number`, which stands under `key`, is in milliseconds a time that a
+/// rule may have; else it is refused.
+pub(super) fn is_millis(fields: &mut Fields<'_>, key: &str, number: f64) -> bool {
+    let longest = LONGEST_INTERVAL.as_millis() as f64;
+    let is_good = (0.0..=longest).contains(&number);
+    if !is_good {
+        let allowed = format!("a number of milliseconds between 0 and {longest}");
+        fields.refuse(key, allowed);
+    }
+    is_good
 }
 
 /// The next number above `value`, which is not below zero: a limit that is

@@ -5,15 +5,10 @@ use std::time::Duration;
 
 use super::digest::Digest;
 use super::keys::{Count, HotKeys, Limit, Spec};
-use super::window;
+use super::{MOST_IN_WINDOW, MOST_KEYS};
 use crate::call::Key;
-use crate::clock::Tick;
+use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
-
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-/// As many as the table has room for.
-const MOST_KEYS: u32 = 1 << 26;
 
 /// A limiter that cannot be built, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +236,7 @@ impl Builder {
         let (threshold, burst) = (self.threshold, self.burst);
         let (interval, max_keys) = (self.spec.interval, self.spec.max_keys);
         let (most, most_burst, grain_ns) = match self.spec.count {
-            Count::Window => (window::MOST, 0, 2),
+            Count::Window => (MOST_IN_WINDOW, 0, 2),
             _ => (MAX_TOKENS, MAX_TOKENS, 1),
         };
         if !(0.0..=f64::from(most)).contains(&threshold) {
@@ -252,7 +247,8 @@ impl Builder {
         if burst > most_burst {
             return Err(format!("burst: {burst} is above {most_burst}"));
         }
-        if !(SHORTEST..=LONGEST).contains(&interval) || interval.as_nanos() % grain_ns != 0 {
+        let lengths = SHORTEST_INTERVAL..=LONGEST_INTERVAL;
+        if !lengths.contains(&interval) || interval.as_nanos() % grain_ns != 0 {
             return Err(format!(
                 "interval: {interval:?} is not a multiple of {grain_ns} ns between 1 ms and 366 days"
             ));

@@ -31,6 +31,8 @@ mod window;
 
 pub(crate) use digest::Digest;
 pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
+pub(crate) use window::MOST as MOST_IN_WINDOW;
+
 pub use limiter::{Builder, InvalidLimiter, KeyedLimiter, NoRoom};
 
 #[cfg(all(test, sentinel_loom))]
@@ -67,6 +69,9 @@ trait Judge: Copy {
     /// How many tokens could be taken now, one by one.
     fn left(self, word: u64) -> u32;
 }
+
+/// Most keys of one table.
+pub(crate) const MOST_KEYS: u32 = 1 << 26;
 
 /// The word of a slot that changes its owner just now.
 const CLAIMED: u64 = u64::MAX;

@@ -32,8 +32,9 @@ use std::time::Duration;
 use super::Judge;
 use crate::clock::{Tick, nanos};
 
-/// The largest limit of a window.
-pub(super) const MOST: u32 = (1 << COUNT_BITS) - 1;
+/// The largest limit of a window: two counts and the number of a bucket share
+/// one word.
+pub(crate) const MOST: u32 = (1 << COUNT_BITS) - 1;
 
 const COUNT_BITS: u32 = 20;
 const NUMBER_BITS: u32 = 24;

@@ -5,8 +5,9 @@ mod settings;
 
 use std::time::Duration;
 
-use super::problem::{Inspector, SHORTEST};
+use super::problem::Inspector;
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
+use crate::clock::SHORTEST_INTERVAL;
 
 /// The resource that stands for every one without a breaker of its own.
 const ANY_RESOURCE: &str = "*";
@@ -259,7 +260,9 @@ impl CircuitBreakerRule {
     fn most_buckets(&self) -> u32 {
         (2..=DEFAULT_BUCKETS)
             .rev()
-            .find(|&buckets| self.is_cut_by(buckets) && self.interval / buckets >= SHORTEST)
+            .find(|&buckets| {
+                self.is_cut_by(buckets) && self.interval / buckets >= SHORTEST_INTERVAL
+            })
             .unwrap_or(1)
     }
 
@@ -278,8 +281,8 @@ impl CircuitBreakerRule {
         }
         self.inspect_threshold(inspector);
         inspector.number("min_calls", self.min_calls, 1, MAX_COUNT);
-        inspector.time("open_for", self.open_for, SHORTEST);
-        if inspector.time("interval", self.interval, SHORTEST) {
+        inspector.time("open_for", self.open_for, SHORTEST_INTERVAL);
+        if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
                 inspector.buckets(self.interval, buckets, MAX_BUCKETS);
             }

@@ -6,9 +6,10 @@ mod settings;
 use std::time::Duration;
 
 use super::HotParamRule;
-use super::hot_param;
-use super::problem::{Inspector, SHORTEST};
+use super::problem::Inspector;
 use super::shaping::Shaping;
+use crate::clock::SHORTEST_INTERVAL;
+use crate::hot::MOST_IN_WINDOW;
 use crate::stat::{MAX_TOKENS, Quota, Share};
 
 /// Most buckets of one window.
@@ -401,7 +402,7 @@ impl FlowRule {
             && self.buckets == 2
             && !self.strict
             && self.lend != Some(true)
-            && self.threshold <= f64::from(hot_param::MOST_IN_WINDOW);
+            && self.threshold <= f64::from(MOST_IN_WINDOW);
         is_plain.then(|| {
             let rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
                 .window()
@@ -443,7 +444,7 @@ impl FlowRule {
             let allowed = format!("between 0 and {MAX_TOKENS}");
             inspector.refuse("threshold", self.threshold, allowed);
         }
-        if inspector.time("interval", self.interval, SHORTEST) {
+        if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
         }
         self.shaping.inspect(self, inspector);

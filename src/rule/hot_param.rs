@@ -6,17 +6,13 @@ mod settings;
 use std::time::Duration;
 
 use super::MissingKey;
-use super::problem::{Inspector, SHORTEST};
-use crate::hot::Count;
+use super::problem::Inspector;
+use crate::clock::SHORTEST_INTERVAL;
+use crate::hot::{Count, MOST_IN_WINDOW, MOST_KEYS};
 use crate::stat::MAX_TOKENS;
 
 /// Longest wait of one call in the line of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
-/// Most values that a rule may be told to know.
-pub(super) const MOST_KEYS: u32 = 1 << 26;
-/// Largest limit of a [window](HotParamRule::window): two counts and the number
-/// of a bucket share one word.
-pub(super) const MOST_IN_WINDOW: u32 = (1 << 20) - 1;
 
 /// At most so many calls for *each* value of a parameter: an address, a user, an
 /// API key, a product.
@@ -327,7 +323,7 @@ impl HotParamRule {
             inspector.name("tier", tier);
             inspect_threshold("tier", *threshold, most, inspector);
         }
-        let is_valid = inspector.time("interval", self.interval, SHORTEST);
+        let is_valid = inspector.time("interval", self.interval, SHORTEST_INTERVAL);
         if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
             let value = format!("{:?}", self.interval);
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");

@@ -3,10 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Longest interval of any rule.
-const YEAR: Duration = Duration::from_secs(366 * 86_400);
-/// Shortest interval, and shortest bucket.
-pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
 /// One thing that is wrong with one rule: the field, its value, and what is
 /// allowed there.
@@ -122,9 +119,9 @@ impl<'a> Inspector<'a> {
         });
     }
 
-    /// Checks that `value` is between `least` and a year.
+    /// Checks that `value` is between `least` and the longest interval.
     pub(super) fn time(&mut self, field: &'static str, value: Duration, least: Duration) -> bool {
-        let is_valid = (least..=YEAR).contains(&value);
+        let is_valid = (least..=LONGEST_INTERVAL).contains(&value);
         if !is_valid {
             let least = if least.is_zero() { "0" } else { "1 ms" };
             let allowed = format!("between {least} and 366 days");
@@ -157,7 +154,7 @@ impl<'a> Inspector<'a> {
         if interval.as_nanos() % u128::from(buckets) != 0 {
             let allowed = format!("a number that divides the interval of {interval:?}");
             self.refuse("buckets", buckets, allowed);
-        } else if interval / buckets < SHORTEST {
+        } else if interval / buckets < SHORTEST_INTERVAL {
             let most = interval.as_millis();
             let allowed = format!("at most {most}, so that a bucket lasts 1 ms");
             self.refuse("buckets", buckets, allowed);
