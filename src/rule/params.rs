@@ -30,8 +30,8 @@ struct HotParam {
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
     limit: Quota,
-    /// Those of single values.
-    exceptions: HashMap<Digest, Quota>,
+    /// Those of single values. What they are known by is a keyed hash already.
+    exceptions: HashMap<Digest, Quota, foldhash::fast::RandomState>,
     tiers: Box<[(String, Quota)]>,
 }
 
@@ -272,7 +272,7 @@ impl HotParam {
             threshold,
             prepared: prepare(threshold).waiting(rule.max_wait()),
         };
-        let mut exceptions = HashMap::new();
+        let mut exceptions = HashMap::default();
         for (value, threshold) in rule.exceptions() {
             for key in Key::spellings(value) {
                 exceptions.insert(keys.digest(&key), quota(*threshold));
