@@ -8,9 +8,11 @@
 #[cfg(not(all(test, sentinel_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
+    pub(super) use std::sync::MutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+
     #[expect(clippy::disallowed_types, reason = "this is the door")]
-    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) type Mutex<T> = std::sync::Mutex<T>;
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -30,10 +32,8 @@ use std::time::Duration;
 ///
 /// Only paths of new keys, reloads and snapshots take one.
 #[derive(Debug, Default)]
-#[allow(clippy::disallowed_types, reason = "this is the door")]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
-#[allow(clippy::disallowed_types, reason = "this is the door")]
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))

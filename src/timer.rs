@@ -15,7 +15,8 @@ use tokio::time::Sleep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoTimer;
 
-/// A sleep of `duration`, from now.
+/// A sleep of `duration`, from now: the only one of the crate, as the wait that
+/// a call was promised is its product.
 pub(crate) fn sleep(duration: Duration) -> Result<Pin<Box<Sleep>>, NoTimer> {
     if Handle::try_current().is_err() {
         return Err(NoTimer);
