@@ -579,6 +579,18 @@ fn both() -> [FlowRule; 2] {
     [rule.clone(), rule.lend(true)]
 }
 
+/// Rules that keep nodes, each for another reason.
+fn over_nodes() -> [FlowRule; 5] {
+    let rule = |threshold: u32| FlowRule::per("r", threshold, MINUTE).by_origin();
+    [
+        rule(5).lend(true),
+        rule(5).strict(),
+        rule(5).buckets(10),
+        rule(5).throttle(ms(0)),
+        rule(1_048_576),
+    ]
+}
+
 #[test]
 fn a_flow_rule_by_origin_judges_alike_over_the_table_and_over_nodes() {
     for rule in both() {
@@ -612,18 +624,24 @@ fn a_flow_rule_by_origin_keeps_a_table_unless_it_needs_more() {
     assert_eq!((params[0].rule(), params[0].left("a")), ("each", 4));
     assert_eq!(bench.sentinel.snapshot().origins(), 0);
 
-    let more = [
-        FlowRule::per_second("r", 5).by_origin().lend(true),
-        FlowRule::per_second("r", 5).by_origin().strict(),
-        FlowRule::per_second("r", 5).by_origin().buckets(10),
-        FlowRule::per_second("r", 5).by_origin().throttle(ms(0)),
-        FlowRule::per_second("r", 1_048_576).by_origin(),
-    ];
-    for rule in more {
+    for rule in over_nodes() {
         let bench = Bench::new(rule.clone());
         drop(bench.enter(Call::new("r").origin("a")).unwrap());
         assert!(bench.sentinel.node("r").unwrap().hot_params().is_empty());
         assert_eq!(bench.sentinel.snapshot().origins(), 1, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_goes_from_the_table_to_nodes_or_back_starts_afresh() {
+    let call = Call::new("r").origin("a");
+    for rule in over_nodes() {
+        let bench = Bench::new(both()[0].clone());
+        assert_eq!(bench.passed(9, call), 5);
+        assert!(bench.sentinel.reload(rule.clone()));
+        assert!(bench.enter(call).is_ok(), "{rule:?}");
+        assert!(bench.sentinel.reload(both()[0].clone()));
+        assert_eq!(bench.passed(9, call), 5, "{rule:?}");
     }
 }
 

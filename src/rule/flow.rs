@@ -181,7 +181,14 @@ impl FlowRule {
     /// changing threshold nor [lends](Self::lend) keeps 32 bytes for each origin,
     /// like a [`HotParamRule`](crate::HotParamRule): taken at once, for as many
     /// as the engine's [bound](crate::Builder::max_origins). It does not lend
-    /// unless told to. Any other rule keeps a node with statistics for each.
+    /// unless told to. Any other rule, also one with a threshold above 1 048 575,
+    /// keeps a node with statistics for each.
+    ///
+    /// A [reload](crate::Sentinel::reload) that takes a rule from the one to the
+    /// other does not take along what it has counted: every origin has its whole
+    /// quota then. Such is one that changes [`lend`](Self::lend),
+    /// [`strict`](Self::strict), [`buckets`](Self::buckets), the line, or a
+    /// threshold across that bound.
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
