@@ -17,14 +17,10 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
-    Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    Rules, Sentinel, SentinelLayer, Verdict,
 };
 
-use support::{Rng, get, ready};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use support::{Rng, bench, get, ms, ready};
 
 /// What breakers told, as `from → to`.
 #[derive(Debug, Default)]
@@ -45,13 +41,9 @@ struct Bench {
 
 impl Bench {
     fn new(rules: impl Into<Rules>) -> Self {
-        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
         let changes = Arc::new(Changes::default());
-        let sentinel = Sentinel::builder()
-            .rules(rules)
-            .clock(clock.clone())
-            .hook("changes", changes.clone())
-            .build();
+        let bench::Bench { sentinel, clock } =
+            bench::Bench::with(rules, |builder| builder.hook("changes", changes.clone()));
         Self {
             sentinel,
             clock,

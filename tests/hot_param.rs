@@ -15,47 +15,15 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, Entry, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules,
-    Sentinel, SentinelLayer, Tick, Verdict,
+    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, Rules, SentinelLayer, Verdict,
 };
 
-use support::ready;
+use support::bench::Bench;
+use support::{ms, ready};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// An engine whose clock stands at 10 s; times are told from there.
-struct Bench {
-    sentinel: Sentinel,
-    clock: ManualClock,
-}
-
 impl Bench {
-    fn new(rules: impl Into<Rules>) -> Self {
-        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
-        let sentinel = Sentinel::builder()
-            .rules(rules)
-            .clock(clock.clone())
-            .build();
-        Self { sentinel, clock }
-    }
-
-    fn at(&self, millis: u64) -> &Self {
-        self.clock.set(Tick::from_millis(10_000 + millis));
-        self
-    }
-
-    fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
-        match self.sentinel.try_enter(call) {
-            Verdict::Pass(entry) => Ok(entry),
-            Verdict::Block(blocked) => Err(blocked),
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn passed(&self, n: usize, call: Call<'_>) -> usize {
         (0..n).filter(|_| self.enter(call).is_ok()).count()
     }

@@ -1,14 +1,18 @@
 //! Rules on who may call, and on all inbound calls together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AuthorityRule, BlockKind, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules, Sentinel,
-    SystemRule, Tick, Verdict,
+    SystemRule, Verdict,
 };
+
+use support::bench;
 
 struct Bench {
     sentinel: Sentinel,
@@ -18,13 +22,10 @@ struct Bench {
 
 impl Bench {
     fn new(rules: impl Into<Rules>) -> Self {
-        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
         let probe = ManualProbe::new();
-        let sentinel = Sentinel::builder()
-            .rules(rules)
-            .clock(clock.clone())
-            .sampler(Sampler::new(probe.clone()))
-            .build();
+        let sampler = Sampler::new(probe.clone());
+        let bench::Bench { sentinel, clock } =
+            bench::Bench::with(rules, |builder| builder.sampler(sampler));
         Self {
             sentinel,
             clock,

@@ -7,7 +7,6 @@ mod support;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
@@ -17,14 +16,10 @@ use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
     FlowRule, HotParamRule, IsolationRule, ManualClock, NodeView, Rule, Rules, Sentinel,
-    SentinelLayer, ShadowView, SystemRule, Tick, Verdict,
+    SentinelLayer, ShadowView, SystemRule, Verdict,
 };
 
-use support::{get, ready};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use support::{bench, get, ms, ready, run};
 
 /// What hooks are told, as `enforced|shadow kind rule`.
 #[derive(Debug, Default)]
@@ -58,16 +53,14 @@ impl Bench {
     }
 
     fn with(rules: impl Into<Rules>, all_shadow: bool) -> Self {
-        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
         let told = Arc::new(Told::default());
         let probe = ManualProbe::new();
-        let sentinel = Sentinel::builder()
-            .rules(rules)
-            .clock(clock.clone())
-            .hook("told", told.clone())
-            .sampler(Sampler::new(probe.clone()))
-            .shadow(all_shadow)
-            .build();
+        let bench::Bench { sentinel, clock } = bench::Bench::with(rules, |builder| {
+            builder
+                .hook("told", told.clone())
+                .sampler(Sampler::new(probe.clone()))
+                .shadow(all_shadow)
+        });
         Self {
             sentinel,
             clock,
@@ -77,11 +70,9 @@ impl Bench {
     }
 
     /// A call that has to pass.
+    #[track_caller]
     fn enter(&self, call: Call<'_>) -> Entry {
-        match self.sentinel.try_enter(call) {
-            Verdict::Pass(entry) => entry,
-            other => panic!("{other:?}"),
-        }
+        run(&self.sentinel, call)
     }
 
     /// What hooks were told since they were last asked.
@@ -326,7 +317,7 @@ fn a_call_without_a_place_is_seen_by_the_rule_of_what_it_names() {
         assert!(matches!(
             sentinel.try_enter(Call::new(name)),
             Verdict::Pass(_)
-        ))
+        ));
     };
     enter("first");
     for _ in 0..3 {

@@ -2,6 +2,8 @@
 //! windows and loans.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
@@ -11,31 +13,10 @@ use tower_sentinel::{
     Waiting,
 };
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// An engine whose clock stands at 10 s; times are told from there.
-struct Bench {
-    sentinel: Sentinel,
-    clock: ManualClock,
-}
+use support::bench::Bench;
+use support::ms;
 
 impl Bench {
-    fn new(rules: impl Into<Rules>) -> Self {
-        let clock = ManualClock::starting_at(Tick::from_millis(10_000));
-        let sentinel = Sentinel::builder()
-            .rules(rules)
-            .clock(clock.clone())
-            .build();
-        Self { sentinel, clock }
-    }
-
-    fn at(&self, millis: u64) -> &Self {
-        self.clock.set(Tick::from_millis(10_000 + millis));
-        self
-    }
-
     /// The wait of a call, zero if it passes at once.
     fn call(&self, call: Call<'_>) -> Result<(Duration, Option<Waiting>), Blocked> {
         match self.sentinel.try_enter(call) {

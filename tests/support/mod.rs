@@ -2,6 +2,7 @@
 //! servers and connections, and a generator of choices.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod bench;
 pub(crate) mod caller;
 pub(crate) mod stage;
 
@@ -22,7 +23,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_sentinel::stat::Totals;
-use tower_sentinel::{Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Verdict};
+
+use bench::Bench;
 
 /// How long a test waits for something that must happen: far longer than it
 /// takes.
@@ -86,12 +89,8 @@ pub(crate) fn assert_at_rest(sentinel: &Sentinel, resource: &str) -> Totals {
 
 /// An engine with `rules`, and its clock, which stands still at 10 s.
 pub(crate) fn engine(rules: impl Into<Rules>) -> (ManualClock, Sentinel) {
-    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .clock(clock.clone())
-        .build();
-    (clock, sentinel)
+    let bench = Bench::new(rules);
+    (bench.clock, bench.sentinel)
 }
 
 /// Polls `future` once; nobody is woken by it.
