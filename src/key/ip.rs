@@ -230,7 +230,7 @@ impl ForwardedIp {
             .get_all(name)
             .iter()
             .rev()
-            .flat_map(|line: &HeaderValue| line.as_bytes().rsplit(|&byte| byte == b','))
+            .flat_map(|line: &HeaderValue| parts(line.as_bytes(), b','))
             .map(move |element| parse(std::str::from_utf8(element).ok()?.trim()))
     }
 }
@@ -266,14 +266,42 @@ fn address(text: &str) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// The address in the `for` parameter of an element of `Forwarded`.
+/// The address in the `for` parameter of an element of `Forwarded`, which may
+/// have one.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    element.split(';').find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("for")
-            .then(|| address(value.trim()))
-    })?
+    let mut values = parts(element.as_bytes(), b';').filter_map(|parameter| {
+        let (name, value) = std::str::from_utf8(parameter).ok()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then_some(value)
+    });
+    let only = values.next()?;
+    values.next().is_none().then(|| address(only.trim()))?
+}
+
+/// The parts of `text` between separators, from the right. A separator in a
+/// quoted string is none: what a client sends, such as its host, a proxy may
+/// write there. The right end is the proxy's own, so it is known from there
+/// which quotes open a string; nothing that stands before it can change that.
+fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut is_quoted = false;
+        let is_end = |&(at, &byte): &(usize, &u8)| {
+            if byte == b'"' {
+                let before = text[..at].iter().rev();
+                let escapes = before.take_while(|byte| **byte == b'\\').count();
+                is_quoted = !is_quoted || escapes % 2 == 1;
+            }
+            byte == separator && !is_quoted
+        };
+        let end = text.iter().enumerate().rev().find(is_end);
+        let (left, part) = match end {
+            Some((at, _)) => (Some(&text[..at]), &text[at + 1..]),
+            None => (None, text),
+        };
+        rest = left;
+        Some(part)
+    })
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -418,6 +446,13 @@ mod tests {
             ("for=_secret", "9.9.9.9"),
             ("proto=https", "9.9.9.9"),
             ("for=\"1.2.3.4", "9.9.9.9"),
+            ("for=6.6.6.6;for=1.2.3.4", "9.9.9.9"),
+            // What a client sends as its host, or before the proxy's element.
+            ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\"", "1.2.3.4"),
+            ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
+            ("for=1.2.3.4;host=\"a;for=6.6.6.6;b=\\\\\"", "1.2.3.4"),
+            ("for=6.6.6.6;a=\", for=1.2.3.4;host=\"b\"", "1.2.3.4"),
+            ("a=\", for=1.2.3.4;host=\",for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
         ];
         for (line, expected) in cases {
             let request = request(Some("9.9.9.9"), &[("forwarded", line)]);
