@@ -209,15 +209,16 @@ impl Engine {
     }
 
     /// The resource `name`, by the present rules, if it has ever been called.
-    pub(crate) fn known(
+    pub(crate) fn known<'a>(
         &self,
         direction: Direction,
-        name: &str,
+        name: impl Into<Key<'a>>,
         now: Tick,
     ) -> Option<Arc<Resource>> {
+        let (name, mut room) = (name.into(), None);
         let query = ResourceQuery {
             direction,
-            name: &Key::Str(name),
+            name: name.shortened(&self.shared.hash, &mut room),
         };
         match self.resources.find(&query, Arc::clone) {
             Some(stale) if !stale.is_fresh() => Some(self.renew(&query, &stale, now)),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    Call, Entry, FlowRule, IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, Tick,
-    Verdict,
+    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule, IsolationRule,
+    ManualClock, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -102,6 +102,26 @@ fn a_rule_with_a_ring_of_its_own_keeps_it() {
     assert_eq!(passed(&sentinel, 9), 3);
     clock.advance(MINUTE);
     assert_eq!(passed(&sentinel, 9), 0);
+}
+
+#[test]
+fn what_is_read_after_a_reload_is_of_the_new_rules() {
+    let (sentinel, _clock) = engine(Rules::new());
+    let call = Call::new("r").param("a");
+    assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+    let rules = Rules::new()
+        .with(CircuitBreakerRule::error_count("r", 1).id("errors"))
+        .with(HotParamRule::per_second("r", 3).id("each"))
+        .with(AdaptiveRule::new("r").start(7));
+    assert!(sentinel.reload(rules));
+    // Nobody has called since.
+    let node = sentinel.node("r").unwrap();
+    assert_eq!(node.breakers()[0].rule(), "errors");
+    assert_eq!(node.hot_params()[0].rule(), "each");
+    assert_eq!(node.adaptive_limit(), Some(7));
+    assert_eq!(node.totals().pass(), 1);
+    node.breakers()[0].force_open();
+    assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
 }
 
 #[test]

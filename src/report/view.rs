@@ -8,11 +8,12 @@ use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::{Resource, ResourceQuery};
+use crate::resource::Resource;
 use crate::stat::{Census, Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 
-/// The statistics of one resource, at the engine's present.
+/// The statistics of one resource, at the engine's present, and what the rules
+/// know of it that were in force when the view was made.
 ///
 /// It keeps the resource alive, so hold it only as long as you read.
 ///
@@ -42,13 +43,8 @@ pub struct NodeView {
 
 /// The node of `resource`, if there have been calls to it.
 pub(crate) fn find(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-    let mut room = None;
-    let query = ResourceQuery {
-        direction,
-        name: resource.shortened(&engine.shared().hash, &mut room),
-    };
-    let resources = engine.resources();
-    resources.find(&query, |resource| NodeView::new(resource.clone()))
+    let now = engine.shared().time.now();
+    engine.known(direction, resource, now).map(NodeView::new)
 }
 
 impl NodeView {
