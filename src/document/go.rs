@@ -173,6 +173,10 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
                 let note = "taken as -1: the CPU refuses whatever the capacity";
                 fields.warn("strategy", note);
             }
+            if trigger == 1.0 {
+                fields.warn("triggerCount", "left out, as 1 is never exceeded");
+                return None;
+            }
             rule.cpu(exceeded(trigger))
         }
     };

@@ -253,3 +253,19 @@ fn a_strategy_that_is_another_here_is_a_warning() {
         assert_eq!(document.strict().unwrap().len(), 1);
     }
 }
+
+#[test]
+fn a_share_of_the_cpu_that_is_never_exceeded_is_left_out() {
+    let rule = |trigger: f64| json!([{"metricType": 4, "triggerCount": trigger}]);
+    let document = sentinel(Kind::System, &rule(1.0));
+    assert_eq!(
+        lines(&document),
+        ["[0].triggerCount is 1.0: left out, as 1 is never exceeded"]
+    );
+    assert!(document.strict().unwrap().is_empty());
+    let document = sentinel(Kind::System, &rule(1.5));
+    assert_eq!(
+        lines(&document),
+        ["[0].triggerCount is 1.5, must be above 0 and at most 1"]
+    );
+}
