@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 
-use super::{Rejection, retry_after};
+use super::{Rejection, is_grpc, retry_after};
 use crate::blocked::{BlockKind, Blocked};
 use crate::key::Head;
 
@@ -57,10 +57,13 @@ impl Rejection for Grpc {
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
-        // gRPC-Web wants its own type back.
-        let content_type = head.headers().get(CONTENT_TYPE).cloned();
-        let default = HeaderValue::from_static("application/grpc");
-        headers.insert(CONTENT_TYPE, content_type.unwrap_or(default));
+        // gRPC-Web wants its own type back. Any other is no answer's.
+        let asked = head.headers().get(CONTENT_TYPE);
+        let content_type = match asked.filter(|_| is_grpc(head.headers())) {
+            Some(content_type) => content_type.clone(),
+            None => HeaderValue::from_static("application/grpc"),
+        };
+        headers.insert(CONTENT_TYPE, content_type);
         headers.insert(
             STATUS,
             HeaderValue::from(u16::from(self.code_of(blocked.kind()))),
@@ -146,6 +149,18 @@ mod tests {
             assert_eq!(response.headers()[STATUS], status, "{blocked:?}");
             assert_eq!(response.headers()[PUSHBACK], pushback, "{blocked:?}");
             assert!(response.body().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_type_that_is_not_grpcs_does_not_come_back() {
+        let blocked = Blocked::new(BlockKind::Flow, "/x".into(), "r".into());
+        for (asked, answered) in [
+            ("application/grpc-web+proto", "application/grpc-web+proto"),
+            ("text/html", "application/grpc"),
+        ] {
+            let response = refused(asked, &blocked);
+            assert_eq!(response.headers()[CONTENT_TYPE], answered);
         }
     }
 
