@@ -112,6 +112,20 @@ impl NodeSnapshot {
     }
 }
 
+/// Whether `c` would end a script or a line, or turn the text around it. All of
+/// them have four digits.
+const fn is_mischief(c: char) -> bool {
+    matches!(
+        c,
+        '<' | '>'
+            | '&'
+            | '\u{61c}'
+            | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
+}
+
 /// Writes `text` as a JSON string.
 fn write_text(json: &mut String, text: &str) -> fmt::Result {
     json.push('"');
@@ -119,8 +133,7 @@ fn write_text(json: &mut String, text: &str) -> fmt::Result {
         match c {
             '"' => json.push_str("\\\""),
             '\\' => json.push_str("\\\\"),
-            // Also what would end a script or turn the text around.
-            c if c.is_control() || "<>&\u{2028}\u{2029}\u{202e}".contains(c) => {
+            c if c.is_control() || is_mischief(c) => {
                 write!(json, "\\u{:04x}", c as u32)?;
             }
             c => json.push(c),
@@ -128,4 +141,36 @@ fn write_text(json: &mut String, text: &str) -> fmt::Result {
     }
     json.push('"');
     Ok(())
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> String {
+        let mut json = String::new();
+        write_text(&mut json, text).unwrap();
+        json
+    }
+
+    #[test]
+    fn every_text_is_read_again_as_it_was() {
+        let all: String = ('\0'..='\u{3000}').chain(['\u{1f980}']).collect();
+        let read: String = serde_json::from_str(&written(&all)).unwrap();
+        assert_eq!(read, all);
+        assert_eq!(written("a\"b\\c\nd\u{e9}"), "\"a\\\"b\\\\c\\u000ad\u{e9}\"");
+    }
+
+    #[test]
+    fn no_text_ends_a_script_or_turns_the_line_around() {
+        // All that change the direction, by the Unicode bidirectional algorithm.
+        let turning = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\
+                       \u{2066}\u{2067}\u{2068}\u{2069}";
+        for c in turning
+            .chars()
+            .chain("<>&\u{2028}\u{2029}\u{7f}\u{85}".chars())
+        {
+            assert_eq!(written(&c.to_string()), format!("\"\\u{:04x}\"", c as u32));
+        }
+    }
 }
