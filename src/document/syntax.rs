@@ -35,6 +35,8 @@ impl Format {
                 "the document is {length} bytes long, must be at most {MAX_BYTES}"
             )));
         }
+        // Some editors begin a text with the mark of its byte order.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
             Format::Json => serde_json::from_str(text).map_err(|error| of_json(&error)),
             Format::Toml => toml::from_str(text)

@@ -170,6 +170,18 @@ fn a_text_that_is_no_document_is_an_error_with_its_place() {
 }
 
 #[test]
+fn the_mark_of_the_byte_order_is_no_part_of_a_document() {
+    let rules = Rules::from(FlowRule::per_second("r", 1));
+    for format in [Format::Json, Format::Toml] {
+        let text = Document::from_rules(&rules).write(format);
+        let document = Document::read(&format!("\u{feff}{text}"), format).unwrap();
+        assert_eq!(document.strict().unwrap(), rules);
+    }
+    let broken = Document::read("\u{feff}{", Format::Json).unwrap_err();
+    assert_eq!((broken.line(), broken.column()), (Some(1), Some(1)));
+}
+
+#[test]
 fn values_that_only_toml_has_are_refused() {
     let text = "
         [[rules]]
