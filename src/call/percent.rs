@@ -1,6 +1,6 @@
 //! Text as it stands in a URL, known by what it says.
 //!
-//! `ab` and `a%62` say the same. If they were two keys, a client would have a
+//! `ab` and `a%62` say the same, and so do the hosts `ab` and `AB`. If they were two keys, a client would have a
 //! fresh quota for every way to spell its name. So an encoded text hashes and
 //! compares as the text that it stands for, which is decoded on the stack each
 //! time; a text with nothing to decode is an ordinary one and costs nothing.
@@ -12,26 +12,42 @@ use super::Key;
 /// Longest text, in bytes, that is decoded without an allocation.
 const ROOM: usize = 512;
 
-/// A text with `%` and two digits for a byte. What is no UTF-8 then is replaced
-/// as [`String::from_utf8_lossy`] does it, and a `%` without digits is one.
+/// A text that stands for another. What is no UTF-8 when decoded is replaced as
+/// [`String::from_utf8_lossy`] does it.
 #[derive(Clone, Copy)]
 pub struct Encoded<'a> {
     text: &'a str,
-    /// Whether a `+` is a space.
-    is_form: bool,
+    code: Code,
+}
+
+/// What stands for what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    /// `%` and two digits for a byte; a `%` without digits is one.
+    Path,
+    /// The same, and a `+` for a space.
+    Form,
+    /// Capitals for small letters, of ASCII.
+    Host,
 }
 
 impl<'a> Encoded<'a> {
     /// A text as in the path of a URL.
     pub(crate) const fn path(text: &'a str) -> Self {
-        let is_form = false;
-        Self { text, is_form }
+        let code = Code::Path;
+        Self { text, code }
     }
 
     /// A text as in the query of a URL.
     pub(crate) const fn form(text: &'a str) -> Self {
-        let is_form = true;
-        Self { text, is_form }
+        let code = Code::Form;
+        Self { text, code }
+    }
+
+    /// The name of a host.
+    pub(crate) const fn host(text: &'a str) -> Self {
+        let code = Code::Host;
+        Self { text, code }
     }
 
     /// What it says, as a key; `None` for nothing.
@@ -83,20 +99,23 @@ impl<'a> Encoded<'a> {
     }
 
     fn is_plain(&self) -> bool {
-        !self
-            .text
-            .bytes()
-            .any(|byte| byte == b'%' || (byte == b'+' && self.is_form))
+        let code = self.code;
+        !self.text.bytes().any(|byte| match code {
+            Code::Path => byte == b'%',
+            Code::Form => byte == b'%' || byte == b'+',
+            Code::Host => byte.is_ascii_uppercase(),
+        })
     }
 
     /// The bytes that it says: as many as there are, or fewer.
     fn bytes(&self) -> impl Iterator<Item = u8> + 'a {
-        let is_form = self.is_form;
+        let code = self.code;
         let mut rest = self.text.as_bytes();
         std::iter::from_fn(move || {
             let (&first, behind) = rest.split_first()?;
             rest = behind;
             Some(match (first, behind) {
+                _ if code == Code::Host => first.to_ascii_lowercase(),
                 (b'%', &[high, low, ref behind @ ..]) => match (digit(high), digit(low)) {
                     (Some(high), Some(low)) => {
                         rest = behind;
@@ -104,7 +123,7 @@ impl<'a> Encoded<'a> {
                     }
                     _ => first,
                 },
-                (b'+', _) if is_form => b' ',
+                (b'+', _) if code == Code::Form => b' ',
                 _ => first,
             })
         })
@@ -181,6 +200,19 @@ mod tests {
         assert_eq!(Encoded::path("a+b").key(), Some(Key::Str("a+b")));
         assert_eq!(Encoded::form("a+b").key(), Some(Key::Str("a b")));
         assert_eq!(Encoded::path("").key(), None);
+    }
+
+    #[test]
+    fn a_host_is_the_same_in_capitals() {
+        let hash = RandomState::new();
+        for spelled in ["api.example", "API.example", "aPi.ExamplE"] {
+            let key = Encoded::host(spelled).key().unwrap();
+            assert_eq!(key, Key::Str("api.example"));
+            assert_eq!(hash.hash_one(key), hash.hash_one(Key::Str("api.example")));
+            assert_eq!(OwnedKey::from(key), OwnedKey::from(Key::Str("api.example")));
+        }
+        let odd = Encoded::host("%41+\u{c9}").key().unwrap();
+        assert_eq!(odd.to_string(), "%41+\u{c9}");
     }
 
     #[test]

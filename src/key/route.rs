@@ -3,7 +3,7 @@
 use http::header::HOST;
 
 use super::{Head, KeyExtractor};
-use crate::call::Key;
+use crate::call::{Encoded, Key};
 
 /// The path, as it is seen at the layer.
 ///
@@ -39,17 +39,18 @@ impl KeyExtractor for MethodRoute {
 }
 
 /// The host that the request is for, without user and port: of the target or,
-/// if that has none, of the `Host` field. As it was sent, case included.
+/// if that has none, of the `Host` field. In small letters and without a dot at
+/// its end, however it was sent: both make no other host. An empty one is no key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Authority;
 
 impl KeyExtractor for Authority {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        if let Some(host) = head.uri().host() {
-            return Some(Key::Str(host));
-        }
-        let host = head.headers().get(HOST)?.to_str().ok()?;
-        Some(Key::Str(without_port(host)))
+        let host = match head.uri().host() {
+            Some(host) => host,
+            None => without_port(head.headers().get(HOST)?.to_str().ok()?),
+        };
+        Encoded::host(host.strip_suffix('.').unwrap_or(host)).key()
     }
 }
 
@@ -121,6 +122,9 @@ mod tests {
             ("/x", Some("shop.example:81"), Some("shop.example")),
             ("/x", Some("[2001:db8::1]"), Some("[2001:db8::1]")),
             ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
+            ("http://API.Example.com./x", None, Some("api.example.com")),
+            ("/x", Some("SHOP.example.:81"), Some("shop.example")),
+            ("/x", Some(""), None),
             ("/x", None, None),
         ];
         for (uri, host, expected) in cases {
