@@ -222,6 +222,8 @@ fn so_many_run_at_once_for_each_value_until_they_end() {
         (BlockKind::HotParam, Some(2))
     );
     assert_eq!(blocked.interval(), None);
+    // As soon as one of them ends.
+    assert_eq!(blocked.retry_after(), Some(Duration::ZERO));
     let other = bench.enter(by("y")).unwrap();
     let [mut first, second] = running;
     first.fail();

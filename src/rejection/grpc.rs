@@ -137,6 +137,13 @@ mod tests {
                 "8",
                 "1000",
             ),
+            (
+                of(BlockKind::HotParam)
+                    .with_limit(2, Duration::ZERO)
+                    .with_retry_after(Some(Duration::ZERO)),
+                "8",
+                "1000",
+            ),
             (of(BlockKind::NoTimer), "14", "1000"),
             (of(BlockKind::System), "14", "1000"),
             (of(BlockKind::MissingKey), "7", "-1"),

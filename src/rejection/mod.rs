@@ -3,7 +3,7 @@
 //! | refused by | HTTP | gRPC | told when to retry |
 //! |---|---|---|---|
 //! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, in whole seconds, rounded up |
-//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again |
+//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again; for calls at once in 1 second: nobody knows |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
@@ -32,6 +32,9 @@ use crate::key::Head;
 
 pub use self::http::{Http, RateLimitFields, ResetForm};
 pub use grpc::Grpc;
+
+/// When to retry what nobody knows the end of.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes the response to a refused call.
 ///
@@ -112,11 +115,13 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 /// How long the client is told to wait, if it is told to come back at all.
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind() {
+        // Of calls at once nobody knows when they end.
+        BlockKind::HotParam if blocked.interval().is_none() => {
+            blocked.retry_after().map(|after| after.max(SECOND))
+        }
         BlockKind::Flow | BlockKind::HotParam | BlockKind::CircuitBreaker => blocked.retry_after(),
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
-        BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => {
-            Some(Duration::from_secs(1))
-        }
+        BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => Some(SECOND),
         BlockKind::Authority | BlockKind::MissingKey => None,
     }
 }
@@ -124,7 +129,7 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
 /// `duration` in whole seconds, rounded up, at least 1.
 fn whole_seconds(duration: Duration) -> u64 {
     let more = u64::from(duration.subsec_nanos() > 0);
-    (duration.as_secs() + more).max(1)
+    duration.as_secs().saturating_add(more).max(1)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -148,5 +153,6 @@ mod tests {
                 "{millis} ms"
             );
         }
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
     }
 }
