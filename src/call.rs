@@ -17,6 +17,16 @@ pub(crate) const MAX_KEY_BYTES: usize = 256;
 /// A name by which calls are counted: a resource, a caller, a parameter value.
 ///
 /// Looking up a known key allocates nothing.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Key;
+///
+/// assert_eq!(Key::Joined("GET", "/users"), Key::from("GET /users"));
+/// // A text is neither an address nor a number, even if it reads like one.
+/// assert_ne!(Key::from("7"), Key::from(7_u64));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Key<'a> {

@@ -108,6 +108,27 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// An implementation must be cheap, must not block and must not panic. It
 /// should be monotonic over all threads; where it is not, the engine keeps the
 /// newest reading that it has seen.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Clock, MonotonicClock, Sentinel, Tick};
+///
+/// /// Tells whole milliseconds only.
+/// #[derive(Debug)]
+/// struct Coarse(MonotonicClock);
+///
+/// impl Clock for Coarse {
+///     fn now(&self) -> Tick {
+///         Tick::from_millis(self.0.now().as_nanos() / 1_000_000)
+///     }
+/// }
+///
+/// let clock = Coarse(MonotonicClock::new());
+/// assert_eq!(clock.now().as_nanos() % 1_000_000, 0);
+/// let sentinel = Sentinel::builder().clock(clock).build();
+/// # let _ = sentinel;
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present.
     fn now(&self) -> Tick;
@@ -124,6 +145,15 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// All values of this type share one start, the first time that one was made
 /// or read.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Clock, MonotonicClock};
+///
+/// let first = MonotonicClock::new().now();
+/// assert!(MonotonicClock::new().now() >= first);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -196,6 +226,16 @@ impl Clock for TokioClock {
 /// stay exact, but a window may then stand still for as long. Making one
 /// calibrates the counter, which takes up to 200 ms once per process: make it
 /// at start-up, never per request.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::clock::{Clock, QuantaClock};
+///
+/// let clock = QuantaClock::new();
+/// let first = clock.now();
+/// assert!(clock.now() >= first);
+/// ```
 #[cfg(feature = "quanta")]
 #[derive(Clone, Debug)]
 pub struct QuantaClock {

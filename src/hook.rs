@@ -205,6 +205,24 @@ event! {
 }
 
 /// The hooks of an engine, by name.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use tower_sentinel::{Hook, Rules, Sentinel};
+///
+/// #[derive(Debug)]
+/// struct Audit;
+///
+/// impl Hook for Audit {}
+///
+/// let sentinel = Sentinel::new(Rules::new());
+/// sentinel.hooks().register("audit", Arc::new(Audit));
+/// assert_eq!(&*sentinel.hooks().names()[0], "audit");
+/// assert!(sentinel.hooks().remove("audit"));
+/// assert!(!sentinel.hooks().remove("audit"));
+/// ```
 #[derive(Debug)]
 pub struct Hooks {
     /// Read first: most engines have none.

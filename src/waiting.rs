@@ -18,6 +18,31 @@ use crate::timer;
 /// Its tokens are held on every node that counts it, and are taken when the
 /// bucket opens. It holds no concurrency slot yet, and its time has not begun.
 ///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, NotAdmitted, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+/// let call = Call::new("job").prioritized(true);
+/// drop(sentinel.try_enter(call));
+/// clock.advance(Duration::from_millis(600));
+/// let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+///     panic!("the window has room in 400 ms");
+/// };
+/// assert_eq!(waiting.delay(), Duration::from_millis(400));
+/// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+///     panic!("it has not waited");
+/// };
+/// clock.advance(Duration::from_millis(400));
+/// assert!(waiting.admit().is_ok());
+/// ```
+///
 /// # Cancel safety
 ///
 /// Dropping it gives the place up: the tokens are given back if their bucket is

@@ -21,6 +21,25 @@ const MAX_RULES: usize = 100_000;
 /// takes all rules or none, [`lenient`](Self::lenient) the good ones.
 ///
 /// See the [module](super) for what documents look like.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let text = r#"{"rules": [
+///     {"kind": "flow", "resource": "/a", "threshold": 5},
+///     {"kind": "flow", "resource": "/b", "threshold": -5}
+/// ]}"#;
+/// let document = Document::read(text, Format::Json)?;
+/// let (good, problems) = document.lenient();
+/// assert_eq!(good, Rules::from(FlowRule::per_second("/a", 5)));
+/// assert_eq!(problems.as_slice()[0].path(), "rules[1].threshold");
+/// // All or none.
+/// assert_eq!(document.strict().unwrap_err(), problems);
+/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Document {
     tree: Value,

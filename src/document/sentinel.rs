@@ -7,6 +7,21 @@ use crate::clock::LONGEST_INTERVAL;
 use crate::rule::Rule;
 
 /// The kind of rules in a document of Sentinel's, which has one kind only.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Kind};
+/// use tower_sentinel::{AuthorityRule, Rules};
+///
+/// let text = r#"[{"resource": "/pay", "limitApp": "shop,office", "strategy": 0}]"#;
+/// let rules = Document::read_sentinel(text, Kind::Authority)?.strict()?;
+/// assert_eq!(rules, Rules::from(AuthorityRule::allow("/pay", ["shop", "office"])));
+/// // As rules of another kind they make no sense.
+/// let problems = Document::read_sentinel(text, Kind::CircuitBreaker)?.strict().unwrap_err();
+/// assert_eq!(problems.as_slice()[0].path(), "[0].timeWindow");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {

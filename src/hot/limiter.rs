@@ -119,6 +119,23 @@ pub struct KeyedLimiter {
 }
 
 /// Builds a [`KeyedLimiter`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let now = Tick::from_millis(10_000);
+/// let limiter = KeyedLimiter::per(3, Duration::from_secs(60)).window().max_keys(1_000);
+/// let limiter = limiter.build(now)?;
+/// assert!(limiter.try_acquire(now, "ann", 3).is_ok());
+/// assert!(limiter.try_acquire(now, "ann", 1).is_err());
+///
+/// let refused = KeyedLimiter::per_second(5).burst(2).window().build(now).unwrap_err();
+/// assert_eq!(refused.to_string(), "burst: 2 is above 0");
+/// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {

@@ -6,7 +6,7 @@ use super::{Head, KeyExtractor};
 use crate::call::Key;
 
 /// The value of a header field: the first, if there are several. A value that
-/// is not visible ASCII is no key.
+/// is empty or not visible ASCII is no key.
 ///
 /// Anyone can send any header. Use one that a trusted proxy sets, or whose
 /// value is checked before this layer.
@@ -18,12 +18,26 @@ use crate::call::Key;
 /// # Examples
 ///
 /// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Header;
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
 ///     .origin(Header::from_static("x-api-client"));
-/// # let _ = layer;
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |client: &str| {
+///     let request = Request::get("/search").header("x-api-client", client).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("shop").await, StatusCode::OK);
+/// assert_eq!(status("shop").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("office").await, StatusCode::OK);
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Header(HeaderName);

@@ -44,6 +44,34 @@ pub trait ClientIp: Send + Sync + 'static {
 ///
 /// IPv6 addresses are told apart by their first 64 bits, and IPv4 addresses
 /// that are mapped into IPv6 are taken as what they are.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{ClientAddr, PeerIp};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
+///     .origin(PeerIp::new());
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |peer: &str| {
+///     let peer = ClientAddr(peer.parse().unwrap());
+///     let request = Request::get("/search").extension(peer).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("192.0.2.7:4000").await, StatusCode::OK);
+/// assert_eq!(status("192.0.2.7:4001").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("[2001:db8::1]:4000").await, StatusCode::OK);
+/// // The same network.
+/// assert_eq!(status("[2001:db8::2]:4000").await, StatusCode::TOO_MANY_REQUESTS);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PeerIp {
     ipv6_prefix: u8,
@@ -123,17 +151,30 @@ fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::key::ForwardedIp;
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{ClientAddr, ForwardedIp};
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
-/// // Behind load balancers in 10.0.0.0/8 …
-/// let by_address = ForwardedIp::behind(["10.0.0.0/8".parse()?]);
-/// // … or behind exactly one proxy that appends to the field.
-/// let by_number = ForwardedIp::hops(1);
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
-///     .origin(by_address);
-/// # let _ = (layer, by_number);
-/// # Ok::<(), ipnet::AddrParseError>(())
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // Behind load balancers in 10.0.0.0/8. Behind exactly one proxy that appends to
+/// // the field: `ForwardedIp::hops(1)`.
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
+///     .origin(ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |field: &str| {
+///     let proxy = ClientAddr("10.0.0.1:4000".parse().unwrap());
+///     let request = Request::get("/search").header("x-forwarded-for", field).extension(proxy);
+///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(status("192.0.2.7").await, StatusCode::OK);
+/// // What a client sends itself makes it nobody else.
+/// assert_eq!(status("192.0.2.8, 192.0.2.7").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("192.0.2.8").await, StatusCode::OK);
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct ForwardedIp {

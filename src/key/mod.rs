@@ -135,10 +135,24 @@ impl<'a> Head<'a> {
 /// # Examples
 ///
 /// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Resource;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
-/// let mut request = http::Request::new(());
-/// request.extensions_mut().insert(Resource::new("reports"));
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("reports", 1));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |path: &str| {
+///     let request = Request::get(path).extension(Resource::new("reports")).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("/reports/sales").await, StatusCode::OK);
+/// assert_eq!(status("/reports/stock").await, StatusCode::TOO_MANY_REQUESTS);
+/// # });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Resource(Arc<str>);
@@ -204,12 +218,26 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
 /// # Examples
 ///
 /// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::from_fn;
 /// use tower_sentinel::{FlowRule, Key, SentinelLayer};
 ///
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10).by_origin())
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
 ///     .origin(from_fn(|head| head.uri().query().map(Key::Str)));
-/// # let _ = layer;
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |target: &str| {
+///     let request = Request::get(target).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("/search?shoes").await, StatusCode::OK);
+/// assert_eq!(status("/search?shoes").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/search?hats").await, StatusCode::OK);
+/// # });
 /// ```
 pub fn from_fn<F>(f: F) -> FromFn<F>
 where

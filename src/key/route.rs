@@ -29,6 +29,30 @@ impl KeyExtractor for Route {
 }
 
 /// The method and the route, as in `GET /users/{id}`.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::MethodRoute;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("POST /orders", 1)).resource(MethodRoute);
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |method: &str| {
+///     let request = Request::builder().method(method).uri("/orders").body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("POST").await, StatusCode::OK);
+/// assert_eq!(status("POST").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("GET").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MethodRoute;
 
@@ -41,6 +65,30 @@ impl KeyExtractor for MethodRoute {
 /// The host that the request is for, without user and port: of the target or,
 /// if that has none, of the `Host` field. In small letters and without a dot at
 /// its end, however it was sent: both make no other host. An empty one is no key.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::Authority;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("api.example", 1)).resource(Authority);
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let status = async |target: &str| {
+///     let request = Request::get(target).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(status("http://api.example/a").await, StatusCode::OK);
+/// assert_eq!(status("http://API.example:8080/b").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("http://shop.example/a").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Authority;
 

@@ -18,6 +18,30 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 ///
 /// `grpc-retry-pushback-ms` tells clients that retry when to do so, or with a
 /// negative value not to.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::rejection::Grpc;
+/// use tower_sentinel::{BlockKind, FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/pets.Pets/Feed", 0))
+///     .reject(Grpc::new().code(BlockKind::Flow, 14));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let request = Request::post("/pets.Pets/Feed").body(()).unwrap();
+/// let refused = service.oneshot(request).await.unwrap();
+/// assert_eq!(refused.status(), StatusCode::OK);
+/// assert_eq!(refused.headers()["grpc-status"], "14");
+/// // A threshold of 0 never has room.
+/// assert_eq!(refused.headers()["grpc-retry-pushback-ms"], "-1");
+/// # });
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Grpc {
     codes: Vec<(BlockKind, u8)>,

@@ -22,6 +22,36 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Answers with a status, `Retry-After` where a retry can succeed, and a short
 /// body: text, or a problem document (RFC 9457) if the client accepts one.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::rejection::{Http, RateLimitFields, ResetForm};
+/// use tower_sentinel::{BlockKind, FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1)).reject(
+///     Http::new()
+///         .status(BlockKind::Flow, StatusCode::SERVICE_UNAVAILABLE)
+///         .fields(RateLimitFields::Legacy(ResetForm::Delta)),
+/// );
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let call = async || {
+///     let request = Request::get("/search").body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap()
+/// };
+/// assert_eq!(call().await.status(), StatusCode::OK);
+/// let refused = call().await;
+/// assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+/// assert_eq!(refused.headers()["retry-after"], "1");
+/// assert_eq!(refused.headers()["x-ratelimit-limit"], "1");
+/// # });
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     statuses: Vec<(BlockKind, StatusCode)>,

@@ -40,6 +40,33 @@ const SECOND: Duration = Duration::from_secs(1);
 ///
 /// It must not panic. The response's body must be complete, as it is not
 /// streamed.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::Head;
+/// use tower_sentinel::{Blocked, FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 0)).reject(
+///     |_: Head<'_>, blocked: &Blocked| {
+///         let mut response = Response::new(Bytes::from(format!("no: {}", blocked.kind())));
+///         *response.status_mut() = StatusCode::IM_A_TEAPOT;
+///         response
+///     },
+/// );
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let request = Request::get("/search").body(()).unwrap();
+/// let refused = service.oneshot(request).await.unwrap();
+/// assert_eq!(refused.status(), StatusCode::IM_A_TEAPOT);
+/// # });
+/// ```
 pub trait Rejection: Send + Sync + 'static {
     /// The response to the call with `head` that was `blocked`.
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes>;
@@ -60,12 +87,27 @@ where
 /// # Examples
 ///
 /// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::rejection::{Auto, Http, RateLimitFields};
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 10))
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 0).id("search"))
 ///     .reject(Auto::new().http(Http::new().fields(RateLimitFields::Ietf)));
-/// # let _ = layer;
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let answer = async |content_type: &str| {
+///     let request = Request::post("/search").header("content-type", content_type);
+///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap()
+/// };
+/// let refused = answer("text/plain").await;
+/// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(refused.headers()["ratelimit-policy"], "\"search\";q=0;w=1");
+/// assert_eq!(answer("application/grpc").await.headers()["grpc-status"], "8");
+/// # });
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Auto {

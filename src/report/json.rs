@@ -8,7 +8,28 @@ use crate::call::Direction;
 use crate::stat::Event;
 
 impl Snapshot {
-    /// The snapshot as one JSON object. Response times are in milliseconds.
+    /// The snapshot as one JSON object: the figures of [`Snapshot`] and, as a list
+    /// under `nodes`, those of each [`NodeSnapshot`], under the names of their
+    /// methods. Response times are in milliseconds, null where no call has ended;
+    /// rates are per second, under `pass_qps` and the like. `name` is that of an
+    /// origin or a context.
+    ///
+    /// Characters that would end a script, or change the direction of the text
+    /// around them, are escaped, so it can be put into a page or a log.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_second("</script>", 0));
+    /// drop(sentinel.try_enter(Call::new("</script>").batch(3)));
+    /// let json = sentinel.snapshot().to_json();
+    /// let read: serde_json::Value = serde_json::from_str(&json)?;
+    /// let node = &read["nodes"][0];
+    /// assert_eq!((&node["resource"], &node["scope"]), (&"</script>".into(), &"resource".into()));
+    /// assert_eq!((&node["totals"]["block"], &node["average_rt"]), (&3.into(), &().into()));
+    /// assert!(!json.contains("</script>"));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::new();

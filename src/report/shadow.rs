@@ -8,6 +8,24 @@ use crate::watch::Watcher;
 
 /// One rule in [shadow mode](crate::Rule::shadow), and its figures: those that it
 /// would have if it were enforced.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 2).id("two").shadow())
+///     .clock(ManualClock::new())
+///     .build();
+/// for _ in 0..5 {
+///     drop(sentinel.try_enter(Call::new("job")));
+/// }
+/// let shadow = &sentinel.shadows()[0];
+/// assert_eq!((shadow.rule(), shadow.would_block()), ("two", 3));
+/// // The enforced rules let all of them pass.
+/// assert_eq!(sentinel.node("job").expect("it has been called").totals().block(), 0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct ShadowView(Arc<Watcher>);
 

@@ -220,6 +220,22 @@ impl BreakerView {
 }
 
 /// The statistics of many nodes together, summed up at each reading.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("a", 1))
+///     .clock(ManualClock::new())
+///     .build();
+/// for name in ["a", "a", "b"] {
+///     drop(sentinel.try_enter(Call::new(name)));
+/// }
+/// let totals = sentinel.inbound().totals();
+/// assert_eq!((totals.pass(), totals.block()), (2, 1));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct InboundView<'a> {
     engine: &'a Engine,

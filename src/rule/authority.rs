@@ -20,7 +20,7 @@ use crate::call::{Key, OwnedKey};
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::rule::AuthorityRule;
+/// use tower_sentinel::{AuthorityRule, Call, Sentinel, Verdict};
 ///
 /// // Only the shop and the office, and nobody who does not say who it is.
 /// let rule = AuthorityRule::allow("/orders", ["shop", "office"]).deny_unknown();
@@ -30,6 +30,11 @@ use crate::call::{Key, OwnedKey};
 ///     AuthorityRule::allow_list("/orders", "shop, office").deny_unknown(),
 ///     rule,
 /// );
+///
+/// let sentinel = Sentinel::new(rule);
+/// let passes = |call| matches!(sentinel.try_enter(call), Verdict::Pass(_));
+/// assert!(passes(Call::new("/orders").origin("shop")));
+/// assert!(!passes(Call::new("/orders").origin("bot")) && !passes(Call::new("/orders")));
 /// ```
 ///
 /// # Accuracy

@@ -47,7 +47,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{CircuitBreakerRule, Rules};
+/// use tower_sentinel::{Call, CircuitBreakerRule, Rules, Sentinel, Verdict};
 ///
 /// let rules = Rules::new()
 ///     // Half of at least 20 calls in ten seconds took longer than 300 ms.
@@ -65,6 +65,15 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///             .probes(3),
 ///     );
 /// assert_eq!(rules.len(), 3);
+///
+/// // It opens with the first error of a rule that one is too many for.
+/// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1).min_calls(1));
+/// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) else {
+///     panic!("it is closed");
+/// };
+/// entry.fail();
+/// drop(entry);
+/// assert!(matches!(sentinel.try_enter(Call::new("/pay")), Verdict::Block(_)));
 ///
 /// let error = Rules::build([CircuitBreakerRule::error_ratio("/pay", 1.5).min_calls(0)]).unwrap_err();
 /// assert_eq!(

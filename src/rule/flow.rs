@@ -36,6 +36,24 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 ///
 /// ```
 /// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("/search", 2))
+///     .clock(ManualClock::new())
+///     .build();
+/// let call = || sentinel.try_enter(Call::new("/search"));
+/// assert!(matches!((call(), call()), (Verdict::Pass(_), Verdict::Pass(_))));
+/// let Verdict::Block(blocked) = call() else {
+///     panic!("the third one in a second");
+/// };
+/// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
+/// ```
+///
+/// Other windows, for other calls:
+///
+/// ```
+/// use std::time::Duration;
 /// use tower_sentinel::{FlowRule, Rules};
 ///
 /// let rules = Rules::new()
@@ -101,6 +119,20 @@ pub(crate) enum Basis {
 }
 
 /// What a rule [by origin](FlowRule::by_origin) does with a call that has none.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BlockKind, Call, FlowRule, MissingKey, Sentinel, Verdict};
+///
+/// let rule = FlowRule::per_second("/search", 100).by_origin().missing(MissingKey::Refuse);
+/// let sentinel = Sentinel::new(rule);
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("/search")) else {
+///     panic!("it does not say who calls");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::MissingKey);
+/// assert!(matches!(sentinel.try_enter(Call::new("/search").origin("shop")), Verdict::Pass(_)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingKey {

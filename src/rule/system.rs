@@ -37,7 +37,7 @@ const INBOUND: &str = "__inbound__";
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::rule::SystemRule;
+/// use tower_sentinel::{BlockKind, Call, Sentinel, SystemRule, Verdict};
 ///
 /// let rule = SystemRule::new()
 ///     .qps(20_000)
@@ -45,6 +45,16 @@ const INBOUND: &str = "__inbound__";
 ///     .rt(Duration::from_millis(400))
 ///     .cpu(0.85);
 /// assert_eq!(rule.resource(), "__inbound__");
+///
+/// let rule = SystemRule::new().concurrency(1);
+/// let sentinel = Sentinel::new(rule);
+/// let Verdict::Pass(_running) = sentinel.try_enter(Call::new("a")) else {
+///     panic!("one may run");
+/// };
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("b")) else {
+///     panic!("and no other, whatever it calls");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::System);
 /// ```
 ///
 /// # Accuracy
