@@ -163,7 +163,12 @@ fn hostile_forwarded_addresses_are_a_stated_key() {
         ("half a quote", one("for=\"1.2.3.4"), peer),
         ("a name", one("for=unknown"), peer),
         ("in any case", one("By=a;FOR=1.2.3.4;host=b"), "1.2.3.4"),
-        ("twice", one("for=1.2.3.4;for=5.6.7.8"), "1.2.3.4"),
+        ("twice", one("for=1.2.3.4;for=5.6.7.8"), peer),
+        (
+            "a host that a proxy quotes",
+            one("for=1.2.3.4;host=\"a,for=5.6.7.8;b=\\\"c\""),
+            "1.2.3.4",
+        ),
         (
             "IPv6 with a port",
             one("for=\"[2001:db8::7]:80\""),
