@@ -233,3 +233,12 @@ fn to_wait_without_a_timer_is_a_refusal_that_gives_the_place_back() {
         drop(run(&sentinel, Call::new("r")));
     }
 }
+
+#[test]
+fn an_entrance_is_found_by_a_name_that_is_too_long_to_be_kept() {
+    let (sentinel, _clock) = configured(Rules::new(), |builder| builder.contexts(true));
+    let long = "x".repeat(1_000);
+    drop(sentinel.try_enter(Call::new("r").context(&long)));
+    assert_eq!(sentinel.entrance(&long).sum(Event::Pass), 1);
+    assert_eq!(sentinel.entrance(&long[1..]).sum(Event::Pass), 0);
+}

@@ -260,8 +260,11 @@ impl<'a> InboundView<'a> {
 
     /// Folds `f` over the nodes.
     fn fold<T>(&self, start: T, f: impl Fn(T, &Node, Tick) -> T) -> T {
-        let now = self.engine.shared().time.now();
-        match self.context {
+        let shared = self.engine.shared();
+        let (now, mut room) = (shared.time.now(), None);
+        let context = self.context.as_ref();
+        // As it is kept.
+        match context.map(|context| context.shortened(&shared.hash, &mut room)) {
             None => fold_inbound(&self.engine.resources().census(), start, |sum, node| {
                 f(sum, node, now)
             }),
@@ -273,7 +276,7 @@ impl<'a> InboundView<'a> {
                 .iter()
                 .filter(|branch| branch.kind() == BranchKind::Context)
                 .filter(|branch| branch.direction() == Direction::Inbound)
-                .filter(|branch| branch.name() == context)
+                .filter(|branch| branch.name() == *context)
                 .fold(start, |sum, branch| f(sum, branch.node(), now)),
         }
     }
