@@ -1,4 +1,5 @@
-//! A thousand edits of a file of rules, some of them bad, while calls are made.
+//! Five thousand edits of a file of rules, some of them bad, while calls are made:
+//! as many as a source could bring in five seconds, one each millisecond.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::thread;
 use tower_sentinel::source::{FileSource, Watch, WatchEvent};
 use tower_sentinel::{Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Tick, Verdict};
 
-const EDITS: u32 = 1_000;
+const EDITS: u32 = 5_000;
 /// One of so many edits is bad.
 const BAD: u32 = 50;
 /// The clock stands still for so many edits, and is then moved by [`STEP_MS`].
@@ -66,7 +67,7 @@ fn call(sentinel: &Sentinel, passed: &Passed, calls: &AtomicU32, is_over: &Atomi
 }
 
 #[test]
-fn a_thousand_edits_never_mix_and_bad_ones_change_nothing() {
+fn five_thousand_edits_never_mix_and_bad_ones_change_nothing() {
     let folder = std::env::temp_dir().join(format!("sentinel-storm-{}", std::process::id()));
     fs::create_dir(&folder).unwrap();
     let (path, new) = (folder.join("rules"), folder.join("new"));
