@@ -1,0 +1,185 @@
+//! What programs rely on without calling it: that types may be shared between
+//! threads, sent to tasks, cloned and printed, and that traits may be objects.
+//!
+//! These are checks of the compiler; `ci/public-api.txt` lists all public items.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, Request, Response, StatusCode};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent};
+use tower_sentinel::hot::{InvalidLimiter, NoRoom};
+use tower_sentinel::key::{
+    Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
+    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, Resource, Route, Secret,
+};
+use tower_sentinel::middleware::{
+    ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement, Respond,
+    ResponseBody, ResponseFuture, ResponseHead,
+};
+use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
+use tower_sentinel::source::{
+    self, FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle,
+};
+use tower_sentinel::stat::{
+    Bucket, BucketCount, Event, Full, InvalidWindow, LeapArray, Loan, Node, NodeBucket, Outcome,
+    Quota, Totals, WindowView,
+};
+use tower_sentinel::system::{
+    Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SamplerHandle, SystemProbe,
+    SystemReason,
+};
+use tower_sentinel::{
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerState, BreakerView, Builder,
+    Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks, HotParamRule,
+    HotParamView, InboundView, InvalidRule, InvalidRules, IsolationRule, Key, KeyedLimiter,
+    ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule, Rules,
+    Scope, Sentinel, SentinelLayer, SentinelService, ShadowView, SlidingWindow, Snapshot,
+    SystemRule, Tick, Verdict, Waiting, clock, hot,
+};
+
+/// A service as programs have them.
+type Service = tower::util::BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+macro_rules! all {
+    ($check:ident: $($type:ty),+ $(,)?) => { $($check::<$type>();)+ };
+}
+
+fn shared<T: Debug + Send + Sync + Unpin + 'static>() {}
+fn value<T: Debug + Clone + Send + Sync + Unpin>() {}
+fn small<T: Debug + Copy + Send + Sync + Unpin>() {}
+fn map_key<T: Debug + Copy + Eq + Hash + Send + Sync>() {}
+fn error<T: std::error::Error + Send + Sync + 'static>() {}
+fn made_by_default<T: Default>() {}
+
+#[test]
+fn types_are_shared_cloned_and_printed() {
+    all!(shared:
+        Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
+        LeapArray, SlidingWindow, Node, KeyedLimiter, hot::Builder,
+        SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>, SentinelService<Service, Fail>,
+        CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
+        ResponseBody<Bytes>, FileSource, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
+    );
+    all!(value:
+        Sentinel, SentinelLayer, SentinelService<Service>, CallLayer<fn(&String) -> Call<'_>>,
+        CallService<Service, fn(&String) -> Call<'_>>,
+        Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, HotParamRule, AdaptiveRule,
+        AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
+        DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
+        Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
+        PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
+        InvalidLimiter, InvalidWindow,
+    );
+    all!(small:
+        Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
+        BreakerState, MissingKey, Completion, Judgement, ByStatus, Fail, Respond, RateLimitFields,
+        ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, ClientAddr,
+        Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
+        BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
+        Event, Full, Loan, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
+        SystemReason, SourceErrorKind,
+    );
+    all!(map_key:
+        Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,
+        SystemReason, SourceErrorKind,
+    );
+    all!(error:
+        Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,
+        DocumentError, Problems, SourceError,
+    );
+    all!(made_by_default:
+        Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,
+        Grpc, Http, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick,
+    );
+}
+
+/// Futures that a task may take along, whatever thread it runs on.
+#[test]
+fn futures_are_sent_between_threads() {
+    fn sent<T: Send + 'static>(_: &T) {}
+    fn sent_type<T: Send>() {}
+    all!(sent_type:
+        ResponseFuture<Service, Request<Body>, Respond>,
+        ResponseFuture<Service, Request<Body>, Fail>,
+        CallFuture<Service, Request<Body>>,
+    );
+    let sentinel = Sentinel::new(Rules::new());
+    let entered = {
+        let sentinel = sentinel.clone();
+        async move { sentinel.enter(Call::new("/")).await }
+    };
+    sent(&entered);
+    assert!(entered.now_or_never().unwrap().is_ok());
+}
+
+#[derive(Debug)]
+struct Silent;
+
+impl Hook for Silent {}
+
+/// Every public trait as an object, where the crate takes one.
+#[test]
+fn traits_are_objects() {
+    let time: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let probe: Arc<dyn Probe> = Arc::new(ManualProbe::new());
+    let hook: Arc<dyn Hook> = Arc::new(Silent);
+    let key: Arc<dyn KeyExtractor> = Arc::new(PeerIp::new());
+    let ip: Box<dyn ClientIp> = Box::new(PeerIp::new());
+    let rejection: Box<dyn Rejection> = Box::new(Http::new());
+    let classify: Box<dyn Classify> = Box::new(ByStatus);
+    let mut rules: Box<dyn RuleSource> = Box::new(source::from_fn(|| Ok(Some(Rules::new()))));
+
+    let sentinel = Sentinel::builder()
+        .clock(time)
+        .sampler(Sampler::new(probe))
+        .hook("silent", hook)
+        .rules(FlowRule::per("/", 1, Duration::from_secs(1)).by_origin())
+        .build();
+    assert_eq!(rules.poll().unwrap().map(|rules| rules.len()), Some(0));
+    assert_eq!(classify.error(), Outcome::Failure);
+    assert_eq!(classify.trailers(None), ByStatus.trailers(None));
+
+    let seen_by = Arc::clone(&key);
+    let layer = SentinelLayer::with(sentinel).origin(key).reject(
+        move |head: Head<'_>, blocked: &Blocked| {
+            let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            assert_eq!(seen_by.key(head), Some(Key::Ip(client)));
+            assert_eq!(ip.client_ip(head), Some(client));
+            rejection.reject(head, blocked)
+        },
+    );
+    let service = layer.layer(service_fn(|_: Request<Body>| async {
+        Ok::<_, BoxError>(Response::new(Body::empty()))
+    }));
+    let statuses = [(), ()].map(|()| {
+        let mut request = Request::new(Body::empty());
+        let client = (Ipv4Addr::LOCALHOST, 80).into();
+        request.extensions_mut().insert(ClientAddr(client));
+        let response = service.clone().oneshot(request).now_or_never();
+        response.unwrap().unwrap().status()
+    });
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]);
+}
+
+/// Types of other crates that signatures may name: a head's parts are theirs.
+#[test]
+fn a_closure_is_an_extractor_and_a_rejection() {
+    fn extractor(_: &impl KeyExtractor) {}
+    fn rejection(_: &impl Rejection) {}
+    extractor(&tower_sentinel::key::from_fn(|head| {
+        let headers: &HeaderMap = head.headers();
+        headers.get("x-tenant")?.to_str().ok().map(Key::from)
+    }));
+    rejection(&|_: Head<'_>, _: &Blocked| Response::new(Bytes::new()));
+}
