@@ -153,9 +153,10 @@ impl Resident for Branch {
 
     fn is_idle(&self, now: Tick) -> bool {
         // An exhausted origin must not come back with a fresh quota: it stays
-        // until its windows have passed.
-        let is_shared = matches!(self.key.kind, BranchKind::Missing | BranchKind::Overflow);
-        !is_shared && now - self.node.last_used() > self.memory
+        // until its windows have passed. What many share is no exception: when it
+        // is wanted again it has a place whatever the bound, and nobody else ends
+        // the one of a resource that is gone.
+        now - self.node.last_used() > self.memory
     }
 
     fn retire(&self, (): &mut ()) {}

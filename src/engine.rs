@@ -266,7 +266,7 @@ impl Engine {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let rules = self.rules.load_full();
-        self.resources.replace(query, |old| {
+        self.resources.replace(query, now, |old| {
             Resource::new(
                 query,
                 id,
@@ -348,7 +348,7 @@ impl Engine {
                 return Ok(found);
             }
         }
-        Ok(self.branches.replace(query, |old| {
+        Ok(self.branches.replace(query, now, |old| {
             Branch::new(resource, query, old.map(|old| &**old), now)
         }))
     }

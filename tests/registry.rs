@@ -209,6 +209,24 @@ fn origins_beyond_the_bound_share_one_quota_on_each_resource() {
 }
 
 #[test]
+fn what_origins_share_is_forgotten_with_its_resource() {
+    const BOUND: usize = 64;
+    let (sentinel, clock) = configured(Rules::new(), |builder| {
+        let builder = builder.origins(true).idle_after(SECOND);
+        builder.max_resources(BOUND).max_origins(BOUND)
+    });
+    for call in 0..20_000 {
+        let (resource, origin) = (format!("/{call}"), format!("10.0.0.{call}"));
+        drop(sentinel.try_enter(Call::new(&resource).origin(&origin)));
+        clock.advance(SECOND / 100);
+    }
+    let snapshot = sentinel.snapshot();
+    assert!(snapshot.resources() <= BOUND, "{}", snapshot.resources());
+    // A place for each origin, and for each resource that has one to share.
+    assert!(snapshot.origins() <= 2 * BOUND, "{}", snapshot.origins());
+}
+
+#[test]
 fn a_named_origin_keeps_its_rule_beyond_the_bound() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 3).for_origin("app"))

@@ -171,8 +171,14 @@ impl<V: Resident> Table<V> {
     }
 
     /// Puts `change(old)` in the place of the entry of `key`, whether there is
-    /// one or not, and whatever the bound.
-    pub(crate) fn replace<Q>(&self, key: &Q, change: impl FnOnce(Option<&Arc<V>>) -> V) -> Arc<V>
+    /// one or not, and whatever the bound. Beyond it an idle entry goes for each
+    /// that comes, so what is there beyond it is in use.
+    pub(crate) fn replace<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        change: impl FnOnce(Option<&Arc<V>>) -> V,
+    ) -> Arc<V>
     where
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
@@ -186,6 +192,10 @@ impl<V: Resident> Table<V> {
             None => self.find(key, Arc::clone),
         };
         let entry = Arc::new(change(old.as_ref()));
+        let is_more = old.is_none() || limbo.is_some();
+        if is_more && writer.entries.len() + writer.limbo.len() >= self.capacity {
+            self.make_room(&mut writer, now);
+        }
         self.map.pin().insert(entry.key().clone(), entry.clone());
         match old {
             Some(old) if limbo.is_none() => {
@@ -397,11 +407,11 @@ mod tests {
         for key in 0..3 {
             table.find_or_make(&key, at(0), make(key, at(0)));
         }
-        table.replace(&1, |old| {
+        table.replace(&1, Tick::ZERO, |old| {
             assert_eq!(old.map(|old| old.key), Some(1));
             make(1, at(77))()
         });
-        table.replace(&9, |old| {
+        table.replace(&9, Tick::ZERO, |old| {
             assert!(old.is_none());
             make(9, at(0))()
         });
