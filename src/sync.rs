@@ -108,6 +108,16 @@ pub(crate) enum Bug {
     HeadBeforeCut,
     /// An evictor reads an entry before everyone else has let go of it.
     ReadBeforeLast,
+    /// Who loses a race for tokens is refused.
+    LostRaceIsFull,
+    /// Who misses a cut is refused.
+    GapIsFull,
+    /// A gauge is raised first, and lowered again if that was too much.
+    ClaimThenCheck,
+    /// A gauge is raised without comparing what was judged.
+    CheckThenClaim,
+    /// An extreme is written without comparing the one that it was merged with.
+    BlindExtreme,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
     /// Who finds a throttle's line empty writes its turn without comparing.
@@ -185,11 +195,16 @@ pub(crate) mod fault {
         PLANTED.with(|planted| planted.set(Some(bug)));
     }
 
-    /// Runs `model` through all interleavings with at most `bound` preemptions,
-    /// or as many as `LOOM_MAX_PREEMPTIONS` says.
+    /// Runs `model` through all interleavings with at most `bound` preemptions.
+    ///
+    /// `SENTINEL_LOOM_MORE` allows so many more than each model asks for;
+    /// `LOOM_MAX_PREEMPTIONS` sets one bound for all of them instead.
     pub(crate) fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+        let more = std::env::var("SENTINEL_LOOM_MORE").map_or(0, |more| {
+            more.parse().expect("SENTINEL_LOOM_MORE is a number")
+        });
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+        builder.preemption_bound = builder.preemption_bound.or(Some(bound + more));
         // A run is far shorter: only one that waits for another thread gets there.
         builder.max_branches = 2_000;
         builder.check(model);

@@ -1,7 +1,7 @@
 //! Every interleaving of a few threads over breakers, checked by loom.
 //!
 //! Each model has a twin with a planted bug that must fail: a model that cannot
-//! fail proves nothing. `LOOM_MAX_PREEMPTIONS` sets the bound. What breakers tell
+//! fail proves nothing. Run as `stat::models` says. What breakers tell
 //! is kept in a plain cell of each thread, so that it adds no order between them.
 
 use std::time::Duration;

@@ -25,7 +25,7 @@ use super::extremes::Extremes;
 use super::leap_array::LeapArray;
 use super::word::divide;
 use crate::clock::{Tick, nanos};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.
@@ -433,10 +433,21 @@ impl Counters {
 
 /// Adds `n` to `gauge` unless that makes it more than `most`.
 fn add_below(gauge: &AtomicU32, n: u32, most: u32) -> bool {
+    if planted(Bug::ClaimThenCheck) {
+        let fits = gauge.fetch_add(n, Ordering::Acquire) + n <= most;
+        if !fits {
+            gauge.fetch_sub(n, Ordering::Release);
+        }
+        return fits;
+    }
     let mut found = gauge.load(Ordering::Relaxed);
     loop {
         match found.checked_add(n) {
             Some(sum) if sum <= most => {
+                if planted(Bug::CheckThenClaim) {
+                    gauge.fetch_add(n, Ordering::Acquire);
+                    return true;
+                }
                 // Acquire: pairs with the release of the call that freed it.
                 match gauge.compare_exchange_weak(found, sum, Ordering::Acquire, Ordering::Relaxed)
                 {

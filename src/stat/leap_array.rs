@@ -572,9 +572,13 @@ impl LeapArray {
                 let next = head.plus(n);
                 let granted = next.granted();
                 let is_ours = self.swap_head(head, next);
+                if planted(Bug::LostRaceIsFull) && !is_ours {
+                    return Some(Err(Denied::Full(0)));
+                }
                 is_ours.then_some(Ok(Taken { bucket, granted }))
             }
             Finding::Full(index) => Some(Err(Denied::Full(index))),
+            Finding::Gap if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
             Finding::Gap => {
                 // A quota of another array may look for a cut that never comes.
                 self.check(quotas);

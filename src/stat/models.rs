@@ -7,7 +7,10 @@
 //! RUSTFLAGS="--cfg sentinel_loom" cargo test --release --lib models
 //! ```
 //!
-//! `LOOM_MAX_PREEMPTIONS` sets the bound, 2 unless it is set.
+//! Each model names its bound of preemptions; `SENTINEL_LOOM_MORE=1` raises all by
+//! one.
+
+mod room;
 
 use loom::thread;
 

@@ -1,0 +1,122 @@
+//! Nobody is refused while there is room, and gauges keep what they are told.
+//!
+//! A limit that refuses too much would pass every model of one that is never
+//! exceeded. Here the twins are mostly too careful: they refuse who was slower, or who
+//! met a claim that was taken back.
+
+use std::sync::Arc as StdArc;
+
+use loom::thread;
+
+use super::{array, quota};
+use crate::clock::Tick;
+use crate::stat::counters::{Counters, Shape};
+use crate::stat::extremes::{Extreme, Extremes};
+use crate::sync::Arc;
+use crate::sync::fault::model;
+
+model! {
+    unit_calls_that_fit_beside_rolls at 1 fails with
+        a_call_that_is_refused_because_it_was_slower: LostRaceIsFull;
+    || {
+        // Three calls, three tokens: whoever rolls, and wherever they count.
+        let array = array(2);
+        let others = [11, 12].map(|now| {
+            let array = array.clone();
+            thread::spawn(move || array.acquire(now, 1, &[quota(2, 3)]).is_ok())
+        });
+        assert!(array.acquire(10, 1, &[quota(2, 3)]).is_ok(), "refused with room");
+        for other in others {
+            assert!(other.join().unwrap(), "refused with room");
+        }
+    }
+}
+
+model! {
+    a_unit_call_that_fits_beside_a_jump at 2 fails with
+        a_call_that_is_refused_in_the_gap: GapIsFull;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let jumper = thread::spawn(move || other.acquire(40, 1, &[quota(2, 2)]).is_ok());
+        assert!(array.acquire(11, 1, &[quota(2, 2)]).is_ok(), "refused with room");
+        assert!(jumper.join().unwrap(), "refused with room");
+    }
+}
+
+model! {
+    a_refusal_beside_a_roll at 2 fails with
+        takers_that_do_not_compare_the_bucket: BlindTake;
+    || {
+        // One token for each bucket, and that of 10 is gone. A call is refused
+        // only if the other one took the token of the bucket that it came to:
+        // 12, as a late clock counts in the newest bucket.
+        let array = array(2);
+        let one = || [quota(1, 1)];
+        assert!(array.acquire(10, 1, &one()).is_ok());
+        let other = array.clone();
+        let early = thread::spawn(move || other.acquire(11, 1, &one()).map(|taken| taken.bucket));
+        let late = array.acquire(12, 1, &one()).map(|taken| taken.bucket);
+        let early = early.join().unwrap();
+        assert!(late.is_ok() || early == Ok(12), "refused with room: {late:?} {early:?}");
+        assert!(early.is_ok() || late == Ok(12), "refused with room: {late:?} {early:?}");
+        assert_ne!(early, late, "one token, two calls");
+    }
+}
+
+/// Counters over windows of a second.
+fn counters() -> Arc<Counters> {
+    let shape = StdArc::new(Shape::new(500_000_000, 2, false));
+    Arc::new(Counters::new(shape, Tick::ZERO))
+}
+
+model! {
+    a_slot_beside_one_that_is_given_back at 3 fails with
+        slots_that_are_claimed_first: ClaimThenCheck,
+        slots_that_are_checked_first: CheckThenClaim;
+    || {
+        // One slot. Its holder gives it back and wants it again, beside another.
+        let counters = counters();
+        assert!(counters.use_slots(1, 1));
+        let other = counters.clone();
+        let other = thread::spawn(move || other.use_slots(1, 1));
+        counters.free_slots(1);
+        let ours = counters.use_slots(1, 1);
+        let theirs = other.join().unwrap();
+        assert!(ours || theirs, "refused with a free slot");
+        assert!(!(ours && theirs), "two calls in one slot");
+        assert_eq!(counters.in_use(), 1);
+    }
+}
+
+model! {
+    two_waiters_for_the_last_place at 3 fails with
+        places_that_are_checked_first: CheckThenClaim;
+    || {
+        let counters = counters();
+        assert!(counters.start_waiting(2));
+        let other = counters.clone();
+        let other = thread::spawn(move || other.start_waiting(2));
+        let ours = counters.start_waiting(2);
+        assert!(ours != other.join().unwrap(), "one of the two waits");
+        assert_eq!(counters.waiting(), 2);
+    }
+}
+
+model! {
+    extremes_beside_a_new_bucket at 3 fails with
+        an_extreme_that_is_written_over: BlindExtreme;
+    || {
+        // One place for all buckets. What bucket 10 saw goes when 11 begins, and
+        // never comes to stand there; what 11 saw is all there.
+        let extremes = Arc::new(Extremes::new(1, 10));
+        let (late, busy) = (extremes.clone(), extremes.clone());
+        let late = thread::spawn(move || late.note_rt(10, 1));
+        let busy = thread::spawn(move || busy.note_concurrency(11, 7));
+        extremes.note_rt(11, 5);
+        late.join().unwrap();
+        busy.join().unwrap();
+        let seen = Extreme { min_rt_us: Some(5), max_concurrency: 7 };
+        assert_eq!(extremes.get(11), seen);
+    }
+}
