@@ -23,6 +23,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 use tower_sentinel::{FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer};
@@ -33,8 +34,17 @@ use support::{Server, assert_at_rest, engine, eventually, fetch, get};
 const SHARE: u32 = 20;
 /// In the order in which the tests use them.
 const PATHS: [&str; 4] = ["/hang", "/stream", "/wait", "/endless"];
+/// Connections before the resident memory is noted, and after that.
+const WARM_UP: usize = 25;
+const MEASURED: usize = 50;
+/// What this process may grow by meanwhile: 64 bytes for each of 12 000 resets,
+/// less than anything that a call could leave behind.
+const MOST_GROWTH: usize = 64 * 12_000;
 /// Longer than any test takes, so that nobody's turn comes.
 const SPACING: Duration = Duration::from_secs(10);
+
+/// One test measures the process, so all take turns.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A server whose answers never end, but for those of `/clean`.
 struct Stage {
@@ -135,6 +145,16 @@ async fn serve(listener: TcpListener, app: Router, served: Arc<()>) {
     }
 }
 
+/// Bytes of this process that are in memory; `None` where that is not known.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
@@ -176,6 +196,7 @@ fn request(path: &str) -> Request<Body> {
 
 #[tokio::test]
 async fn streams_that_are_reset_leave_nothing_behind() {
+    let _turn = TURN.lock().await;
     let stage = Stage::new().await;
     let mut clean = stage.server.connect().await;
     assert_eq!(
@@ -209,7 +230,44 @@ async fn streams_that_are_reset_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn a_flood_of_resets_takes_no_memory() {
+    let _turn = TURN.lock().await;
+    let stage = Stage::new().await;
+    let paths = &PATHS[..3];
+    let mut before = None;
+    let mut resets = 0;
+    for batch in 0..WARM_UP + MEASURED {
+        if batch == WARM_UP {
+            before = resident();
+        }
+        // Few streams for each connection, as a server ends one with many resets.
+        let mut connection = Connection::new(stage.server.addr, false).await;
+        for _ in 0..4 {
+            let answers = open(&mut connection.sender, paths);
+            eventually("a batch runs or waits", || {
+                paths.iter().all(|path| stage.in_flight(path) == SHARE)
+            })
+            .await;
+            resets += answers.len();
+            drop(answers);
+            stage.at_rest().await;
+            stage.clock.advance(SPACING * SHARE);
+        }
+        drop(connection);
+        eventually("the connection ends", || stage.connections() == 0).await;
+    }
+    assert_eq!(resets, (WARM_UP + MEASURED) * 4 * 3 * SHARE as usize);
+    let (Some(before), Some(after)) = (before, resident()) else {
+        return;
+    };
+    let grown = after.saturating_sub(before);
+    println!("grown by {} KiB in {resets} resets", grown >> 10);
+    assert!(grown <= MOST_GROWTH, "grown by {grown} bytes");
+}
+
+#[tokio::test]
 async fn streams_that_are_reset_at_once_leave_nothing_behind() {
+    let _turn = TURN.lock().await;
     let stage = Stage::new().await;
     let mut clean = stage.server.connect().await;
     assert_eq!(
@@ -242,6 +300,7 @@ async fn streams_that_are_reset_at_once_leave_nothing_behind() {
 
 #[tokio::test]
 async fn connections_that_break_off_leave_nothing_behind() {
+    let _turn = TURN.lock().await;
     let stage = Stage::new().await;
     let mut clean = stage.server.connect().await;
     assert_eq!(
