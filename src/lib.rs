@@ -85,6 +85,7 @@
 //!   `tests/allocations.rs`.
 //! * All of it, where each promise ends, and the tests by name: [`guide::guarantees`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod adaptive;
 mod blocked;
