@@ -107,5 +107,8 @@ fn a_runtime_that_goes_takes_its_waiters_along() {
         std::thread::yield_now();
     };
     runtime.shutdown_timeout(Duration::from_secs(60));
-    assert_eq!((node.waiting(), node.held(), node.concurrency()), (0, 0, 0));
+    assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+    // Who had waited for long enough ran, and has its token in a bucket to come,
+    // as the clock stands still; nobody else has one.
+    assert_eq!(u64::from(node.held()), node.totals().occupied());
 }

@@ -23,11 +23,12 @@ impl Fraction {
     /// and 1. What is above 0 but below 2⁻⁴⁰ counts as 2⁻⁴⁰: any bad call
     /// reaches either.
     pub(super) fn nearest(ratio: f64) -> Self {
-        const BITS: i32 = 92;
-        let least = 2f64.powi(-40);
+        const BITS: u32 = 92;
+        let least = 1.0 / (1_u64 << 40) as f64;
         let ratio = if ratio > 0.0 { ratio.max(least) } else { 0.0 };
-        // Exact: the last of 53 bits of a number above 2⁻⁴⁰ is at most 2⁻⁹².
-        let (mut a, mut b) = ((ratio * 2f64.powi(BITS)) as u128, 1u128 << BITS);
+        // Exact: the last of 53 bits of a number above 2⁻⁴⁰ is at most 2⁻⁹². Powers
+        // are shifts, as `powi` promises no precision.
+        let (mut a, mut b) = ((ratio * (1_u128 << BITS) as f64) as u128, 1_u128 << BITS);
         let (mut before, mut last) = ((0, 1), (1, 0));
         while b > 0 {
             let digit = a / b;

@@ -99,8 +99,9 @@ impl Rate {
 
 /// The least whole cost that keeps to `threshold` tokens in `units`.
 fn cost(units: u64, threshold: f64) -> u64 {
-    // Exact but for thresholds below 2^-12, whose last bits are cut off.
-    let parts = (threshold * 2.0_f64.powi(64)) as u128;
+    // Exact but for thresholds below 2^-12, whose last bits are cut off. The power
+    // is a shift, as `powi` promises no precision.
+    let parts = (threshold * (1_u128 << 64) as f64) as u128;
     if parts == 0 {
         return LONGEST;
     }
