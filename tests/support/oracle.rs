@@ -1,0 +1,211 @@
+//! A window that counts every bucket for ever and sums up each time: slow, and
+//! plain enough to be right. Operations on a ring must be answered as by it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tower_sentinel::Tick;
+use tower_sentinel::stat::{Bucket, Full, LeapArray, Loan, Quota};
+
+/// Length of a bucket.
+pub(crate) const BUCKET_MS: u64 = 10;
+
+/// A rule of the oracle, in buckets of the array.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) buckets: u64,
+    pub(crate) stride: u64,
+    pub(crate) limit: u32,
+}
+
+impl Rule {
+    fn start(&self, bucket: i64) -> i64 {
+        let stride = self.stride as i64;
+        (bucket.div_euclid(stride) - (self.buckets as i64 - 1)) * stride
+    }
+}
+
+/// Counts per bucket, kept for ever, and summed up each time.
+#[derive(Debug, Default)]
+struct Oracle {
+    newest: i64,
+    taken: BTreeMap<i64, u32>,
+    held: BTreeMap<i64, u32>,
+}
+
+impl Oracle {
+    fn bring_to(&mut self, bucket: i64) {
+        self.newest = self.newest.max(bucket);
+        let later = self.held.split_off(&(self.newest + 1));
+        for (bucket, n) in std::mem::replace(&mut self.held, later) {
+            *self.taken.entry(bucket).or_default() += n;
+        }
+    }
+
+    fn sum(&self, start: i64, end: i64) -> u32 {
+        self.taken.range(start..=end).map(|(_, n)| n).sum()
+    }
+
+    fn waiting(&self) -> u32 {
+        self.held.values().sum()
+    }
+
+    fn room(&self, rule: &Rule, n: u32) -> bool {
+        self.sum(rule.start(self.newest), self.newest) + self.waiting() + n <= rule.limit
+    }
+
+    fn take(&mut self, n: u32, rules: &[Rule]) -> Result<i64, usize> {
+        if let Some(index) = rules.iter().position(|rule| !self.room(rule, n)) {
+            return Err(index);
+        }
+        *self.taken.entry(self.newest).or_default() += n;
+        Ok(self.newest)
+    }
+
+    fn lends(&self, rule: &Rule, target: i64, n: u32) -> bool {
+        if self.room(rule, n) {
+            return true;
+        }
+        let start = rule.start(target);
+        if start > self.newest {
+            let span = (rule.buckets * rule.stride) as i64;
+            return (start..=target).step_by(rule.stride as usize).all(|start| {
+                let held: u32 = self.held.range(start..start + span).map(|(_, n)| n).sum();
+                held + n <= rule.limit
+            });
+        }
+        self.sum(start, self.newest) + self.waiting() + n <= rule.limit
+    }
+
+    fn borrow(
+        &mut self,
+        now_ms: u64,
+        n: u32,
+        rules: &[Rule],
+        patience: u64,
+        ahead: i64,
+    ) -> Option<i64> {
+        let target = (self.newest + 1..=self.newest + ahead).find(|&target| {
+            (target as u64 * BUCKET_MS) < now_ms + patience
+                && rules.iter().all(|rule| self.lends(rule, target, n))
+        })?;
+        *self.held.entry(target).or_default() += n;
+        Some(target)
+    }
+
+    fn refund(&mut self, bucket: i64, n: u32) -> bool {
+        if bucket == self.newest {
+            *self.taken.get_mut(&bucket).unwrap() -= n;
+        }
+        bucket == self.newest
+    }
+
+    fn cancel(&mut self, target: i64, n: u32) -> bool {
+        if target <= self.newest {
+            return self.refund(target, n);
+        }
+        *self.held.get_mut(&target).unwrap() -= n;
+        true
+    }
+}
+
+/// What may happen to a ring. Times are in milliseconds; an index is that of
+/// something which was taken or lent, modulo how many there are.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Advance(u64),
+    StepBack(u64),
+    Take(u32),
+    Add(u32),
+    Refund(usize),
+    Borrow(u32, u64),
+    Cancel(usize),
+    Read,
+}
+
+/// Does `ops`, from the time `start` in milliseconds on, to a ring of `buckets`
+/// buckets under `rules` and to the oracle, and asserts that both answer alike.
+pub(crate) fn replay(buckets: u32, rules: &[Rule], start: u64, ops: impl IntoIterator<Item = Op>) {
+    let interval = Duration::from_millis(BUCKET_MS * u64::from(buckets));
+    let array = LeapArray::new(interval, buckets).unwrap();
+    let quotas: Vec<Quota> = rules
+        .iter()
+        .map(|rule| {
+            let span = Duration::from_millis(BUCKET_MS * rule.buckets * rule.stride);
+            array
+                .quota_in(span, rule.buckets as u32, rule.limit)
+                .unwrap()
+        })
+        .collect();
+    let ahead = i64::from(buckets.min(64).next_power_of_two());
+
+    let mut oracle = Oracle::default();
+    let mut now = start;
+    let mut taken: Vec<(Bucket, u32)> = Vec::new();
+    let mut loans: Vec<(Loan, u32)> = Vec::new();
+    for op in ops {
+        let tick = Tick::from_millis(now);
+        if !matches!(op, Op::Advance(_) | Op::StepBack(_)) {
+            oracle.bring_to((now / BUCKET_MS) as i64);
+        }
+        match op {
+            Op::Advance(ms) => now += ms,
+            Op::StepBack(ms) => now = now.saturating_sub(ms),
+            Op::Take(n) => {
+                let ours = array.try_acquire(tick, n, &quotas);
+                let theirs = oracle.take(n, rules);
+                assert_eq!(ours.map(|b| b.number() as i64).map_err(Full::index), theirs);
+                if let Ok(bucket) = ours {
+                    taken.push((bucket, n));
+                }
+            }
+            Op::Add(n) => {
+                array.add(tick, n);
+                *oracle.taken.entry(oracle.newest).or_default() += n;
+            }
+            Op::Refund(index) if !taken.is_empty() => {
+                let (bucket, n) = taken.swap_remove(index % taken.len());
+                // A step back may leave the oracle's newest behind ours: bring both on.
+                let _ = array.sum(tick);
+                assert_eq!(
+                    array.refund(bucket, n),
+                    oracle.refund(bucket.number() as i64, n)
+                );
+            }
+            Op::Borrow(n, patience) => {
+                let ours = array.reserve(tick, n, &quotas, Duration::from_millis(patience));
+                let theirs = oracle.borrow(now, n, rules, patience, ahead);
+                assert_eq!(ours.ok().map(|loan| loan.bucket().number() as i64), theirs);
+                if let Ok(loan) = ours {
+                    loans.push((loan, n));
+                }
+            }
+            Op::Cancel(index) if !loans.is_empty() => {
+                let (loan, n) = loans.swap_remove(index % loans.len());
+                let target = loan.bucket().number() as i64;
+                assert_eq!(array.cancel(tick, loan), oracle.cancel(target, n));
+            }
+            Op::Refund(_) | Op::Cancel(_) | Op::Read => {
+                let newest = oracle.newest;
+                let first = newest - i64::from(buckets) + 1;
+                assert_eq!(array.sum(tick), oracle.sum(first, newest));
+                assert_eq!(array.waiting(tick), oracle.waiting());
+                for count in array.buckets(tick) {
+                    let bucket = (count.start().as_millis() / BUCKET_MS) as i64;
+                    assert_eq!(count.count(), oracle.sum(bucket, bucket));
+                }
+                let held: Vec<_> = array
+                    .loans(tick)
+                    .map(|b| ((b.start().as_millis() / BUCKET_MS) as i64, b.count()))
+                    .collect();
+                let theirs: Vec<_> = oracle
+                    .held
+                    .iter()
+                    .filter(|(_, n)| **n > 0)
+                    .map(|(b, n)| (*b, *n))
+                    .collect();
+                assert_eq!(held, theirs);
+            }
+        }
+    }
+}
