@@ -42,9 +42,9 @@ pin_project! {
             wait: Box<Wait<S, Req>>,
         },
         Refused {
-            // Taken when it is told.
-            blocked: Option<Blocked>,
-            request: Req,
+            // Taken when it is told. Apart from the future, which moves as many
+            // bytes for every call as the largest of its states has.
+            refusal: Option<Box<(Blocked, Req)>>,
         },
     }
 }
@@ -89,8 +89,7 @@ where
                 wait: Wait::new(service, request, waiting),
             },
             Some(Verdict::Block(blocked)) => State::Refused {
-                blocked: Some(blocked),
-                request,
+                refusal: Some(Box::new((blocked, request))),
             },
         };
         Self { state }
@@ -144,9 +143,9 @@ where
                     let answer = ready!(end_on_panic(entry, || future.poll(cx)));
                     return Poll::Ready(Ok(answered(answer, entry)));
                 }
-                StateProj::Refused { blocked, request } => {
-                    let blocked = blocked.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(refused(blocked, request)));
+                StateProj::Refused { refusal } => {
+                    let (blocked, request) = *refusal.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(refused(blocked, &request)));
                 }
                 StateProj::Waiting { wait } => match ready!(wait.poll(cx))? {
                     Begun::Running(future, entry) => this.state.set(State::Running {
