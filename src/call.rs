@@ -409,12 +409,20 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// The heaviest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and three
+    /// calls must not fill it where no rule limits them.
+    pub const MAX_WEIGHT: u32 = 1 << 24;
+
     /// How many tokens the call takes: its weight. A call of weight 0 passes
     /// while no limit is exceeded and counts nothing; one heavier than a limit
-    /// can never pass.
+    /// can never pass. One above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that.
+    ///
+    /// What all calls of one second weigh must stay below 2³¹, or totals are wrong;
+    /// a flow rule on the resource sees to it. So choose a unit that is not too
+    /// small: KiB, and not bytes.
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
-        self.weight = weight;
+        self.weight = weight.min(Self::MAX_WEIGHT);
         self
     }
 

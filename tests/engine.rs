@@ -242,3 +242,20 @@ fn an_entrance_is_found_by_a_name_that_is_too_long_to_be_kept() {
     assert_eq!(sentinel.entrance(&long).sum(Event::Pass), 1);
     assert_eq!(sentinel.entrance(&long[1..]).sum(Event::Pass), 0);
 }
+
+#[test]
+fn no_weight_is_so_heavy_that_totals_are_wrong() {
+    let sentinel = Sentinel::new(Rules::new());
+    let most = u64::from(Call::MAX_WEIGHT);
+    for heavy in [Call::MAX_WEIGHT, 1 << 30, u32::MAX] {
+        for _ in 0..3 {
+            drop(sentinel.try_enter(Call::new("r").batch(heavy)));
+        }
+    }
+    let node = sentinel.node("r").unwrap();
+    assert_eq!(
+        (node.totals().pass(), node.totals().complete()),
+        (9 * most, 9 * most)
+    );
+    assert_eq!(node.concurrency(), 0);
+}

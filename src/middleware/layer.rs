@@ -270,7 +270,8 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.prioritize = Some(Arc::new(choose)))
     }
 
-    /// How much calls weigh. Default: 1.
+    /// How much calls weigh. Default: 1. See [`Call::batch`] for what a weight may
+    /// be; do not take it from what a client says of itself.
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
@@ -425,7 +426,7 @@ impl Settings {
             call.tier = extractor.key(head);
         }
         if let Some(weigh) = &self.weight {
-            call.weight = weigh(head);
+            call = call.batch(weigh(head));
         }
         if let Some(choose) = &self.prioritize {
             call.prioritized = choose(head);
