@@ -30,9 +30,10 @@ use tower_sentinel::middleware::{
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
 use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Totals};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, Entry, FlowRule, InboundView, InvalidRules, IsolationRule,
-    Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule, Rules, Sentinel,
-    SentinelLayer, SentinelService, SlidingWindow, Snapshot, Tick, Verdict, Waiting,
+    BlockKind, Blocked, BoxError, Call, Clock, Entry, FlowRule, InboundView, InvalidRules,
+    IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule,
+    Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow, Snapshot, Tick, Verdict,
+    Waiting,
 };
 use tower_test::mock;
 
@@ -315,4 +316,41 @@ async fn templates_come_and_go_with_the_rules() {
         assert_eq!(status("/users/8").await, refused);
     }
     assert_eq!(sentinel.node("/users/{id}").unwrap().totals().block(), 2);
+}
+
+#[tokio::test]
+async fn the_clock_is_read_once_at_each_end_of_a_call() {
+    #[derive(Debug)]
+    struct Counting(Arc<AtomicU32>);
+    impl Clock for Counting {
+        fn now(&self) -> Tick {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Tick::from_millis(10_000)
+        }
+    }
+    let readings = Arc::new(AtomicU32::new(0));
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("/x", 1_000))
+        .clock(Counting(readings.clone()))
+        .build();
+    drop(sentinel.try_enter(Call::new("/x")));
+    let read = || readings.swap(0, Ordering::Relaxed);
+    read();
+
+    drop(sentinel.try_enter(Call::new("/x")));
+    assert_eq!(read(), 2, "without a layer");
+
+    let calls = CallLayer::with(sentinel.clone(), |_: &()| Call::new("/x"));
+    let service = calls.layer(service_fn(async |()| Ok::<_, Infallible>(())));
+    service.oneshot(()).await.unwrap();
+    assert_eq!(read(), 2, "any service");
+
+    for (body, readings) in [("", 2), ("hello", 3)] {
+        let service =
+            SentinelLayer::with(sentinel.clone()).layer(service_fn(async move |_: Request<()>| {
+                Ok::<_, Infallible>(Response::new(body.to_owned()))
+            }));
+        drop(service.oneshot(get("/x").map(|_| ())).await.unwrap());
+        assert_eq!(read(), readings, "the body {body:?}");
+    }
 }

@@ -25,8 +25,8 @@ pub(crate) enum Detour {
 }
 
 /// The common path: the resource's own ring and slots judge the call, and count
-/// it, after at most one rule on a parameter. Whoever is sent on a [`detour`] has
-/// taken nothing.
+/// it, after at most one rule on a parameter. Whoever is sent on a
+/// [detour](super::detour) has taken nothing.
 #[inline(always)]
 pub(crate) fn pass_at_once(
     resource: &Arc<Resource>,
@@ -37,6 +37,8 @@ pub(crate) fn pass_at_once(
         return Err(Detour::MoreToAsk);
     }
     let params = resource.params();
+    // Who may wait keeps its share meanwhile, and who is told what is left is told
+    // of the value's quota as well.
     if params.is_some() && (call.prioritized || call.tells_quota) {
         return Err(Detour::MoreToAsk);
     }
