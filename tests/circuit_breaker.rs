@@ -221,31 +221,37 @@ fn however_a_probe_ends_it_never_sticks() {
 
 #[test]
 fn a_probe_that_a_later_rule_refuses_is_given_back() {
-    let rules = Rules::new()
-        .with(errors())
-        .with(FlowRule::per("r", 6, Duration::from_secs(60)));
-    let bench = open(rules);
-    bench.clock.advance(ms(2_000));
-    drop(bench.enter().unwrap());
-    assert_eq!(bench.state(), BreakerState::Closed);
-    // The window is full now; the breaker opens by a longer way.
-    let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
-    view.force_open();
-    view.force_close();
-    assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
-
-    let rules = Rules::new()
-        .with(errors())
-        .with(FlowRule::per("r", 5, Duration::from_secs(60)));
-    let bench = open(rules);
-    bench.clock.advance(ms(2_000));
-    for _ in 0..3 {
+    let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    // The ring of the resource alone, and one after that of the caller.
+    for others in [Rules::new(), by_caller.into()] {
+        let rules =
+            others
+                .clone()
+                .with(errors())
+                .with(FlowRule::per("r", 6, Duration::from_secs(60)));
+        let bench = open(rules);
+        bench.clock.advance(ms(2_000));
+        drop(bench.enter().unwrap());
+        assert_eq!(bench.state(), BreakerState::Closed);
+        // The window is full now; the breaker opens by a longer way.
+        let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+        view.force_open();
+        view.force_close();
         assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
-        assert_eq!(bench.state(), BreakerState::Open);
+
+        let rules = others
+            .with(errors())
+            .with(FlowRule::per("r", 5, Duration::from_secs(60)));
+        let bench = open(rules);
+        bench.clock.advance(ms(2_000));
+        for _ in 0..3 {
+            assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
+            assert_eq!(bench.state(), BreakerState::Open);
+        }
+        bench.clock.advance(Duration::from_secs(60));
+        drop(bench.enter().unwrap());
+        assert_eq!(bench.state(), BreakerState::Closed);
     }
-    bench.clock.advance(Duration::from_secs(60));
-    drop(bench.enter().unwrap());
-    assert_eq!(bench.state(), BreakerState::Closed);
 }
 
 #[test]
