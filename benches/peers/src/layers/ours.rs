@@ -23,6 +23,8 @@ const PLENTY: u32 = (1 << 31) - 1;
 
 pub(crate) fn admitted() -> Vec<Operation> {
     let one = || FlowRule::per_second("/known", PLENTY);
+    // A threshold that one table holds, and that is more than a run uses up.
+    let tabled = || FlowRule::per("/known", (1 << 20) - 1, Duration::from_millis(100)).by_origin();
     let hot = HotParamRule::per_second("/known", 1_000_000_000_u32);
     let three = (1..=3).fold(Rules::new(), |rules, seconds| {
         rules.with(FlowRule::per(
@@ -44,13 +46,15 @@ pub(crate) fn admitted() -> Vec<Operation> {
         Operation::admitted(ONE_INSTANT, instant(one()).layer(handler())),
         Operation::admitted(
             ORIGIN_QUANTA,
-            quanta(one().by_origin())
-                .origin(PeerIp::new())
-                .layer(handler()),
+            quanta(tabled()).origin(PeerIp::new()).layer(handler()),
         ),
         Operation::admitted(
             ORIGIN_INSTANT,
-            instant(one().by_origin())
+            instant(tabled()).origin(PeerIp::new()).layer(handler()),
+        ),
+        Operation::admitted(
+            "ours, flow rule by address that lends, quanta",
+            quanta(one().by_origin().lend(true))
                 .origin(PeerIp::new())
                 .layer(handler()),
         ),
