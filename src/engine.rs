@@ -130,6 +130,7 @@ impl Engine {
     }
 
     /// Judges `call`.
+    #[inline]
     pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
         let mut otherwise = None;
         match self.pass(call, &mut otherwise) {
