@@ -202,6 +202,12 @@ impl Resource {
         Some(fixed.unwrap_or(found))
     }
 
+    /// The same where no limit finds itself, as on the common path.
+    #[inline]
+    pub(crate) const fn fixed_isolation(&self) -> Option<Isolation> {
+        self.isolation
+    }
+
     /// The circuit breakers.
     #[inline]
     pub(crate) fn circuit(&self) -> Option<&Circuit> {

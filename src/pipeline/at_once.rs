@@ -43,7 +43,7 @@ pub(crate) fn pass_at_once(
         return Err(Detour::MoreToAsk);
     }
     let now = checked(resource, now);
-    let isolation = resource.isolation();
+    let isolation = resource.fixed_isolation();
     if let Some(isolation) = isolation {
         if !resource.node().use_slots(1, isolation.limit) {
             return Err(Detour::NoSlot(isolation));
