@@ -5,8 +5,9 @@ use http::HeaderName;
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The value of a header field: the first, if there are several. A value that
-/// is empty or not visible ASCII is no key.
+/// The value of a header field. A value that is empty or not visible ASCII is no
+/// key, and a field that is there twice with two values has none: nobody knows
+/// which one the service will read, or a proxy has written.
 ///
 /// Anyone can send any header. Use one that a trusted proxy sets, or whose
 /// value is checked before this layer.
@@ -62,7 +63,12 @@ impl Header {
 
 impl KeyExtractor for Header {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let value = head.headers().get(&self.0)?.to_str().ok()?;
+        let mut lines = head.headers().get_all(&self.0).iter();
+        let first = lines.next()?;
+        if lines.any(|other| other != first) {
+            return None;
+        }
+        let value = first.to_str().ok()?;
         (!value.is_empty()).then_some(Key::Str(value))
     }
 }
