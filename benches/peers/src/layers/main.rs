@@ -17,6 +17,7 @@ const ROUNDS: usize = 201;
 const WARM_UP: usize = 5;
 
 const BARE: &str = "bare service";
+const FLOOR: &str = "look-up, three additions, two readings of quanta";
 const GOVERNOR_IP: &str = "tower_governor, peer address";
 const SENTINEL_TOWER: &str = "sentinel-tower, one flow rule";
 const ONE_QUANTA: &str = "ours, one flow rule, quanta";
@@ -118,6 +119,7 @@ impl Report {
         };
         for (ours, theirs, most) in [
             (ONE_QUANTA, GOVERNOR_IP, 1.0),
+            (ONE_QUANTA, FLOOR, 1.2),
             (ORIGIN_QUANTA, GOVERNOR_IP, 1.0),
             (ONE_INSTANT, GOVERNOR_IP, 1.4),
             (ORIGIN_INSTANT, GOVERNOR_IP, 1.4),
