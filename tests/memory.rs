@@ -1,8 +1,12 @@
 //! Memory under attack: a million names leave a bounded registry behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use tokio::sync::Mutex;
 use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Scope, Sentinel, Verdict};
+
+use support::resident;
 
 const MILLION: u64 = 1_000_000;
 const RESOURCES: usize = 16_384;
@@ -14,16 +18,6 @@ const SLACK: usize = 8 << 20;
 
 /// Both tests measure their process, so they take turns.
 static TURN: Mutex<()> = Mutex::const_new(());
-
-/// Bytes of this process that are in memory; `None` where that is not known.
-fn resident() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
 
 /// Asserts that this process has grown by no more than `places` may take.
 fn assert_bounded(before: Option<usize>, places: usize) {

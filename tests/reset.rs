@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use tower::ServiceExt;
 use tower_sentinel::{FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer};
 
-use support::{Server, assert_at_rest, engine, eventually, fetch, get};
+use support::{Server, assert_at_rest, engine, eventually, fetch, get, resident};
 
 /// How many streams of a batch go to each path, and how many run there at once.
 const SHARE: u32 = 20;
@@ -92,6 +92,14 @@ impl Stage {
         }
     }
 
+    /// A client that resets nothing, and is served.
+    async fn clean_client(&self) -> hyper::client::conn::http1::SendRequest<Body> {
+        let mut clean = self.server.connect().await;
+        let answer = fetch(&mut clean, get("/clean")).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        clean
+    }
+
     fn in_flight(&self, path: &str) -> u32 {
         let node = self.sentinel.node(path);
         node.map_or(0, |node| node.concurrency() + node.waiting())
@@ -145,16 +153,6 @@ async fn serve(listener: TcpListener, app: Router, served: Arc<()>) {
     }
 }
 
-/// Bytes of this process that are in memory; `None` where that is not known.
-fn resident() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
@@ -198,11 +196,7 @@ fn request(path: &str) -> Request<Body> {
 async fn streams_that_are_reset_leave_nothing_behind() {
     let _turn = TURN.lock().await;
     let stage = Stage::new().await;
-    let mut clean = stage.server.connect().await;
-    assert_eq!(
-        fetch(&mut clean, get("/clean")).await.status(),
-        StatusCode::OK
-    );
+    let mut clean = stage.clean_client().await;
     let tasks = alive();
 
     let paths = &PATHS[..3];
@@ -269,11 +263,7 @@ async fn a_flood_of_resets_takes_no_memory() {
 async fn streams_that_are_reset_at_once_leave_nothing_behind() {
     let _turn = TURN.lock().await;
     let stage = Stage::new().await;
-    let mut clean = stage.server.connect().await;
-    assert_eq!(
-        fetch(&mut clean, get("/clean")).await.status(),
-        StatusCode::OK
-    );
+    let mut clean = stage.clean_client().await;
     let tasks = alive();
 
     let mut connection = Connection::new(stage.server.addr, false).await;
@@ -302,11 +292,7 @@ async fn streams_that_are_reset_at_once_leave_nothing_behind() {
 async fn connections_that_break_off_leave_nothing_behind() {
     let _turn = TURN.lock().await;
     let stage = Stage::new().await;
-    let mut clean = stage.server.connect().await;
-    assert_eq!(
-        fetch(&mut clean, get("/clean")).await.status(),
-        StatusCode::OK
-    );
+    let mut clean = stage.clean_client().await;
     let tasks = alive();
 
     for round in 1..=10 {

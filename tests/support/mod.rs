@@ -237,3 +237,13 @@ impl Rng {
         self.below(n) == 0
     }
 }
+
+/// Bytes of this process that are in memory; `None` where that is not known.
+pub(crate) fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

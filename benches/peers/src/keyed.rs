@@ -13,7 +13,6 @@ mod heap;
 mod keys;
 
 use std::hint::black_box;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,9 +22,9 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::{Clock, Key, KeyedLimiter, MonotonicClock};
+use tower_sentinel::{Clock, KeyedLimiter, MonotonicClock};
 
-use keys::Spread;
+use keys::{AsKey, Spread};
 
 #[global_allocator]
 static HEAP: heap::Counted = heap::Counted;
@@ -62,23 +61,6 @@ impl<K: 'static> Peer<K> {
             passes.count() as u32
         });
         Self { name, check, heap }
-    }
-}
-
-/// A key as the crates want it.
-trait AsKey: Clone + Eq + std::hash::Hash + Send + Sync + 'static {
-    fn as_key(&self) -> Key<'_>;
-}
-
-impl AsKey for IpAddr {
-    fn as_key(&self) -> Key<'_> {
-        Key::Ip(*self)
-    }
-}
-
-impl AsKey for String {
-    fn as_key(&self) -> Key<'_> {
-        Key::Str(self)
     }
 }
 

@@ -1,6 +1,26 @@
 //! The keys of a run, and the order in which they come.
 
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
+
+use tower_sentinel::Key;
+
+/// A key as the crates want it.
+pub trait AsKey: Clone + Eq + Hash + Send + Sync + 'static {
+    fn as_key(&self) -> Key<'_>;
+}
+
+impl AsKey for IpAddr {
+    fn as_key(&self) -> Key<'_> {
+        Key::Ip(*self)
+    }
+}
+
+impl AsKey for String {
+    fn as_key(&self) -> Key<'_> {
+        Key::from(self)
+    }
+}
 
 /// Addresses that differ in all of their bytes.
 pub fn addresses(count: u32) -> Vec<IpAddr> {

@@ -12,8 +12,6 @@ mod keys;
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::hash::Hash;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +22,11 @@ use tower::{Layer, service_fn};
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
 use tower_resilience_ratelimiter::{RateLimiterLayer, WindowType};
 use tower_sentinel::{
-    Builder, Call, CircuitBreakerRule, Clock, FlowRule, HotParamRule, IsolationRule, Key,
-    KeyedLimiter, ManualClock, Rule, Rules, Sentinel, Tick, Verdict,
+    Builder, Call, CircuitBreakerRule, Clock, FlowRule, HotParamRule, IsolationRule, KeyedLimiter,
+    ManualClock, Rule, Rules, Sentinel, Tick, Verdict,
 };
+
+use keys::AsKey;
 
 #[global_allocator]
 static HEAP: heap::Counted = heap::Counted;
@@ -166,23 +166,6 @@ fn resources() {
 }
 
 // === keys ===
-
-/// A key as the crates want it.
-trait AsKey: Clone + Eq + Hash + 'static {
-    fn as_key(&self) -> Key<'_>;
-}
-
-impl AsKey for IpAddr {
-    fn as_key(&self) -> Key<'_> {
-        Key::Ip(*self)
-    }
-}
-
-impl AsKey for String {
-    fn as_key(&self) -> Key<'_> {
-        Key::from(self)
-    }
-}
 
 /// An engine that was called by or for each of `keys`.
 fn called<K: AsKey>(keys: &[K], rule: Rule, configure: fn(Builder) -> Builder) -> Sentinel {

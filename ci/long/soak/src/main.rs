@@ -18,6 +18,7 @@
 //! least 30. `SENTINEL_SOAK_PACE` is how many calls a task makes before it rests
 //! for 10 ms, 50 unless it is set.
 
+#[path = "../../../../benches/peers/src/heap.rs"]
 mod heap;
 mod load;
 
