@@ -274,8 +274,7 @@ impl Places {
     pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
         if self.are_one_lane() {
             // As all lanes would say, without asking for them.
-            let (node, gate) = (self.resource.node(), self.resource.gate());
-            return Some(now.max(own(Place::Resource, node, gate).room_at(now, n)?));
+            return room_alone(&self.resource, now, n);
         }
         self.lanes(now)
             .try_fold(now, |latest, lane| Some(latest.max(lane.room_at(now, n)?)))
@@ -429,6 +428,13 @@ impl Places {
             .chain([main])
             .chain(inbound)
     }
+}
+
+/// When every rule of the resource's own ring has room for `n` tokens; `None` if
+/// one never has.
+pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+    let lane = own(Place::Resource, resource.node(), resource.gate());
+    Some(now.max(lane.room_at(now, n)?))
 }
 
 /// Whether calls of `resource` count among all inbound ones.

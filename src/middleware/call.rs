@@ -13,7 +13,7 @@ use super::BoxError;
 use super::guarded::Guarded;
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::entry::Entry;
+use crate::entry::{Entry, Verdict};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
@@ -155,15 +155,21 @@ where
         let passed = self
             .sentinel
             .pass(&(self.describe)(&request), &mut otherwise);
-        let guarded = match passed {
-            Some(passed) => {
-                let future = self.inner.call(request);
-                let mut entry = passed.into_entry();
-                entry.expect_response();
-                Guarded::running(future, Some(entry))
-            }
-            None => Guarded::by(otherwise, &mut self.inner, request),
+        let entry = match passed {
+            Some(passed) => passed.into_entry(),
+            None => match otherwise.expect("no call of this layer is skipped") {
+                Verdict::Pass(entry) => entry,
+                Verdict::Wait(waiting) => {
+                    let guarded = Guarded::waiting(waiting, &mut self.inner, request);
+                    return CallFuture { guarded };
+                }
+                Verdict::Block(blocked) => {
+                    let guarded = Guarded::refused(blocked);
+                    return CallFuture { guarded };
+                }
+            },
         };
+        let guarded = Guarded::running(self.inner.call(request), Some(entry));
         CallFuture { guarded }
     }
 }
@@ -180,7 +186,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        guarded: Guarded<S, Req>,
+        guarded: Guarded<S, Req, Blocked>,
     }
 }
 
@@ -201,8 +207,9 @@ where
             entry.end(outcome);
             answer.map_err(Into::into)
         };
-        let refused = |blocked: Blocked, _: &Req| Err(blocked.into());
-        match ready!(self.project().guarded.poll(cx, answered, refused)) {
+        let refuse = |blocked, _: &Req| blocked;
+        let refused = |blocked: Blocked| Err(blocked.into());
+        match ready!(self.project().guarded.poll(cx, answered, refuse, refused)) {
             Ok(answer) => Poll::Ready(answer),
             Err(error) => Poll::Ready(Err(error.into())),
         }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,11 +16,13 @@ use super::BoxError;
 use super::body::{ResponseBody, Tail};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead};
 use super::guarded::Guarded;
-use super::layer::{Completion, Fail, Respond, Settings};
+use super::layer::{Completion, Settings};
+use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::{Entry, Verdict};
+use crate::entry::Entry;
 use crate::rejection::RateLimitFields;
 use crate::stat::Outcome;
+use crate::waiting::Waiting;
 
 pin_project! {
     /// The response to a request that has been judged.
@@ -33,18 +34,19 @@ pin_project! {
     pub struct ResponseFuture<S, Req, M>
     where
         S: Service<Req>,
+        M: Mode,
     {
         #[pin]
-        guarded: Guarded<S, Req>,
-        // Unless the call passed at once and its response needs only defaults.
+        guarded: Guarded<S, Req, M::Refusal>,
+        // If the call waits, or its response needs more than the defaults.
         settings: Option<Arc<Settings>>,
-        mode: PhantomData<M>,
     }
 }
 
-impl<S, Req, M> ResponseFuture<S, Req, M>
+impl<S, ReqB, M> ResponseFuture<S, Request<ReqB>, M>
 where
-    S: Service<Req>,
+    S: Service<Request<ReqB>>,
+    M: Mode,
 {
     /// A call that runs.
     #[inline]
@@ -54,31 +56,39 @@ where
         Self {
             guarded: Guarded::running(future, Some(entry)),
             settings: (!settings.is_plain()).then(|| settings.clone()),
-            mode: PhantomData,
         }
     }
 
-    /// A call with `request` that did not take the common path; without a
-    /// verdict, one that is skipped. `service` is ready.
-    #[inline(never)]
-    pub(super) fn by(
-        verdict: Option<Verdict>,
+    /// A call that is none of ours.
+    pub(super) fn skipped(future: S::Future) -> Self {
+        Self {
+            guarded: Guarded::running(future, None),
+            settings: None,
+        }
+    }
+
+    /// A call that was refused.
+    #[inline]
+    pub(super) fn refused(refusal: M::Refusal) -> Self {
+        Self {
+            guarded: Guarded::refused(refusal),
+            settings: None,
+        }
+    }
+
+    /// A call that waits. `service` is ready.
+    pub(super) fn waiting(
+        waiting: Waiting,
         service: &mut S,
-        request: Req,
+        request: Request<ReqB>,
         settings: &Arc<Settings>,
     ) -> Self
     where
         S: Clone,
     {
-        let is_plain = match &verdict {
-            None => true,
-            Some(Verdict::Pass(_)) => settings.is_plain(),
-            Some(_) => false,
-        };
         Self {
-            guarded: Guarded::by(verdict, service, request),
-            settings: (!is_plain).then(|| settings.clone()),
-            mode: PhantomData,
+            guarded: Guarded::waiting(waiting, service, request),
+            settings: Some(settings.clone()),
         }
     }
 }
@@ -86,6 +96,7 @@ where
 impl<S, Req, M> fmt::Debug for ResponseFuture<S, Req, M>
 where
     S: Service<Req>,
+    M: Mode,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
@@ -103,12 +114,12 @@ where
         let this = self.project();
         let settings = this.settings.as_deref();
         let answered = |answer, entry: &mut _| answered(settings, answer, entry);
-        let refused = |blocked, request: &_| {
-            let settings = settings.expect("only a call that passed has none");
-            let response = settings.reject(request, blocked);
-            Ok(response.map(ResponseBody::refused))
+        let refuse = |blocked, request: &_| {
+            let settings = settings.expect("a call that waits has them");
+            settings.reject(request, blocked)
         };
-        match ready!(this.guarded.poll(cx, answered, refused)) {
+        let refused = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
+        match ready!(this.guarded.poll(cx, answered, refuse, refused)) {
             Ok(answer) => Poll::Ready(answer),
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -128,8 +139,9 @@ where
         let settings = this.settings.as_deref();
         let answered =
             |answer, entry: &mut _| answered(settings, answer, entry).map_err(Into::into);
-        let refused = |blocked: Blocked, _: &_| Err(blocked.into());
-        match ready!(this.guarded.poll(cx, answered, refused)) {
+        let refuse = |blocked, _: &_| blocked;
+        let refused = |blocked: Blocked| Err(blocked.into());
+        match ready!(this.guarded.poll(cx, answered, refuse, refused)) {
             Ok(answer) => Poll::Ready(answer),
             Err(error) => Poll::Ready(Err(error.into())),
         }

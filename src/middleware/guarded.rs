@@ -11,24 +11,24 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::blocked::Blocked;
-use crate::entry::{Entry, Verdict};
+use crate::entry::Entry;
 use crate::timer;
 use crate::waiting::Waiting;
 
 pin_project! {
-    /// See the [module](self).
-    pub(super) struct Guarded<S, Req>
+    /// See the [module](self). A refusal is told as an `R`.
+    pub(super) struct Guarded<S, Req, R>
     where
         S: Service<Req>,
     {
         #[pin]
-        state: State<S, Req>,
+        state: State<S, Req, R>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, Req>
+    enum State<S, Req, R>
     where
         S: Service<Req>,
     {
@@ -42,9 +42,8 @@ pin_project! {
             wait: Box<Wait<S, Req>>,
         },
         Refused {
-            // Taken when it is told. Apart from the future, which moves as many
-            // bytes for every call as the largest of its states has.
-            refusal: Option<Box<(Blocked, Req)>>,
+            // Taken when it is told.
+            refusal: Option<R>,
         },
     }
 }
@@ -58,7 +57,7 @@ struct Wait<S, Req> {
     is_over: bool,
 }
 
-impl<S, Req> Guarded<S, Req>
+impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
@@ -69,30 +68,27 @@ where
             state: State::Running { future, entry },
         }
     }
-}
 
-impl<S, Req> Guarded<S, Req>
-where
-    S: Service<Req> + Clone,
-{
-    /// A call with `request` that did not take the common path; without a
-    /// verdict, one that is skipped. `service` is ready.
-    pub(super) fn by(verdict: Option<Verdict>, service: &mut S, request: Req) -> Self {
-        let state = match verdict {
-            None => return Self::running(service.call(request), None),
-            Some(Verdict::Pass(mut entry)) => {
-                // It is there before the service is called, in case that panics.
-                entry.expect_response();
-                return Self::running(service.call(request), Some(entry));
-            }
-            Some(Verdict::Wait(waiting)) => State::Waiting {
+    /// A call that was refused.
+    #[inline]
+    pub(super) fn refused(refusal: R) -> Self {
+        Self {
+            state: State::Refused {
+                refusal: Some(refusal),
+            },
+        }
+    }
+
+    /// A call that waits. `service` is ready.
+    pub(super) fn waiting(waiting: Waiting, service: &mut S, request: Req) -> Self
+    where
+        S: Clone,
+    {
+        Self {
+            state: State::Waiting {
                 wait: Wait::new(service, request, waiting),
             },
-            Some(Verdict::Block(blocked)) => State::Refused {
-                refusal: Some(Box::new((blocked, request))),
-            },
-        };
-        Self { state }
+        }
     }
 }
 
@@ -116,15 +112,16 @@ where
     }
 }
 
-impl<S, Req> Guarded<S, Req>
+impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
     /// Polls the call. Ready once: with what `answered` makes of the service's
     /// answer and the call's entry, which a call that was skipped has none of, or
-    /// with what `refused` makes of a refusal.
+    /// with what `refused` makes of a refusal. One that comes after a wait is made
+    /// by `refuse`.
     ///
-    /// Entry and request are used where they lie, because they are dear to move.
+    /// The entry is used where it lies, because it is dear to move.
     ///
     /// # Errors
     ///
@@ -134,7 +131,8 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> T,
-        refused: impl FnOnce(Blocked, &Req) -> T,
+        refuse: impl FnOnce(Blocked, &Req) -> R,
+        refused: impl FnOnce(R) -> T,
     ) -> Poll<Result<T, S::Error>> {
         let mut this = self.project();
         loop {
@@ -144,8 +142,8 @@ where
                     return Poll::Ready(Ok(answered(answer, entry)));
                 }
                 StateProj::Refused { refusal } => {
-                    let (blocked, request) = *refusal.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(refused(blocked, &request)));
+                    let refusal = refusal.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(refused(refusal)));
                 }
                 StateProj::Waiting { wait } => match ready!(wait.poll(cx))? {
                     Begun::Running(future, entry) => this.state.set(State::Running {
@@ -153,7 +151,7 @@ where
                         entry: Some(entry),
                     }),
                     Begun::Refused(blocked, request) => {
-                        return Poll::Ready(Ok(refused(blocked, &request)));
+                        return Poll::Ready(Ok(refused(refuse(blocked, &request))));
                     }
                 },
             }

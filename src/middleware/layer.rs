@@ -10,6 +10,7 @@ use http::{Request, Response};
 use tower_layer::Layer;
 
 use super::classify::Classify;
+use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Param, Params};
@@ -21,14 +22,6 @@ use crate::sentinel::Sentinel;
 
 /// Most parameters of a call that a layer takes out of a request.
 const MOST_PARAMS: usize = 8;
-
-/// Refusals are responses, and the error type of the service stays what it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Respond;
-
-/// Refusals are errors: a [`Blocked`](crate::Blocked) in a box.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fail;
 
 /// When a call ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

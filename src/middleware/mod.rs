@@ -6,6 +6,7 @@ mod classify;
 mod future;
 mod guarded;
 mod layer;
+mod mode;
 mod service;
 pub mod skip;
 
@@ -13,7 +14,8 @@ pub use body::ResponseBody;
 pub use call::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead};
 pub use future::ResponseFuture;
-pub use layer::{Completion, Fail, Respond, SentinelLayer};
+pub use layer::{Completion, SentinelLayer};
+pub use mode::{Fail, Respond};
 pub use service::SentinelService;
 
 /// Any error, as tower's services that can fail in several ways return it.

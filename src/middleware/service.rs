@@ -13,7 +13,9 @@ use tower_service::Service;
 use super::BoxError;
 use super::body::ResponseBody;
 use super::future::ResponseFuture;
-use super::layer::{Fail, Respond, Settings};
+use super::layer::Settings;
+use super::mode::{Fail, Respond};
+use crate::entry::Verdict;
 
 /// A service with rules before it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
@@ -97,7 +99,19 @@ where
                 let future = self.inner.call(request);
                 ResponseFuture::running(future, passed.into_entry(), &self.settings)
             }
-            None => ResponseFuture::by(otherwise, &mut self.inner, request, &self.settings),
+            None => match otherwise {
+                Some(Verdict::Block(blocked)) => {
+                    ResponseFuture::refused(self.settings.reject(&request, blocked))
+                }
+                Some(Verdict::Pass(entry)) => {
+                    let future = self.inner.call(request);
+                    ResponseFuture::running(future, entry, &self.settings)
+                }
+                Some(Verdict::Wait(waiting)) => {
+                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
+                }
+                None => ResponseFuture::skipped(self.inner.call(request)),
+            },
         }
     }
 }
@@ -125,7 +139,17 @@ where
                 let future = self.inner.call(request);
                 ResponseFuture::running(future, passed.into_entry(), &self.settings)
             }
-            None => ResponseFuture::by(otherwise, &mut self.inner, request, &self.settings),
+            None => match otherwise {
+                Some(Verdict::Block(blocked)) => ResponseFuture::refused(blocked),
+                Some(Verdict::Pass(entry)) => {
+                    let future = self.inner.call(request);
+                    ResponseFuture::running(future, entry, &self.settings)
+                }
+                Some(Verdict::Wait(waiting)) => {
+                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
+                }
+                None => ResponseFuture::skipped(self.inner.call(request)),
+            },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::at_once::{Detour, checked, take_alone, tell_passed};
 use super::guard::guard;
-use super::refusal::{refuse, refuse_flow, refuse_share};
+use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::blocked::{BlockKind, Blocked};
 use crate::breaker::Admission;
@@ -31,25 +31,24 @@ pub(crate) fn detour(
         Detour::NoSlot(isolation) => {
             let now = checked(resource, now);
             let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
-            let places = Places::alone(resource.clone());
-            Ok(refuse(&places, call, now, blocked))
+            Ok(refuse(Counted::Alone(resource), call, now, blocked))
         }
         Detour::NoShare(none) => {
             let now = checked(resource, now);
-            let places = Places::alone(resource.clone());
-            Ok(refuse_share(&places, call, now, none))
+            Ok(refuse_share(Counted::Alone(resource), call, now, none))
         }
         Detour::Denied(denied) => {
             let now = checked(resource, now);
             match refusal_alone(resource, denied) {
                 Refusal::Moved => Err(Moved),
                 Refusal::Full(rule) => {
-                    let places = Places::alone(resource.clone());
                     if call.prioritized {
+                        let places = Places::alone(resource.clone());
                         return full(&places, call, now, rule, &mut Claims::default());
                     }
-                    let at = places.room_at(now, call.weight);
-                    Ok(refuse_flow(&places, call, now, rule, at))
+                    let counted = Counted::Alone(resource);
+                    let at = counted.room_at(now, call.weight);
+                    Ok(refuse_flow(counted, call, now, rule, at))
                 }
             }
         }
@@ -114,7 +113,7 @@ fn refuse_anywhere(
         Err(NoPlaces::Moved) => return Err(Moved),
         Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
     };
-    Ok(refuse(&places, call, now, blocked))
+    Ok(refuse(Counted::In(&places), call, now, blocked))
 }
 
 /// Takes the tokens of a call on the resource's own ring alone, and starts it.
@@ -127,7 +126,7 @@ fn enter_alone(
     let resource = places.resource();
     let admission = match admit(resource, now) {
         Ok(admission) => admission,
-        Err(blocked) => return Ok(refuse(&places, call, now, blocked)),
+        Err(blocked) => return Ok(refuse(Counted::In(&places), call, now, blocked)),
     };
     let Err(denied) = take_alone(resource, now, call.weight) else {
         places.pass_inbound(now, call.weight);
@@ -174,26 +173,26 @@ fn pass(
             let places = Places::only(resource.clone());
             let rule = resource.rules().id(rule);
             let blocked = Blocked::new(BlockKind::MissingKey, resource.text().clone(), rule);
-            return Ok(refuse(&places, call, now, blocked));
+            return Ok(refuse(Counted::In(&places), call, now, blocked));
         }
     };
     let mut claims = Claims::default();
     if let Some(params) = resource.params() {
         match params.take(call, now) {
             Ok(shares) => claims.shares = shares,
-            Err(none) => return Ok(refuse_share(&places, call, now, none)),
+            Err(none) => return Ok(refuse_share(Counted::In(&places), call, now, none)),
         }
     }
     if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
         places.give_up(&claims, now);
-        return Ok(refuse_flow(&places, call, now, rule, at));
+        return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
     }
     if places.is_paced() {
         match places.line_up(now, call.weight) {
             Ok(turns) => claims.turns = turns,
             Err((rule, at)) => {
                 places.give_up(&claims, now);
-                return Ok(refuse_flow(&places, call, now, rule, at));
+                return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
             }
         }
     }
@@ -217,7 +216,7 @@ fn take_and_enter(
         Ok(admission) => admission,
         Err(blocked) => {
             places.give_up(claims, now);
-            return Ok(refuse(&places, call, now, blocked));
+            return Ok(refuse(Counted::In(&places), call, now, blocked));
         }
     };
     let taken = if places.are_one_lane() {
@@ -262,7 +261,7 @@ fn wait_for_turn(
     let rule = places.full_rule(now, call.weight).unwrap_or(rule);
     // Until the turn that it could not wait for, the line is taken.
     let at = places.room_at(now, call.weight).map(|at| at.max(turn));
-    Ok(refuse_flow(places, call, now, rule, at))
+    Ok(refuse_flow(Counted::In(places), call, now, rule, at))
 }
 
 /// Takes `n` tokens in every lane, or in none.
@@ -299,5 +298,5 @@ fn full(
         places.give_up(claims, now);
     }
     let at = places.room_at(now, call.weight);
-    Ok(refuse_flow(places, call, now, rule, at))
+    Ok(refuse_flow(Counted::In(places), call, now, rule, at))
 }

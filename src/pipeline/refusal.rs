@@ -7,26 +7,66 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Verdict;
 use crate::hook::BlockEvent;
-use crate::places::Places;
+use crate::places::{Places, room_alone};
+use crate::resource::Resource;
 use crate::rule::NoShare;
+use crate::stat::Node;
 use crate::timekeeper::Timekeeper;
+
+/// Where a refusal counts.
+#[derive(Clone, Copy)]
+pub(super) enum Counted<'a> {
+    /// On the resource, and nowhere else: nobody need hold it for that.
+    Alone(&'a Resource),
+    /// In all these places.
+    In(&'a Places),
+}
+
+impl<'a> Counted<'a> {
+    fn resource(self) -> &'a Resource {
+        match self {
+            Self::Alone(resource) => resource,
+            Self::In(places) => places.resource(),
+        }
+    }
+
+    fn each(self, mut f: impl FnMut(&Node)) {
+        match self {
+            Self::Alone(resource) => f(resource.node()),
+            Self::In(places) => places.each(f),
+        }
+    }
+
+    /// When all windows have room for `n` tokens; `None` if one never has.
+    pub(super) fn room_at(self, now: Tick, n: u32) -> Option<Tick> {
+        match self {
+            Self::Alone(resource) => room_alone(resource, now, n),
+            Self::In(places) => places.room_at(now, n),
+        }
+    }
+}
 
 /// A refusal by the flow rule or the line `rule`, which will have room `at` some
 /// time or never.
 pub(super) fn refuse_flow(
-    places: &Places,
+    counted: Counted<'_>,
     call: &Call<'_>,
     now: Tick,
     rule: u32,
     at: Option<Tick>,
 ) -> Verdict {
-    let (kind, limit) = places.resource().rules().rate(rule);
-    refuse_until(places, call, now, (kind, rule), limit, at)
+    let (kind, limit) = counted.resource().rules().rate(rule);
+    refuse_until(counted, call, now, (kind, rule), limit, at)
 }
 
 /// A refusal by a rule on a parameter.
 #[cold]
-pub(super) fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: NoShare) -> Verdict {
+pub(super) fn refuse_share(
+    counted: Counted<'_>,
+    call: &Call<'_>,
+    now: Tick,
+    none: NoShare,
+) -> Verdict {
     match none {
         NoShare::Full {
             rule,
@@ -34,29 +74,34 @@ pub(super) fn refuse_share(places: &Places, call: &Call<'_>, now: Tick, none: No
             interval,
             room_at,
         } => {
-            let (kind, _) = places.resource().rules().rate(rule);
+            let (kind, _) = counted.resource().rules().rate(rule);
             let limit = Some((threshold as u32, interval.unwrap_or_default()));
             // The windows must have room by then as well.
-            let windows = places.room_at(now, call.weight);
+            let windows = counted.room_at(now, call.weight);
             let at = room_at.zip(windows).map(|(at, windows)| at.max(windows));
-            refuse_until(places, call, now, (kind, rule), limit, at)
+            refuse_until(counted, call, now, (kind, rule), limit, at)
         }
-        NoShare::Missing { rule } => {
-            refuse_until(places, call, now, (BlockKind::MissingKey, rule), None, None)
-        }
+        NoShare::Missing { rule } => refuse_until(
+            counted,
+            call,
+            now,
+            (BlockKind::MissingKey, rule),
+            None,
+            None,
+        ),
     }
 }
 
 /// A refusal by a rule with a `limit`, until `at` or for ever.
 fn refuse_until(
-    places: &Places,
+    counted: Counted<'_>,
     call: &Call<'_>,
     now: Tick,
     (kind, rule): (BlockKind, u32),
     limit: Option<(u32, Duration)>,
     at: Option<Tick>,
 ) -> Verdict {
-    let resource = places.resource();
+    let resource = counted.resource();
     let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
     let rule = resource.rules().id(rule);
     let mut blocked =
@@ -64,16 +109,21 @@ fn refuse_until(
     if let Some((tokens, interval)) = limit {
         blocked = blocked.with_limit(tokens, interval);
     }
-    refuse(places, call, now, blocked)
+    refuse(counted, call, now, blocked)
 }
 
 /// Refuses the call.
-pub(super) fn refuse(places: &Places, call: &Call<'_>, now: Tick, blocked: Blocked) -> Verdict {
-    places.each(|node| node.block(now, call.weight));
-    let hooks = &places.resource().shared().hooks;
+pub(super) fn refuse(
+    counted: Counted<'_>,
+    call: &Call<'_>,
+    now: Tick,
+    blocked: Blocked,
+) -> Verdict {
+    counted.each(|node| node.block(now, call.weight));
+    let hooks = &counted.resource().shared().hooks;
     if !hooks.is_empty() {
         let event = BlockEvent {
-            subject: places.resource().subject(call.weight),
+            subject: counted.resource().subject(call.weight),
             origin: call.origin,
             param: call.param_at(0).copied(),
             blocked: &blocked,
