@@ -5,6 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What kind of rule refused a call.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BlockKind, Call, IsolationRule, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(IsolationRule::new("report", 1));
+/// let _running = sentinel.try_enter(Call::new("report"));
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("report")) else {
+///     panic!("one is running");
+/// };
+/// let advice = match blocked.kind() {
+///     BlockKind::Flow | BlockKind::HotParam => "slow down",
+///     BlockKind::Isolation => "come back soon",
+///     BlockKind::Authority | BlockKind::MissingKey => "do not come back",
+///     _ => "come back later",
+/// };
+/// assert_eq!(advice, "come back soon");
+/// assert_eq!(
+///     blocked.to_string(),
+///     "call to \"report\" refused by isolation rule \"isolation-0\"",
+/// );
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BlockKind {

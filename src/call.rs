@@ -1,4 +1,25 @@
 //! All that the engine knows about one request: its resource and who calls.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use tower_sentinel::call::{Call, Key, Param};
+//! use tower_sentinel::{BlockKind, HotParamRule, ManualClock, Sentinel, Verdict};
+//!
+//! let rule = HotParamRule::per_second("GET /search", 3).param("user");
+//! let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+//!
+//! let peer = IpAddr::from([192, 0, 2, 7]);
+//! let params = [Param::new("page", 2), Param::new("user", "ann")];
+//! let call = Call::new(Key::Joined("GET", "/search")).origin(peer).params(&params).batch(2);
+//! assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+//! // Two of three are taken.
+//! let Verdict::Block(blocked) = sentinel.try_enter(call) else {
+//!     panic!("two more are too many");
+//! };
+//! assert_eq!((blocked.kind(), blocked.resource()), (BlockKind::HotParam, "GET /search"));
+//! ```
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -252,6 +273,28 @@ impl Hash for OwnedKey {
 /// Whether a call comes in to be served here or goes out to be served
 /// elsewhere. Calls of the two directions are counted apart, also under one
 /// name.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, Direction, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("users", 1))
+///     .clock(ManualClock::new())
+///     .build();
+/// let (served, asked) = (Call::new("users"), Call::new("users").outbound());
+/// let Verdict::Pass(entry) = sentinel.try_enter(served) else {
+///     panic!("the first one that is served");
+/// };
+/// assert_eq!(entry.direction(), Direction::Inbound);
+/// // What is asked of others has a quota of its own.
+/// let Verdict::Pass(entry) = sentinel.try_enter(asked) else {
+///     panic!("the first one that is asked of others");
+/// };
+/// assert_eq!(entry.direction(), Direction::Outbound);
+/// assert!(matches!(sentinel.try_enter(asked), Verdict::Block(_)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {
@@ -292,6 +335,26 @@ pub struct Call<'a> {
 }
 
 /// A parameter of a call: its name, and its value if it has one.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::call::Param;
+/// use tower_sentinel::{BlockKind, Call, HotParamRule, ManualClock, MissingKey, Sentinel, Verdict};
+///
+/// // One search a second for each user, the second parameter; nobody else may search.
+/// let rule = HotParamRule::per_second("search", 1).param_at(1).missing(MissingKey::Refuse);
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// let refused = |params| match sentinel.try_enter(Call::new("search").params(params)) {
+///     Verdict::Block(blocked) => Some(blocked.kind()),
+///     _ => None,
+/// };
+/// let ann = [Param::new("query", "shoes"), Param::new("user", "ann")];
+/// let nobody = [Param::new("query", "shoes"), Param::missing("user")];
+/// assert_eq!(refused(&ann), None);
+/// assert_eq!(refused(&ann), Some(BlockKind::HotParam));
+/// assert_eq!(refused(&nobody), Some(BlockKind::MissingKey));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Param<'a> {
     pub(crate) name: &'a str,

@@ -7,6 +7,29 @@
 //! Wall time is never used: it steps. A clock that nevertheless steps back or
 //! jumps does no harm to the counts: a window never goes back, a late reading
 //! counts in the newest bucket, and every subtraction saturates.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sentinel::clock::{ManualClock, Tick};
+//! use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+//!
+//! let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+//! let sentinel = Sentinel::builder()
+//!     .rules(FlowRule::per_second("job", 1))
+//!     .clock(clock.clone())
+//!     .build();
+//! let passes = || matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_));
+//! assert!(passes());
+//! // A clock that steps back gives nobody a new window.
+//! clock.set(Tick::from_millis(8_000));
+//! assert!(!passes());
+//! clock.set(Tick::from_millis(10_000));
+//! assert!(!passes());
+//! clock.advance(Duration::from_secs(1));
+//! assert!(passes());
+//! ```
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -17,6 +17,30 @@ use crate::sync::Arc;
 use crate::waiting::Waiting;
 
 /// The engine's answer to a call.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+/// let answer = |call| match sentinel.try_enter(call) {
+///     Verdict::Pass(_entry) => "now".to_owned(),
+///     Verdict::Wait(waiting) => format!("in {:?}", waiting.delay()),
+///     Verdict::Block(blocked) => format!("not within {:?}", blocked.retry_after()),
+///     _ => unreachable!("no other verdict yet"),
+/// };
+/// let call = Call::new("job");
+/// assert_eq!(answer(call), "now");
+/// clock.advance(Duration::from_millis(600));
+/// assert_eq!(answer(call), "not within Some(400ms)");
+/// assert_eq!(answer(call.prioritized(true)), "in 400ms");
+/// ```
 #[derive(Debug)]
 #[must_use = "an entry that is dropped ends the call"]
 #[non_exhaustive]

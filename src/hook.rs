@@ -3,6 +3,31 @@
 //! A [`Hook`] is called on the thread of the request, in the order in which the
 //! hooks were registered. It may read statistics and reload rules. A hook that
 //! panics harms neither the request nor the other hooks; the panic is counted.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tower_sentinel::hook::{BlockEvent, Hook};
+//! use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+//!
+//! #[derive(Debug)]
+//! struct Broken;
+//!
+//! impl Hook for Broken {
+//!     fn on_block(&self, event: &BlockEvent<'_>) {
+//!         panic!("no metric for {}", event.resource());
+//!     }
+//! }
+//!
+//! let sentinel = Sentinel::builder()
+//!     .rules(FlowRule::per_second("job", 0))
+//!     .hook("metrics", Arc::new(Broken))
+//!     .build();
+//! // The call is refused as if there were no hook.
+//! assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
+//! assert_eq!(sentinel.hooks().panics(), 1);
+//! ```
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,6 +100,37 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A circuit breaker has changed its state.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use tower_sentinel::hook::BreakerEvent;
+/// use tower_sentinel::{Call, CircuitBreakerRule, Hook, ManualClock, Sentinel, Verdict};
+///
+/// #[derive(Debug, Default)]
+/// struct Alarms(Mutex<Vec<String>>);
+///
+/// impl Hook for Alarms {
+///     fn on_breaker(&self, event: &BreakerEvent<'_>) {
+///         let (resource, from, to) = (event.resource(), event.from(), event.to());
+///         let alarm = format!("{resource}: {from:?} to {to:?} at {:?} errors", event.value());
+///         self.0.lock().unwrap().push(alarm);
+///     }
+/// }
+///
+/// let alarms = Arc::new(Alarms::default());
+/// let sentinel = Sentinel::builder()
+///     .rules(CircuitBreakerRule::error_count("/pay", 1).min_calls(1))
+///     .clock(ManualClock::new())
+///     .hook("alarms", alarms.clone())
+///     .build();
+/// if let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) {
+///     entry.fail();
+/// }
+/// assert!(matches!(sentinel.try_enter(Call::new("/pay")), Verdict::Block(_)));
+/// assert_eq!(*alarms.0.lock().unwrap(), ["/pay: Closed to Open at Some(1.0) errors"]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerEvent<'a> {
     pub(crate) resource: &'a str,
@@ -170,6 +226,36 @@ macro_rules! event {
 
 event! {
     /// A call starts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use std::time::Duration;
+    /// use tower_sentinel::hook::{Hook, PassEvent};
+    /// use tower_sentinel::{Call, FlowRule, Key, Sentinel};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Shops(Mutex<u32>);
+    ///
+    /// impl Hook for Shops {
+    ///     fn on_pass(&self, event: &PassEvent<'_>) {
+    ///         assert_eq!((event.resource(), event.waited()), ("orders", Duration::ZERO));
+    ///         if event.origin() == Some(Key::from("shop")) {
+    ///             *self.0.lock().unwrap() += event.weight();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let shops = std::sync::Arc::new(Shops::default());
+    /// let sentinel = Sentinel::new(FlowRule::per_second("orders", 5));
+    /// sentinel.hooks().register("shops", shops.clone());
+    /// drop(sentinel.try_enter(Call::new("orders").origin("shop").batch(3)));
+    /// drop(sentinel.try_enter(Call::new("orders").origin("office")));
+    /// // What is refused does not start, and is not told here.
+    /// drop(sentinel.try_enter(Call::new("orders").origin("shop").batch(6)));
+    /// assert_eq!(*shops.0.lock().unwrap(), 3);
+    /// ```
     PassEvent {
         /// Who calls. Not told for a call that had to wait.
         origin: Option<Key<'a>>,
@@ -182,6 +268,34 @@ event! {
 
 event! {
     /// A call was refused.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use tower_sentinel::hook::{BlockEvent, Hook};
+    /// use tower_sentinel::{AuthorityRule, Call, Sentinel};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Log(Mutex<Vec<String>>);
+    ///
+    /// impl Hook for Log {
+    ///     fn on_block(&self, event: &BlockEvent<'_>) {
+    ///         let who = event.origin().map_or("nobody".to_owned(), |origin| origin.to_string());
+    ///         self.0.lock().unwrap().push(format!("{who}: {}", event.blocked()));
+    ///     }
+    /// }
+    ///
+    /// let log = std::sync::Arc::new(Log::default());
+    /// let sentinel = Sentinel::new(AuthorityRule::deny("orders", ["crawler"]).id("no-crawlers"));
+    /// sentinel.hooks().register("log", log.clone());
+    /// drop(sentinel.try_enter(Call::new("orders").origin("shop")));
+    /// drop(sentinel.try_enter(Call::new("orders").origin("crawler")));
+    /// assert_eq!(
+    ///     *log.0.lock().unwrap(),
+    ///     ["crawler: call to \"orders\" refused by authority rule \"no-crawlers\""],
+    /// );
+    /// ```
     BlockEvent {
         /// Who calls. Not told for a call that had to wait.
         origin: Option<Key<'a>>,
@@ -194,6 +308,41 @@ event! {
 
 event! {
     /// A call has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use std::time::Duration;
+    /// use tower_sentinel::hook::{ExitEvent, Hook};
+    /// use tower_sentinel::stat::Outcome;
+    /// use tower_sentinel::{Call, IsolationRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Times(Mutex<Vec<(Option<Outcome>, Duration)>>);
+    ///
+    /// impl Hook for Times {
+    ///     fn on_exit(&self, event: &ExitEvent<'_>) {
+    ///         self.0.lock().unwrap().push((event.outcome(), event.rt()));
+    ///     }
+    /// }
+    ///
+    /// let (clock, times) = (ManualClock::new(), std::sync::Arc::new(Times::default()));
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(IsolationRule::new("report", 1))
+    ///     .clock(clock.clone())
+    ///     .hook("times", times.clone())
+    ///     .build();
+    /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("report")) else {
+    ///     panic!("the first call runs");
+    /// };
+    /// // The second one does not run, so it does not end.
+    /// drop(sentinel.try_enter(Call::new("report")));
+    /// clock.advance(Duration::from_millis(30));
+    /// entry.fail();
+    /// drop(entry);
+    /// assert_eq!(*times.0.lock().unwrap(), [(Some(Outcome::Failure), Duration::from_millis(30))]);
+    /// ```
     ExitEvent {
         /// How it ended; `None` if it was cancelled before it delivered
         /// anything.

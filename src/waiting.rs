@@ -62,6 +62,40 @@ struct Inner {
 }
 
 /// Why a waiting call does not start.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{BlockKind, Call, FlowRule, IsolationRule, ManualClock};
+/// use tower_sentinel::{NotAdmitted, Rules, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("job", 2))
+///     .with(IsolationRule::new("job", 1));
+/// let sentinel = Sentinel::builder().rules(rules).clock(clock.clone()).build();
+/// let call = Call::new("job");
+/// for _ in 0..2 {
+///     drop(sentinel.try_enter(call));
+/// }
+/// clock.advance(Duration::from_millis(600));
+/// let Verdict::Wait(waiting) = sentinel.try_enter(call.prioritized(true)) else {
+///     panic!("two leave the window in 400 ms");
+/// };
+/// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+///     panic!("its bucket has not begun");
+/// };
+/// clock.advance(Duration::from_millis(400));
+/// // It has its place in the window, but meanwhile another call runs.
+/// let Verdict::Pass(_running) = sentinel.try_enter(call) else {
+///     panic!("one more may pass");
+/// };
+/// let Err(NotAdmitted::Blocked(blocked)) = waiting.admit() else {
+///     panic!("one at once");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Isolation);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {

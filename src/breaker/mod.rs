@@ -58,6 +58,36 @@ mod stage;
 mod tests;
 
 /// What a circuit breaker does with calls.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let rule = CircuitBreakerRule::error_count("/pay", 1).min_calls(1);
+/// let sentinel = Sentinel::builder()
+///     .rules(rule.open_for(Duration::from_secs(5)))
+///     .clock(clock.clone())
+///     .build();
+/// let call = || sentinel.try_enter(Call::new("/pay"));
+/// let state = || sentinel.node("/pay").expect("it has been called").breakers()[0].state();
+///
+/// let Verdict::Pass(mut entry) = call() else { panic!("it is closed") };
+/// assert_eq!(state(), BreakerState::Closed);
+/// entry.fail();
+/// drop(entry);
+/// assert_eq!(state(), BreakerState::Open);
+/// assert!(matches!(call(), Verdict::Block(_)));
+///
+/// clock.advance(Duration::from_secs(5));
+/// let Verdict::Pass(probe) = call() else { panic!("one may probe") };
+/// assert_eq!(state(), BreakerState::HalfOpen);
+/// assert!(matches!(call(), Verdict::Block(_)));
+/// drop(probe);
+/// assert_eq!(state(), BreakerState::Closed);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BreakerState {

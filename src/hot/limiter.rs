@@ -11,6 +11,17 @@ use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
 
 /// A limiter that cannot be built, with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let error = KeyedLimiter::per_second(-1).build(Tick::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "threshold: -1 is not between 0 and 2147483647");
+/// let error = KeyedLimiter::per_second(5).max_keys(0).build(Tick::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "max_keys: 0 is not between 1 and 67108864");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLimiter(String);
 
@@ -23,6 +34,27 @@ impl fmt::Display for InvalidLimiter {
 impl std::error::Error for InvalidLimiter {}
 
 /// A key has no room for what it asked.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let now = Tick::from_millis(10_000);
+/// let limiter = KeyedLimiter::per_second(5).build(now)?;
+/// assert!(limiter.try_acquire(now, "ann", 5).is_ok());
+///
+/// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
+/// assert_eq!(refused.to_string(), "the key has spent its quota");
+/// let retry_after = refused.room_at().map(|at| at - now);
+/// assert_eq!(retry_after, Some(Duration::from_millis(200)));
+///
+/// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
+/// assert_eq!(never.to_string(), "more than the key may ever spend at once");
+/// assert_eq!(never.room_at(), None);
+/// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom(Option<Tick>);
 

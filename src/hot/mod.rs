@@ -19,6 +19,21 @@
 //! What a key has spent is forgotten only when that changes nothing for it: a
 //! word that is *at rest* says what a fresh one says. So a full table never
 //! gives anybody a new quota; keys that find no slot share one word.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use tower_sentinel::{KeyedLimiter, Tick};
+//!
+//! let now = Tick::from_millis(10_000);
+//! let limiter = KeyedLimiter::per_second(2).build(now)?;
+//! let client = |last| IpAddr::from([192, 0, 2, last]);
+//! assert!(limiter.try_acquire(now, client(7), 2).is_ok());
+//! assert!(limiter.try_acquire(now, client(7), 1).is_err());
+//! assert!(limiter.try_acquire(now, client(8), 1).is_ok());
+//! # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+//! ```
 
 mod digest;
 mod keys;

@@ -1,6 +1,28 @@
 //! What is counted, and how a call may end.
 
 /// Something that a node counts.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::stat::Event;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 5))
+///     .clock(ManualClock::new())
+///     .build();
+/// for weight in [3, 2, 4] {
+///     if let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("job").batch(weight)) {
+///         if weight == 2 {
+///             entry.fail();
+///         }
+///     }
+/// }
+/// let node = sentinel.node("job").expect("it has been called");
+/// assert_eq!((node.sum(Event::Pass), node.sum(Event::Complete)), (5, 5));
+/// assert_eq!((node.sum(Event::Error), node.sum(Event::Block)), (2, 4));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
@@ -22,6 +44,23 @@ pub enum Event {
 }
 
 /// How a call ended that delivered a response or an error.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::{Event, Node, Outcome};
+///
+/// let now = Tick::from_millis(100);
+/// let node = Node::new(Duration::from_secs(1), 2, now)?;
+/// for outcome in [Outcome::Success, Outcome::Failure, Outcome::Ignore] {
+///     node.pass(now, 1);
+///     node.complete(now, 1, Duration::from_millis(20), outcome);
+/// }
+/// assert_eq!((node.sum(now, Event::Complete), node.sum(now, Event::Error)), (3, 1));
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -193,6 +193,27 @@ pub(super) struct Words {
 }
 
 /// The number of a bucket in which tokens were taken: what a refund needs.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
+/// let limit = [array.quota(Duration::from_secs(1), 10)?];
+/// let first = array.try_acquire(at(700), 4, &limit).expect("there is room for ten");
+/// assert_eq!(first.number(), 1); // [500, 1000)
+/// assert!(array.refund(first, 4));
+///
+/// let second = array.try_acquire(at(900), 4, &limit).expect("there still is");
+/// assert_eq!(array.sum(at(1_000)), 4);
+/// // That bucket is closed, and its tokens stay spent.
+/// assert!(!array.refund(second, 4));
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(pub(crate) u64);
 
@@ -205,6 +226,29 @@ impl Bucket {
 }
 
 /// Tokens were refused: a window is full.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(60), 120)?;
+/// let names = ["ten a second", "twelve a minute"];
+/// let quotas = [
+///     array.quota(Duration::from_secs(1), 10)?,
+///     array.quota(Duration::from_secs(60), 12)?,
+/// ];
+/// assert!(array.try_acquire(at(700), 8, &quotas).is_ok());
+/// let full = array.try_acquire(at(700), 3, &quotas).unwrap_err();
+/// assert_eq!((names[full.index()], full.spent()), ("ten a second", 0));
+/// let full = array.try_acquire(at(2_700), 5, &quotas).unwrap_err();
+/// assert_eq!(names[full.index()], "twelve a minute");
+/// assert_eq!(full.to_string(), "the window of quota 1 is full");
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     pub(super) index: usize,

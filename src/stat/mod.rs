@@ -11,6 +11,22 @@
 //! count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
 //!
 //! [`LeapArray`], [`SlidingWindow`] and [`Node`] can be used alone.
+//!
+//! # Examples
+//!
+//! ```
+//! use tower_sentinel::stat::SlidingWindow;
+//! use tower_sentinel::Tick;
+//!
+//! // At most three in sixty seconds.
+//! let window = SlidingWindow::of_seconds(60)?;
+//! let at = |second: u64| Tick::from_millis(second * 1_000);
+//! assert!(window.try_add(at(100), 2, 3));
+//! assert!(!window.try_add(at(110), 2, 3));
+//! assert!(window.try_add(at(160), 2, 3));
+//! assert_eq!(window.sum(at(160)), 2);
+//! # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+//! ```
 
 mod counters;
 mod cuts;

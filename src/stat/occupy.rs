@@ -53,6 +53,31 @@ use crate::sync::{Bug, Ordering, fence, planted};
 ///
 /// Dropping it changes nothing: the tokens are taken when the bucket opens.
 /// [`LeapArray::cancel`] gives them back.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
+/// let limit = [array.quota(Duration::from_secs(1), 10)?];
+/// assert!(array.try_acquire(at(700), 10, &limit).is_ok());
+/// let reserve = |now, ms| array.reserve(at(now), 4, &limit, Duration::from_millis(ms));
+///
+/// // The ten leave the window at 1500, which is too late for one of two callers.
+/// assert!(reserve(1_200, 100).is_err());
+/// let loan = reserve(1_200, 500).expect("there will be room");
+/// assert_eq!((loan.start(), loan.tokens(), loan.spent()), (at(1_500), 4, 0));
+/// assert_eq!(loan.bucket().number(), 3); // [1500, 2000)
+/// assert_eq!(array.waiting(at(1_200)), 4);
+/// // Once that bucket is closed, the tokens are spent.
+/// assert_eq!(array.sum(at(2_100)), 4);
+/// assert!(!array.cancel(at(2_100), loan));
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the tokens are spent unless the loan is cancelled"]
 pub struct Loan {
@@ -117,14 +142,6 @@ impl LeapArray {
     /// that fit now would wait for nothing. The tokens count as used from now
     /// on, and are taken when their bucket opens.
     ///
-    /// # Errors
-    ///
-    /// [`Full`] if no such bucket exists.
-    ///
-    /// # Panics
-    ///
-    /// If a quota was made by another array.
-    ///
     /// # Examples
     ///
     /// ```
@@ -150,6 +167,14 @@ impl LeapArray {
     /// # let _ = loan;
     /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if no such bucket exists.
+    ///
+    /// # Panics
+    ///
+    /// If a quota was made by another array.
     pub fn reserve(
         &self,
         now: Tick,

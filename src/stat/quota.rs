@@ -19,6 +19,31 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 /// 2 × 500 ms               [119   120)             start(120) = 119, stride 1
 /// 2 × 30 s       [60 … 119][120 … )                start(120) =  60, stride 60
 /// ```
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::{LeapArray, Quota};
+///
+/// let array = LeapArray::new(Duration::from_secs(60), 120)?;
+/// let quotas: [Quota; 2] = [
+///     array.quota(Duration::from_secs(1), 10)?,
+///     // Two buckets of 30 s, each of which spans 60 of the array.
+///     array.quota_in(Duration::from_secs(60), 2, 100)?,
+/// ];
+/// let now = Tick::from_millis(700);
+/// assert!(array.try_acquire(now, 10, &quotas).is_ok());
+/// assert!(array.try_acquire(now, 1, &quotas).is_err());
+///
+/// let error = array.quota(Duration::from_millis(700), 10).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "interval: 700ms is not a whole number of buckets of 500ms, between 1 and 120 of them",
+/// );
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
     buckets: NonZeroU32,

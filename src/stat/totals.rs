@@ -5,6 +5,29 @@ use std::time::Duration;
 use crate::clock::Tick;
 
 /// Counts that only ever grow.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 4))
+///     .clock(clock.clone())
+///     .build();
+/// let running = sentinel.try_enter(Call::new("job").batch(3));
+/// let refused = sentinel.try_enter(Call::new("job").batch(2));
+/// assert!(matches!(refused, Verdict::Block(_)));
+/// clock.advance(Duration::from_millis(20));
+/// drop(running);
+/// // Unlike figures per second they never fall.
+/// clock.advance(Duration::from_secs(3_600));
+/// let totals = sentinel.inbound().totals();
+/// assert_eq!((totals.pass(), totals.block(), totals.complete()), (3, 2, 3));
+/// assert_eq!((totals.calls(), totals.rt()), (1, Duration::from_millis(20)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub(crate) pass: u64,
@@ -22,6 +45,27 @@ pub struct Totals {
 }
 
 /// What one bucket counted.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::{Node, Outcome};
+///
+/// let at = Tick::from_millis;
+/// let node = Node::new(Duration::from_secs(1), 2, at(0))?;
+/// node.pass(at(100), 1);
+/// node.block(at(200), 1);
+/// node.complete(at(600), 1, Duration::from_millis(500), Outcome::Success);
+///
+/// let buckets = node.buckets(at(700));
+/// let counts: Vec<_> = buckets.iter().map(|b| (b.pass(), b.block(), b.complete())).collect();
+/// assert_eq!(counts, [(1, 1, 0), (0, 0, 1)]);
+/// assert_eq!((buckets[1].start(), buckets[0].average_rt()), (at(500), None));
+/// assert_eq!(buckets[1].average_rt(), Some(Duration::from_millis(500)));
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeBucket {
     pub(crate) start: Tick,

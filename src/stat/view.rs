@@ -12,6 +12,25 @@ use super::window::InvalidWindow;
 use crate::clock::{Tick, nanos};
 
 /// What one bucket counted.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
+/// let limit = [array.quota(Duration::from_secs(1), 5)?];
+/// assert!(array.try_acquire(at(700), 3, &limit).is_ok());
+/// assert!(array.try_acquire(at(1_100), 2, &limit).is_ok());
+/// // What is refused is not counted.
+/// assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
+/// let counts: Vec<_> = array.buckets(at(1_200)).map(|b| (b.start(), b.count())).collect();
+/// assert_eq!(counts, [(at(500), 3), (at(1_000), 2)]);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketCount {
     start: Tick,

@@ -12,6 +12,22 @@ use crate::clock::Tick;
 const MIN_FIGURES_NS: u64 = 10_000_000;
 
 /// A window that cannot be built, with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::stat::LeapArray;
+/// use tower_sentinel::{Sentinel, SlidingWindow};
+///
+/// let second = Duration::from_secs(1);
+/// let error = LeapArray::new(second, 7).unwrap_err();
+/// assert_eq!(error.to_string(), "buckets: 7 does not divide the interval of 1s evenly");
+/// let error = SlidingWindow::new(second, 0).unwrap_err();
+/// assert_eq!(error.to_string(), "buckets: 0 is not between 1 and 65536");
+/// let error = Sentinel::builder().window(second, 1_000).unwrap_err();
+/// assert_eq!(error.to_string(), "buckets: 1000 cuts 1s into buckets of less than 10 ms");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidWindow(String);
 

@@ -26,6 +26,36 @@ use crate::stat::{Node, NodeBucket};
 /// How a [`SystemRule`](crate::rule::SystemRule) estimates what the service can
 /// hold, when the load is too high.
 ///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::system::{Capacity, ManualProbe, Sampler};
+/// use tower_sentinel::{Call, ManualClock, Sentinel, SystemRule, Verdict};
+///
+/// let (clock, probe) = (ManualClock::new(), ManualProbe::new());
+/// let sentinel = Sentinel::builder()
+///     .rules(SystemRule::new().load(4).capacity(Capacity::Robust))
+///     .sampler(Sampler::new(probe.clone()))
+///     .clock(clock.clone())
+///     .build();
+/// probe.set_load(8.0);
+/// let mut running = Vec::new();
+/// let refused = loop {
+///     match sentinel.try_enter(Call::new("job")) {
+///         Verdict::Pass(entry) => running.push(entry),
+///         verdict => break verdict,
+///     }
+/// };
+/// assert!(matches!(refused, Verdict::Block(_)));
+/// // Nothing is known yet, and more than ten calls are too many.
+/// assert_eq!(running.len(), 11);
+/// // With less load more may run.
+/// probe.set_load(1.0);
+/// clock.advance(Duration::from_secs(1));
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
+/// ```
+///
 /// # Accuracy
 ///
 /// Both forms are estimates. A response time ends with the head of the response

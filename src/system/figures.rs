@@ -15,6 +15,24 @@ use crate::clock::Tick;
 use crate::stat::{Event, Node};
 
 /// Which limit of a [`SystemRule`](crate::rule::SystemRule) refused a call.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::system::SystemReason;
+/// use tower_sentinel::{Call, Rules, Sentinel, SystemRule, Verdict};
+///
+/// // A refusal names its rule: with a rule for each limit it says which one it was.
+/// let (qps, concurrency) = (SystemReason::Qps.to_string(), SystemReason::Concurrency.to_string());
+/// let rules = Rules::new()
+///     .with(SystemRule::new().qps(1_000).id(qps))
+///     .with(SystemRule::new().concurrency(0).id(concurrency));
+/// let sentinel = Sentinel::new(rules);
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("job")) else {
+///     panic!("none may run");
+/// };
+/// assert_eq!(blocked.rule(), "concurrency");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SystemReason {

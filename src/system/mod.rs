@@ -10,6 +10,30 @@
 //! a [`SystemRule`](crate::rule::SystemRule) says what is too much. What is not
 //! known refuses nothing: a rule on the CPU is without effect where there is no
 //! probe for it.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sentinel::system::{ManualProbe, Sampler};
+//! use tower_sentinel::{BlockKind, Call, ManualClock, Sentinel, SystemRule, Verdict};
+//!
+//! let (clock, probe) = (ManualClock::new(), ManualProbe::new());
+//! let sentinel = Sentinel::builder()
+//!     .rules(SystemRule::new().cpu(0.85))
+//!     .sampler(Sampler::new(probe.clone()))
+//!     .clock(clock.clone())
+//!     .build();
+//! let refused_by = || match sentinel.try_enter(Call::new("job")) {
+//!     Verdict::Block(blocked) => Some(blocked.kind()),
+//!     _ => None,
+//! };
+//! // Not known yet.
+//! assert_eq!(refused_by(), None);
+//! probe.set_cpu(0.9);
+//! clock.advance(Duration::from_secs(1));
+//! assert_eq!(refused_by(), Some(BlockKind::System));
+//! ```
 
 mod capacity;
 mod figures;

@@ -80,6 +80,24 @@ pub struct Memory {
 
 /// What a probe said. A value that is negative or not a finite number is not
 /// known.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::system::{ManualProbe, Readings, Sampler};
+///
+/// let probe = ManualProbe::new();
+/// let sampler = Sampler::new(probe.clone());
+/// assert_eq!(sampler.readings(), Readings::UNKNOWN);
+/// probe.set_load(2.5);
+/// probe.set_cpu(0.35);
+/// assert_eq!(sampler.sample(Tick::ZERO), Readings::new(Some(2.5), Some(0.35)));
+///
+/// // What cannot be is not known.
+/// let readings = Readings::new(Some(-1.0), Some(f64::NAN));
+/// assert_eq!((readings.load(), readings.cpu()), (None, None));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Readings {
     load: Option<f64>,

@@ -82,6 +82,27 @@ pub(super) struct Shared {
 /// A thread that keeps a [`Sampler`] up to date. Dropping it stops the thread.
 ///
 /// Stopping waits for the reading that is under way, if there is one.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::system::{ManualProbe, Sampler, SamplerHandle};
+/// use tower_sentinel::{Call, Sentinel, SystemRule, Verdict};
+///
+/// let probe = ManualProbe::new();
+/// probe.set_cpu(0.95);
+/// let sampler = Sampler::new(probe);
+/// let handle: SamplerHandle = sampler.clone().spawn(Duration::from_secs(1))?;
+/// // The thread reads at once, and stopping it waits for what it has begun.
+/// handle.stop();
+/// assert_eq!(sampler.readings().cpu(), Some(0.95));
+///
+/// let rule = SystemRule::new().cpu(0.85);
+/// let sentinel = Sentinel::builder().rules(rule).sampler(sampler).build();
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it stops the thread"]
 pub struct SamplerHandle {
