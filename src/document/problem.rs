@@ -6,6 +6,30 @@ use std::fmt;
 ///
 /// As text it says where, what, and what is allowed there:
 /// `rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+///
+/// let text = r#"
+///     [[rules]]
+///     kind = "isolation"
+///     resource = "/report"
+///     max = -1
+/// "#;
+/// let document = Document::read(text, Format::Toml)?;
+/// let problem = &document.problems().as_slice()[0];
+/// assert_eq!((problem.path(), problem.index()), ("rules[0].max", Some(0)));
+/// assert_eq!(problem.value(), "-1");
+/// assert_eq!(problem.allowed(), "a whole number between 0 and 4294967295");
+/// assert!(!problem.is_warning());
+/// assert_eq!(
+///     problem.to_string(),
+///     "rules[0].max is -1, must be a whole number between 0 and 4294967295",
+/// );
+/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     path: String,
@@ -27,6 +51,28 @@ enum Nature {
 }
 
 /// All problems of a document, in the order of its rules.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+///
+/// let text = r#"[
+///     {"resource": "/pay", "grade": 1, "count": 10, "clusterMode": true},
+///     {"resource": "/pay", "grade": 1, "count": "ten"}
+/// ]"#;
+/// let document = Document::read(text, Format::Json)?;
+/// let problems = document.problems();
+/// assert_eq!(problems.len(), 2);
+/// // The first rule is loaded, and limits this process alone.
+/// let warned: Vec<_> = problems.warnings().map(|problem| problem.path()).collect();
+/// assert_eq!(warned, ["[0].clusterMode"]);
+/// // The second one is not.
+/// let refused: Vec<_> = problems.errors().map(|problem| problem.to_string()).collect();
+/// assert_eq!(refused, ["[1].count is \"ten\", must be a number"]);
+/// assert_eq!(document.strict().unwrap_err().iter().len(), 2);
+/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 

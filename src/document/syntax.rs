@@ -8,6 +8,25 @@ use super::value::Value;
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// How a document is written down.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let rules = Rules::from(FlowRule::per_second("/search", 5));
+/// let document = Document::from_rules(&rules);
+/// for format in [Format::Json, Format::Toml] {
+///     let text = document.write(format);
+///     assert_eq!(Document::read(&text, format)?.strict()?, rules);
+/// }
+/// // Neither reads what is written in the other.
+/// let toml = document.write(Format::Toml);
+/// assert!(toml.starts_with("[[rules]]\n"));
+/// assert!(Document::read(&toml, Format::Json).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
@@ -19,6 +38,25 @@ pub enum Format {
 }
 
 /// Why a text is no document at all, and where.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+///
+/// let text = "{\"rules\": [\n  {\"kind\" \"flow\"}\n]}";
+/// let error = Document::read(text, Format::Json).unwrap_err();
+/// assert_eq!((error.line(), error.column()), (Some(2), Some(11)));
+/// assert_eq!(error.to_string(), "line 2, column 11: expected `:`");
+///
+/// // Of a document as a whole there is no place to tell.
+/// let error = Document::read("7", Format::Json).unwrap_err();
+/// assert_eq!(error.line(), None);
+/// assert_eq!(
+///     error.to_string(),
+///     "the document is 7, must be a table with `rules`, or a list of Sentinel's rules",
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     message: String,

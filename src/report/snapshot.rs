@@ -10,6 +10,35 @@ use crate::resource::Resource;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
 /// What a node of a [`Snapshot`] counts.
+///
+/// Origins and contexts have nodes where the engine was built
+/// [with them](crate::Builder::origins), or where a rule needs them.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Scope, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("orders", 2))
+///     .clock(ManualClock::new())
+///     .origins(true)
+///     .max_origins(1)
+///     .build();
+/// for origin in ["shop", "shop", "shop", "office"] {
+///     drop(sentinel.try_enter(Call::new("orders").origin(origin)));
+/// }
+/// let snapshot = sentinel.snapshot();
+/// let counts = |scope| {
+///     let node = snapshot.nodes().iter().find(|node| *node.scope() == scope);
+///     node.map(|node| (node.totals().pass(), node.totals().block()))
+/// };
+/// assert_eq!(counts(Scope::Resource), Some((2, 2)));
+/// assert_eq!(counts(Scope::Origin("shop".to_owned())), Some((2, 1)));
+/// // There was no place for a second one.
+/// assert_eq!(counts(Scope::Origin("office".to_owned())), None);
+/// assert_eq!(counts(Scope::OverflowOrigins), Some((0, 1)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
@@ -26,6 +55,27 @@ pub enum Scope {
 }
 
 /// The statistics of one node, copied.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::stat::Event;
+/// use tower_sentinel::{Call, Direction, FlowRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 2))
+///     .clock(ManualClock::new())
+///     .build();
+/// let _running: Vec<_> = (0..3).map(|_| sentinel.try_enter(Call::new("job"))).collect();
+/// let snapshot = sentinel.snapshot();
+/// // It is a copy, to which nothing is added any more.
+/// drop(sentinel.try_enter(Call::new("job")));
+///
+/// let node = &snapshot.nodes()[0];
+/// assert_eq!((node.resource(), node.direction()), ("job", Direction::Inbound));
+/// assert_eq!((node.qps(Event::Pass), node.qps(Event::Block)), (2.0, 1.0));
+/// assert_eq!((node.concurrency(), node.average_rt()), (2, None));
+/// ```
 #[derive(Clone, Debug)]
 pub struct NodeSnapshot {
     resource: String,

@@ -19,6 +19,33 @@
 //! | [`Node`](crate::stat::Node), [`Sentinel::inbound`](crate::Sentinel::inbound) | `ClusterNode`, `ENTRY_NODE` / `ResourceNode`, inbound node |
 //! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
 //! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sentinel::rule::{AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, Rules};
+//! use tower_sentinel::{BlockKind, Call, Sentinel, Verdict};
+//!
+//! let rules = Rules::new()
+//!     .with(FlowRule::per("/login", 5, Duration::from_secs(60)).by_origin())
+//!     .with(IsolationRule::new("/login", 32))
+//!     .with(CircuitBreakerRule::error_ratio("*", 0.5))
+//!     .with(AuthorityRule::deny("/login", ["crawler"]));
+//! let sentinel = Sentinel::new(rules);
+//! let Verdict::Block(blocked) = sentinel.try_enter(Call::new("/login").origin("crawler")) else {
+//!     panic!("one rule is enough to refuse");
+//! };
+//! assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Authority, "authority-3"));
+//!
+//! // What comes from elsewhere may be wrong. Then the rules in force stay.
+//! let error = sentinel.try_reload([FlowRule::per("/login", 5, Duration::ZERO)]).unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "rule 0 (flow \"/login\"): interval is 0ns, must be between 1 ms and 366 days",
+//! );
+//! assert_eq!(sentinel.rules().len(), 4);
+//! ```
 
 mod adaptive;
 mod authority;
@@ -70,6 +97,30 @@ pub(crate) use shadow::Part;
 pub(crate) use template::Templates;
 
 /// One rule of any kind.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{CircuitBreakerRule, FlowRule, IsolationRule, Rule, Rules, SystemRule};
+///
+/// let list: Vec<Rule> = vec![
+///     FlowRule::per_second("/pay", 10).into(),
+///     CircuitBreakerRule::error_ratio("/pay", 0.5).open_for(Duration::from_secs(5)).into(),
+///     SystemRule::new().cpu(0.85).shadow(),
+/// ];
+/// assert!(matches!(list[0], Rule::Flow(_)));
+/// assert_eq!((list[1].resource(), list[2].resource()), ("/pay", "__inbound__"));
+/// assert!(list[2].is_shadow());
+///
+/// // They are looked at when they become a set.
+/// let bad = Rule::from(IsolationRule::new(" ", 8));
+/// let error = Rules::build(list.into_iter().chain([bad])).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "rule 3 (isolation \" \"): resource is \" \", must be a name that is not blank",
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {

@@ -7,6 +7,25 @@ use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
 /// One thing that is wrong with one rule: the field, its value, and what is
 /// allowed there.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{FlowRule, IsolationRule, Rule, Rules};
+///
+/// let error = Rules::build([
+///     Rule::from(IsolationRule::new("/orders", 32)),
+///     Rule::from(FlowRule::per_second("/orders", 100).buckets(0)),
+/// ])
+/// .unwrap_err();
+/// let problem = &error.problems()[0];
+/// assert_eq!((problem.index(), problem.field()), (1, "buckets"));
+/// assert_eq!((problem.value(), problem.allowed()), ("0", "between 1 and 1024"));
+/// assert_eq!(
+///     problem.to_string(),
+///     "rule 1 (flow \"/orders\"): buckets is 0, must be between 1 and 1024",
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRule {
     index: usize,
@@ -61,6 +80,24 @@ impl fmt::Display for InvalidRule {
 impl std::error::Error for InvalidRule {}
 
 /// Everything that is wrong with a set of rules; at least one thing.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{FlowRule, InvalidRules, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("/orders", 100));
+/// let edited = [
+///     FlowRule::per_second("/orders", -1).id("orders"),
+///     FlowRule::per_second("/users", 50).id("orders"),
+/// ];
+/// let error: InvalidRules = sentinel.try_reload(edited).unwrap_err();
+/// let wrong: Vec<_> = error.problems().iter().map(|it| (it.index(), it.field())).collect();
+/// assert_eq!(wrong, [(0, "threshold"), (1, "id")]);
+/// // One line for a log, and the rules in force stay.
+/// assert!(error.to_string().contains("; rule 1 (flow \"/users\"): id is \"orders\", must be "));
+/// assert_eq!(sentinel.rules(), FlowRule::per_second("/orders", 100).into());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRules(Vec<InvalidRule>);
 

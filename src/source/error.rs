@@ -15,6 +15,29 @@ pub(super) type Cause = Box<dyn Error + Send + Sync>;
 /// with the name of the file, if there is one, and the text of the cause; so
 /// [`source`](Error::source) begins below the [cause](Self::cause), and a chain
 /// of errors says nothing twice. Cloning it costs one reference count.
+///
+/// # Examples
+///
+/// ```
+/// use std::num::ParseIntError;
+/// use tower_sentinel::source::{SourceError, SourceErrorKind, Watch, WatchEvent, from_fn};
+/// use tower_sentinel::{FlowRule, Sentinel};
+///
+/// // A source that reads a number of calls a second, and gets a word.
+/// let source = from_fn(|| match "many".parse::<u32>() {
+///     Ok(limit) => Ok(Some(FlowRule::per_second("job", limit).into())),
+///     Err(error) => Err(SourceError::new(error)),
+/// });
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 5));
+/// let watch = Watch::new(sentinel.clone(), source);
+/// let Some(WatchEvent::Failed(error)) = watch.poll_once() else {
+///     panic!("it is no number");
+/// };
+/// assert_eq!(error.kind(), SourceErrorKind::Other);
+/// assert_eq!(error.to_string(), "invalid digit found in string");
+/// assert!(error.cause().is_some_and(|cause| cause.is::<ParseIntError>()));
+/// assert_eq!(sentinel.rules(), FlowRule::per_second("job", 5).into());
+/// ```
 #[derive(Clone)]
 pub struct SourceError(Arc<Inner>);
 
@@ -27,6 +50,27 @@ struct Inner {
 }
 
 /// What is wrong with a source.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Rules;
+/// use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
+///
+/// /// Whether the author of the rules can help it, or the operator of the machine.
+/// fn is_for_author(kind: SourceErrorKind) -> bool {
+///     use SourceErrorKind::{Empty, Invalid, NotUtf8, Panicked, TooLarge};
+///     matches!(kind, Empty | Invalid | NotUtf8 | Panicked | TooLarge)
+/// }
+///
+/// let kind_of = |path: &str| {
+///     let mut source = FileSource::new(path, |_| Ok(Rules::new()));
+///     source.poll().unwrap_err().kind()
+/// };
+/// assert_eq!(kind_of("/no/such/file"), SourceErrorKind::Io);
+/// assert_eq!(kind_of("/"), SourceErrorKind::NotAFile);
+/// assert!(!is_for_author(kind_of("/")));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceErrorKind {

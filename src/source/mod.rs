@@ -111,6 +111,30 @@ impl<S: RuleSource + ?Sized> RuleSource for Box<S> {
 }
 
 /// A source that asks `f`; see [`RuleSource::poll`] for what it says.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use tower_sentinel::source::{RuleSource, SourceError, from_fn};
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// // A number that an administrator may change.
+/// let limit = Arc::new(AtomicU32::new(5));
+/// let seen = limit.clone();
+/// let mut source = from_fn(move || {
+///     let rule = FlowRule::per_second("job", seen.load(Ordering::Relaxed));
+///     Rules::build([rule]).map(Some).map_err(SourceError::new)
+/// });
+/// assert_eq!(source.poll()?, Some(FlowRule::per_second("job", 5).into()));
+/// limit.store(u32::MAX, Ordering::Relaxed);
+/// assert_eq!(
+///     source.poll().unwrap_err().to_string(),
+///     "rule 0 (flow \"job\"): threshold is 4294967295, must be between 0 and 2147483647",
+/// );
+/// # Ok::<(), SourceError>(())
+/// ```
 pub fn from_fn<F>(f: F) -> FromFn<F>
 where
     F: FnMut() -> Result<Option<Rules>, SourceError> + Send + 'static,
@@ -119,6 +143,22 @@ where
 }
 
 /// A source from a function; see [`from_fn`].
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Rules;
+/// use tower_sentinel::source::{FromFn, RuleSource, SourceError, from_fn};
+///
+/// /// A pointer to a function gives the type a name that can be written down.
+/// struct Settings {
+///     rules: FromFn<fn() -> Result<Option<Rules>, SourceError>>,
+/// }
+///
+/// let mut settings = Settings { rules: from_fn(|| Err(SourceError::new("not set up yet"))) };
+/// let error = settings.rules.poll().unwrap_err();
+/// assert_eq!(error.to_string(), "not set up yet");
+/// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F>(F);
 

@@ -102,6 +102,33 @@ struct Seen {
 /// What a [`Watch`] has to tell; each thing is told once.
 ///
 /// As text it is one line, unless the text of an error is not.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::source::{SourceError, Watch, WatchEvent, from_fn};
+/// use tower_sentinel::{FlowRule, Rules, Sentinel};
+///
+/// let rules = || Ok(Some(Rules::from(FlowRule::per_second("job", 1))));
+/// let broken = || Err(SourceError::new("the server does not answer"));
+/// let mut answers = [rules(), rules(), broken(), broken(), rules()].into_iter();
+/// let source = from_fn(move || answers.next().unwrap_or(Ok(None)));
+///
+/// let watch = Watch::new(Sentinel::new(Rules::new()), source);
+/// let told: Vec<_> = (0..6)
+///     .filter_map(|_| watch.poll_once())
+///     .map(|event| match event {
+///         WatchEvent::Reloaded { rules, .. } => format!("info: {rules} in force"),
+///         WatchEvent::Failed(error) => format!("alarm: {error}"),
+///         event => format!("info: {event}"),
+///     })
+///     .collect();
+/// assert_eq!(told, [
+///     "info: 1 in force",
+///     "alarm: the server does not answer",
+///     "info: rules readable again, and unchanged",
+/// ]);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WatchEvent {
@@ -121,6 +148,31 @@ pub enum WatchEvent {
 /// A thread that polls a [`Watch`]. Dropping it stops the thread.
 ///
 /// Stopping does not wait for the next poll; it waits for one that is under way.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tower_sentinel::source::{SourceError, Watch, WatchHandle, from_fn};
+/// use tower_sentinel::{FlowRule, Rules, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 1));
+/// let source = from_fn(|| Err(SourceError::new("the server does not answer")));
+/// let (tell, told) = mpsc::channel();
+/// let handle: WatchHandle = Watch::new(sentinel.clone(), source)
+///     .on_event(move |event| tell.send(event.to_string()).unwrap())
+///     .spawn(Duration::from_secs(3))?;
+///
+/// // The thread asks at once.
+/// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
+/// assert_eq!(handle.last_error().unwrap().to_string(), "the server does not answer");
+/// assert_eq!((handle.reloads(), sentinel.rules().len()), (0, 1));
+/// handle.stop();
+/// // It has ended, and with it who was told.
+/// assert!(told.recv().is_err());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it stops the watch"]
 pub struct WatchHandle {
