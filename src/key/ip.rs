@@ -22,12 +22,77 @@ const IPV6_PREFIX: u8 = 64;
 
 /// The address of the client, as an extension for servers that know it in a way
 /// of their own, such as the PROXY protocol. It comes before all other sources.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use std::net::SocketAddr;
+/// use tower_sentinel::key::{ClientAddr, PeerIp};
+/// use tower_sentinel::{AuthorityRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(AuthorityRule::deny("/search", ["192.0.2.7"]))
+///     .origin(PeerIp::new());
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// // Every connection comes from the balancer, which says for whom.
+/// let balancer: SocketAddr = "10.0.0.1:443".parse().unwrap();
+/// let status = async |client: &str| {
+///     let client = ClientAddr(client.parse().unwrap());
+///     let request = Request::get("/search").extension(balancer).extension(client);
+///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(status("192.0.2.7:4000").await, StatusCode::FORBIDDEN);
+/// assert_eq!(status("192.0.2.8:4000").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddr(pub SocketAddr);
 
 /// Knows the address of a client: whole, where a key may stand for a network.
 ///
 /// It is called once for each request and must not panic.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use std::net::IpAddr;
+/// use tower_sentinel::key::{ClientIp, Head};
+/// use tower_sentinel::middleware::skip;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// /// The address of the calling pod, which the server puts into each request.
+/// #[derive(Clone, Copy)]
+/// struct MeshPeer(IpAddr);
+///
+/// struct Mesh;
+///
+/// impl ClientIp for Mesh {
+///     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
+///         head.extensions().get::<MeshPeer>().map(|peer| peer.0)
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let own = "10.1.0.0/16".parse().unwrap();
+/// let layer = SentinelLayer::new(FlowRule::per_second("/orders", 0))
+///     .skip(skip::nets(Mesh, [own]));
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// let status = async |peer: [u8; 4]| {
+///     let request = Request::get("/orders").extension(MeshPeer(peer.into()));
+///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(status([10, 1, 2, 3]).await, StatusCode::OK);
+/// assert_eq!(status([10, 9, 2, 3]).await, StatusCode::TOO_MANY_REQUESTS);
+/// # });
+/// ```
 pub trait ClientIp: Send + Sync + 'static {
     /// The address, or `None` if it is not known for sure.
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr>;

@@ -32,6 +32,35 @@
 //! feature a rule must be named as the path is seen there; with the feature it
 //! is named by the whole route. A layer around a service that is given to
 //! `nest_service` sees no matched path in either case.
+//!
+//! # Examples
+//!
+//! ```
+//! # use http::{Request, Response, StatusCode};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! use tower_sentinel::key::{ClientAddr, Header, KeyExtractor, MethodRoute, PeerIp};
+//! use tower_sentinel::{AuthorityRule, SentinelLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let layer = SentinelLayer::new(AuthorityRule::deny("POST /orders/{id}", ["robot", "192.0.2.7"]))
+//!     .resource(MethodRoute)
+//!     .origin(Header::from_static("x-user").or(PeerIp::new()));
+//! # let service = layer.layer(service_fn(|_: Request<()>| async {
+//! #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+//! # }));
+//! # let status = async |method: &str, user: &str| {
+//! #     let peer = ClientAddr("192.0.2.7:4000".parse().unwrap());
+//! #     let request = Request::builder().method(method).uri("/orders/7").header("x-user", user);
+//! #     let request = request.extension(peer).body(()).unwrap();
+//! #     service.clone().oneshot(request).await.unwrap().status()
+//! # };
+//! assert_eq!(status("POST", "ann").await, StatusCode::OK);
+//! assert_eq!(status("POST", "robot").await, StatusCode::FORBIDDEN);
+//! assert_eq!(status("GET", "robot").await, StatusCode::OK);
+//! // Nobody in particular, at an address that is denied.
+//! assert_eq!(status("POST", "").await, StatusCode::FORBIDDEN);
+//! # });
+//! ```
 
 mod cookie;
 mod header;
@@ -60,6 +89,41 @@ pub use route::{Authority, MethodRoute, Path, Route};
 pub use secret::{Bearer, Secret};
 
 /// A request without its body.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use http::Method;
+/// use tower_sentinel::key::Head;
+/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+///
+/// /// A new order costs as much as five looks at one.
+/// fn cost(head: Head<'_>) -> u32 {
+///     assert_eq!(head.uri().path(), "/orders/7");
+///     assert_eq!(head.route(), "/orders/{id}");
+///     if head.method() == Method::POST { 5 } else { 1 }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("/orders/{id}", 6))
+///     .clock(ManualClock::new())
+///     .build();
+/// let layer = SentinelLayer::with(sentinel).weight(cost);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |method: Method| {
+/// #     let request = Request::builder().method(method).uri("/orders/7").body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status(Method::POST).await, StatusCode::OK);
+/// assert_eq!(status(Method::POST).await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status(Method::GET).await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     method: &'a Method,
@@ -168,6 +232,43 @@ impl Resource {
 /// Names something in a request.
 ///
 /// It is called once for each request and must not panic.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{Head, KeyExtractor};
+/// use tower_sentinel::{FlowRule, Key, ManualClock, MissingKey, Sentinel, SentinelLayer};
+///
+/// /// The tenant, as in `/t/acme/orders`.
+/// struct Tenant;
+///
+/// impl KeyExtractor for Tenant {
+///     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+///         let (tenant, _) = head.uri().path().strip_prefix("/t/")?.split_once('/')?;
+///         Some(Key::Str(tenant))
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let rule = FlowRule::per_second("/{*any}", 1).by_origin().missing(MissingKey::Refuse);
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// let layer = SentinelLayer::with(sentinel).origin(Tenant);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |path: &str| {
+/// #     let request = Request::get(path).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/t/acme/orders").await, StatusCode::OK);
+/// assert_eq!(status("/t/acme/users").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/t/initech/orders").await, StatusCode::OK);
+/// // Of no tenant.
+/// assert_eq!(status("/orders").await, StatusCode::FORBIDDEN);
+/// # });
+/// ```
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` if the request has none.
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
@@ -247,6 +348,34 @@ where
 }
 
 /// An extractor from a function; see [`from_fn`].
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{FromFn, Head, from_fn};
+/// use tower_sentinel::{FlowRule, Key, SentinelLayer};
+///
+/// /// A pointer to a function gives the type a name that can be written down.
+/// struct Naming {
+///     resource: FromFn<fn(Head<'_>) -> Option<Key<'_>>>,
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let naming = Naming { resource: from_fn(|head| head.uri().query().map(Key::Str)) };
+/// let layer = SentinelLayer::new(FlowRule::per_second("export", 0)).resource(naming.resource);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |target: &str| {
+/// #     let request = Request::get(target).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/do?export").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/do?import").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F>(F);
 

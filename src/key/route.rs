@@ -9,6 +9,30 @@ use crate::call::{Encoded, Key};
 ///
 /// Every path is a key of its own: use it where paths are few, or where all of
 /// them have rules.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::Path;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/files/dump.zip", 0)).resource(Path);
+/// # let sentinel = layer.sentinel().clone();
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |target: &str| {
+/// #     let request = Request::get(target).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/files/dump.zip?part=1").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/files/logo.svg").await, StatusCode::OK);
+/// assert!(sentinel.node("/files/logo.svg").is_some());
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path;
 
@@ -19,6 +43,36 @@ impl KeyExtractor for Path {
 }
 
 /// The route, as in `/users/{id}`; see [`Head::route`].
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::Route;
+/// use tower_sentinel::{FlowRule, ManualClock, MissingKey, Rules, Sentinel, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // One resource, in which each route has a quota of its own.
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("api", 1).by_origin())
+///     .with(FlowRule::per_second("/users/{id}", 100));
+/// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
+/// let layer = SentinelLayer::with(sentinel)
+///     .resource(tower_sentinel::key::from_fn(|_| Some("api".into())))
+///     .origin(Route);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |path: &str| {
+/// #     let request = Request::get(path).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/users/1").await, StatusCode::OK);
+/// assert_eq!(status("/users/2").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("/orders").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Route;
 

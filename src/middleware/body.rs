@@ -20,6 +20,32 @@ pin_project! {
     /// The call ends, once, with the first of: the last frame, the trailers, an
     /// error, or the drop of the body. Hints about its size and end are those of
     /// the inner body, so nothing becomes chunked that was not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::ResponseBody;
+    /// use tower_sentinel::{IsolationRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(IsolationRule::new("/report", 1));
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new("a page".to_owned()))
+    /// # }));
+    /// # let get = async || {
+    /// #     let request = Request::get("/report").body(()).unwrap();
+    /// #     service.clone().oneshot(request).await.unwrap()
+    /// # };
+    /// let running: Response<ResponseBody<String>> = get().await;
+    /// assert_eq!(running.status(), StatusCode::OK);
+    /// // Its body has not been sent, so the call still runs.
+    /// assert_eq!(get().await.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// drop(running);
+    /// assert_eq!(get().await.status(), StatusCode::OK);
+    /// # });
+    /// ```
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,

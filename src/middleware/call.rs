@@ -103,6 +103,27 @@ impl<S, F: Clone> Layer<S> for CallLayer<F> {
 }
 
 /// A service with rules before it; made by a [`CallLayer`].
+///
+/// # Examples
+///
+/// ```
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::CallLayer;
+/// use tower_sentinel::{BlockKind, Blocked, BoxError, Call, FlowRule};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let resolve = service_fn(|name: &'static str| async move { Ok::<_, BoxError>(name.len()) });
+/// let layer = CallLayer::new(FlowRule::per_second("dns", 0), |_: &&str| Call::new("dns"));
+/// let limited = layer.layer(resolve);
+///
+/// let error = limited.clone().oneshot("example.com").await.unwrap_err();
+/// let blocked = error.downcast_ref::<Blocked>().expect("the service was not called");
+/// assert_eq!(blocked.kind(), BlockKind::Flow);
+/// // Without the rules it answers.
+/// assert_eq!(limited.into_inner().oneshot("example.com").await?, 11);
+/// # Ok::<(), BoxError>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct CallService<S, F> {
     inner: S,
@@ -176,6 +197,28 @@ where
 
 pin_project! {
     /// The answer to a request that has been judged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future;
+    /// use tower::{Layer, Service, service_fn};
+    /// use tower_sentinel::middleware::CallLayer;
+    /// use tower_sentinel::{Blocked, BoxError, Call, IsolationRule};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = CallLayer::new(IsolationRule::new("job", 1), |_: &()| Call::new("job"));
+    /// let mut service = layer.layer(service_fn(|()| future::pending::<Result<(), BoxError>>()));
+    ///
+    /// let running = service.call(());
+    /// let refused = service.call(()).await.unwrap_err();
+    /// assert!(refused.is::<Blocked>());
+    /// // Who does not wait for the answer ends the call.
+    /// drop(running);
+    /// let node = layer.sentinel().node("job").expect("it has been called");
+    /// assert_eq!((node.totals().cancelled(), node.concurrency()), (1, 0));
+    /// # });
+    /// ```
     ///
     /// # Cancel safety
     ///

@@ -7,6 +7,44 @@ use crate::rejection::is_grpc;
 use crate::stat::Outcome;
 
 /// The head of a response.
+///
+/// # Examples
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
+/// use tower_sentinel::stat::Outcome;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_sentinel::{CircuitBreakerRule, ManualClock, Sentinel, SentinelLayer};
+///
+/// /// An answer out of an old copy means that what is asked for one is down.
+/// struct Stale;
+///
+/// impl Classify for Stale {
+///     fn head(&self, head: ResponseHead<'_>) -> Judgement {
+///         match head.headers().get("x-cache") {
+///             Some(cache) if cache == "stale" => Judgement::Now(Outcome::Failure),
+///             _ => ByStatus.head(head),
+///         }
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let breaker = CircuitBreakerRule::error_count("/news", 1).min_calls(1);
+/// let sentinel = Sentinel::builder().rules(breaker).clock(ManualClock::new()).build();
+/// let layer = SentinelLayer::with(sentinel).classify(Stale);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Response::builder().header("x-cache", "stale").body(String::new())
+/// # }));
+/// # let status = async || {
+/// #     let request = Request::get("/news").body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status().await, StatusCode::OK);
+/// assert_eq!(status().await, StatusCode::SERVICE_UNAVAILABLE);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'a> {
     pub(super) status: StatusCode,
@@ -35,6 +73,42 @@ impl<'a> ResponseHead<'a> {
 }
 
 /// What the head of a response tells.
+///
+/// # Examples
+///
+/// ```
+/// use http::HeaderMap;
+/// use tower_sentinel::middleware::{Classify, Judgement, ResponseHead};
+/// use tower_sentinel::stat::Outcome;
+///
+/// /// Services that tell in a trailer how it went, and may tell nothing.
+/// struct ByTrailer;
+///
+/// impl Classify for ByTrailer {
+///     fn head(&self, head: ResponseHead<'_>) -> Judgement {
+///         if head.headers().contains_key("trailer") {
+///             Judgement::AtTrailers
+///         } else {
+///             Judgement::Now(Outcome::Ignore)
+///         }
+///     }
+///
+///     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
+///         match trailers.and_then(|trailers| trailers.get("x-result")) {
+///             Some(result) if result == "failed" => Outcome::Failure,
+///             Some(_) => Outcome::Success,
+///             None => Outcome::Ignore,
+///         }
+///     }
+/// }
+///
+/// let mut trailers = HeaderMap::new();
+/// trailers.insert("x-result", "failed".parse()?);
+/// assert_eq!(ByTrailer.trailers(Some(&trailers)), Outcome::Failure);
+/// // Cut off before its end.
+/// assert_eq!(ByTrailer.trailers(None), Outcome::Ignore);
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Judgement {
@@ -45,6 +119,42 @@ pub enum Judgement {
 }
 
 /// Tells how calls end. It must not panic.
+///
+/// # Examples
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
+/// use tower_sentinel::stat::Outcome;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_sentinel::{Rules, SentinelLayer};
+///
+/// /// A page that is missing is a failure of this service.
+/// struct NothingMissing;
+///
+/// impl Classify for NothingMissing {
+///     fn head(&self, head: ResponseHead<'_>) -> Judgement {
+///         match head.status() {
+///             StatusCode::NOT_FOUND => Judgement::Now(Outcome::Failure),
+///             _ => ByStatus.head(head),
+///         }
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(Rules::new()).classify(NothingMissing);
+/// # let service = layer.layer(service_fn(|request: Request<()>| async move {
+/// #     Response::builder().status(&request.uri().path()[1..]).body(String::new())
+/// # }));
+/// for path in ["/200", "/404", "/404"] {
+///     let request = Request::get(path).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap();
+/// }
+/// let errors = |path| layer.sentinel().node(path).map(|node| node.totals().error());
+/// assert_eq!((errors("/200"), errors("/404")), (Some(0), Some(2)));
+/// # });
+/// ```
 pub trait Classify: Send + Sync + 'static {
     /// What the head of a response tells.
     fn head(&self, head: ResponseHead<'_>) -> Judgement;
@@ -71,6 +181,29 @@ pub trait Classify: Send + Sync + 'static {
 ///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
 /// trailers.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/orders", 1_000));
+/// # let service = layer.layer(service_fn(|request: Request<()>| async move {
+/// #     let status = request.headers()["x-status"].to_str().unwrap();
+/// #     Response::builder().status(status).body(String::new())
+/// # }));
+/// for status in ["200", "404", "429", "500", "503"] {
+///     let request = Request::get("/orders").header("x-status", status).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap();
+/// }
+/// let totals = layer.sentinel().node("/orders").expect("it has been called").totals();
+/// // What the service itself answers with 429 is neither a failure nor a refusal here.
+/// assert_eq!((totals.complete(), totals.error(), totals.block()), (5, 2, 0));
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 

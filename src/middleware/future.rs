@@ -27,6 +27,32 @@ use crate::waiting::Waiting;
 pin_project! {
     /// The response to a request that has been judged.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::future;
+    /// # use http::{Request, Response, StatusCode};
+    /// # use tower::{Layer, Service, service_fn};
+    /// use tower_sentinel::{IsolationRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(IsolationRule::new("/report", 1));
+    /// let mut service = layer.layer(service_fn(|_: Request<()>| {
+    ///     future::pending::<Result<Response<String>, Infallible>>()
+    /// }));
+    /// let request = || Request::get("/report").body(()).unwrap();
+    ///
+    /// let running = service.call(request());
+    /// let Ok(refused) = service.call(request()).await;
+    /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// // The client has gone away.
+    /// drop(running);
+    /// let node = layer.sentinel().node("/report").expect("it has been called");
+    /// assert_eq!((node.totals().cancelled(), node.concurrency()), (1, 0));
+    /// # });
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Dropping it ends the call. Before its turn that gives its place up;

@@ -24,6 +24,34 @@ use crate::sentinel::Sentinel;
 const MOST_PARAMS: usize = 8;
 
 /// When a call ends.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::Completion;
+/// use tower_sentinel::{IsolationRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// /// The status of a second call while the body of the first is being sent.
+/// async fn second(completion: Completion) -> StatusCode {
+///     let layer = SentinelLayer::new(IsolationRule::new("/film", 1)).completion(completion);
+/// #   let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #       Ok::<_, std::convert::Infallible>(Response::new("a long body".to_owned()))
+/// #   }));
+/// #   let get = async || {
+/// #       let request = Request::get("/film").body(()).unwrap();
+/// #       service.clone().oneshot(request).await.unwrap()
+/// #   };
+///     let _being_sent = get().await;
+///     get().await.status()
+/// }
+///
+/// assert_eq!(second(Completion::Body).await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(second(Completion::Head).await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completion {

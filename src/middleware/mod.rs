@@ -1,4 +1,41 @@
 //! tower middleware.
+//!
+//! A [`SentinelLayer`] is for HTTP and gRPC, before a server or a client; a
+//! [`CallLayer`] for services of any other kind of request.
+//!
+//! # Examples
+//!
+//! ```
+//! # use http::{Request, Response, StatusCode};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! use tower_sentinel::middleware::CallLayer;
+//! use tower_sentinel::{Blocked, BoxError, Call, IsolationRule, Rules, Sentinel, SentinelLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! // One engine, so one place to read statistics and to change rules.
+//! let rules = Rules::new()
+//!     .with(IsolationRule::new("/users/{id}", 0))
+//!     .with(IsolationRule::new("dns", 0));
+//! let sentinel = Sentinel::new(rules);
+//! # let inner = service_fn(|_: Request<()>| async {
+//! #     Ok::<_, BoxError>(Response::new(String::new()))
+//! # });
+//! # let request = || Request::get("/users/7").body(()).unwrap();
+//!
+//! // A server answers who is refused.
+//! let server = SentinelLayer::with(sentinel.clone()).layer(inner);
+//! assert_eq!(server.oneshot(request()).await?.status(), StatusCode::TOO_MANY_REQUESTS);
+//!
+//! // A client, and a service that knows no HTTP, fail with a `Blocked`.
+//! let client = SentinelLayer::with(sentinel.clone()).outbound().fail().layer(inner);
+//! assert!(client.oneshot(request()).await.unwrap_err().is::<Blocked>());
+//! let dns = CallLayer::with(sentinel.clone(), |_: &&str| Call::new("dns"))
+//!     .layer(service_fn(|name: &'static str| async move { Ok::<_, BoxError>(name.len()) }));
+//! assert!(dns.oneshot("example.com").await.unwrap_err().is::<Blocked>());
+//! assert_eq!(sentinel.snapshot().totals().block(), 3);
+//! # Ok::<(), BoxError>(())
+//! # }).unwrap();
+//! ```
 
 mod body;
 mod call;
@@ -19,4 +56,20 @@ pub use mode::{Fail, Respond};
 pub use service::SentinelService;
 
 /// Any error, as tower's services that can fail in several ways return it.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Blocked, BoxError, Call, FlowRule, Sentinel, Verdict};
+///
+/// fn run(sentinel: &Sentinel) -> Result<u16, BoxError> {
+///     match sentinel.try_enter(Call::new("job")) {
+///         Verdict::Block(blocked) => Err(blocked.into()),
+///         _ => Ok("7".parse()?),
+///     }
+/// }
+///
+/// let error = run(&Sentinel::new(FlowRule::per_second("job", 0))).unwrap_err();
+/// assert!(error.is::<Blocked>());
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -6,10 +6,58 @@ use http::Response;
 use crate::blocked::Blocked;
 
 /// Refusals are responses, and the error type of the service stays what it is.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::Respond;
+/// use tower_sentinel::{Blocked, FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // The default, so it need not be written.
+/// let layer: SentinelLayer<Respond> = SentinelLayer::new(FlowRule::per_second("/search", 0));
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, Infallible>(Response::new(String::new()))
+/// # }));
+/// # let request = Request::get("/search").body(()).unwrap();
+/// let answer: Result<_, Infallible> = service.oneshot(request).await;
+/// let Ok(refused) = answer;
+/// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+/// let blocked = refused.extensions().get::<Blocked>().expect("it is no answer of the service");
+/// assert_eq!(blocked.rule(), "flow-0");
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Respond;
 
 /// Refusals are errors: a [`Blocked`](crate::Blocked) in a box.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::Fail;
+/// use tower_sentinel::{Blocked, BoxError, FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// /// For clients of the service `users`.
+/// fn limited() -> SentinelLayer<Fail> {
+///     SentinelLayer::new(FlowRule::per_second("/users/7", 0)).outbound().fail()
+/// }
+///
+/// # let client = service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # });
+/// # let request = Request::get("/users/7").body(()).unwrap();
+/// let error: BoxError = limited().layer(client).oneshot(request).await.unwrap_err();
+/// // The request has not been sent.
+/// assert!(error.is::<Blocked>());
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fail;
 

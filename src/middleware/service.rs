@@ -27,6 +27,35 @@ use crate::entry::Verdict;
 /// A call that waits is made on a clone of the inner service, which is driven to
 /// readiness after the wait; the clone whose readiness the caller had waited for
 /// is dropped, so a permit that it holds is not kept for nothing.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let rule = FlowRule::per_second("/search", 1);
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// # let inner = service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # });
+/// let service = SentinelLayer::with(sentinel).layer(inner);
+/// let request = || Request::get("/search").body(()).unwrap();
+///
+/// // One limit for all clones of it.
+/// let status = async || {
+///     let Ok(response) = service.clone().oneshot(request()).await;
+///     response.status()
+/// };
+/// assert_eq!(status().await, StatusCode::OK);
+/// assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
+/// // Without the rules it answers.
+/// let Ok(response) = service.into_inner().oneshot(request()).await;
+/// assert_eq!(response.status(), StatusCode::OK);
+/// # });
+/// ```
 pub struct SentinelService<S, M = Respond> {
     inner: S,
     settings: Arc<Settings>,

@@ -5,6 +5,33 @@
 //! limited by nothing, so none of them looks at what a client may claim: not at
 //! forwarded addresses that no trusted proxy wrote, and not at paths that lead
 //! elsewhere.
+//!
+//! # Examples
+//!
+//! ```
+//! # use http::{Request, Response, StatusCode};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! use tower_sentinel::middleware::skip;
+//! use tower_sentinel::{FlowRule, Rules, SentinelLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let rules = Rules::new()
+//!     .with(FlowRule::per_second("/orders", 0))
+//!     .with(FlowRule::per_second("/healthz", 0));
+//! let layer = SentinelLayer::new(rules).skip(skip::options()).skip(skip::paths(["/healthz"]));
+//! # let service = layer.layer(service_fn(|_: Request<()>| async {
+//! #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+//! # }));
+//! # let status = async |path: &str| {
+//! #     let request = Request::get(path).body(()).unwrap();
+//! #     service.clone().oneshot(request).await.unwrap().status()
+//! # };
+//! assert_eq!(status("/orders").await, StatusCode::TOO_MANY_REQUESTS);
+//! // Whatever its rules say; and it is counted nowhere.
+//! assert_eq!(status("/healthz").await, StatusCode::OK);
+//! assert!(layer.sentinel().node("/healthz").is_none());
+//! # });
+//! ```
 
 use http::Method;
 use ipnet::IpNet;
@@ -20,6 +47,32 @@ use crate::key::{ClientIp, Head};
 /// The path is the one that the layer sees, as it was sent. One that climbs, by a
 /// segment `.` or `..` in any spelling, is not skipped: the service may read it
 /// as another path.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::skip;
+/// use tower_sentinel::{SentinelLayer, SystemRule};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(SystemRule::new().concurrency(0))
+///     .skip(skip::paths(["/healthz", "/static/{*rest}"]));
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |path: &str| {
+/// #     let request = Request::get(path).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/healthz").await, StatusCode::OK);
+/// assert_eq!(status("/static/css/site.css").await, StatusCode::OK);
+/// assert_eq!(status("/orders").await, StatusCode::SERVICE_UNAVAILABLE);
+/// // It begins like a static file, and may be something else.
+/// assert_eq!(status("/static/%2e%2e/orders").await, StatusCode::SERVICE_UNAVAILABLE);
+/// # });
+/// ```
 ///
 /// # Panics
 ///
@@ -60,6 +113,28 @@ fn climbs(path: &str) -> bool {
 ///
 /// Anyone can send them, without limit: where the service does work for them, do
 /// not skip them.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::middleware::skip;
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(FlowRule::per_second("/orders", 0)).skip(skip::options());
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |method: &str| {
+/// #     let request = Request::builder().method(method).uri("/orders").body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("OPTIONS").await, StatusCode::OK);
+/// assert_eq!(status("POST").await, StatusCode::TOO_MANY_REQUESTS);
+/// # });
+/// ```
 pub fn options() -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
     |head: Head<'_>| head.method() == Method::OPTIONS
 }

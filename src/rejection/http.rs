@@ -59,6 +59,37 @@ pub struct Http {
 }
 
 /// Which fields tell clients of their quota; none by default.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::rejection::{Http, RateLimitFields};
+/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("/search", 2).id("search"))
+///     .clock(ManualClock::new())
+///     .build();
+/// let layer = SentinelLayer::with(sentinel)
+///     .fields(RateLimitFields::Ietf)
+///     .reject(Http::new().fields(RateLimitFields::Ietf));
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// let mut told = Vec::new();
+/// for _ in 0..3 {
+///     let request = Request::get("/search").body(()).unwrap();
+///     let response = service.clone().oneshot(request).await.unwrap();
+///     assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=2;w=1");
+///     told.push(response.headers()["ratelimit"].clone());
+/// }
+/// // The last of them was refused.
+/// assert_eq!(told, ["\"search\";r=1;t=1", "\"search\";r=0;t=1", "\"search\";r=0;t=1"]);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateLimitFields {
@@ -73,6 +104,42 @@ pub enum RateLimitFields {
 }
 
 /// What `X-RateLimit-Reset` counts.
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use std::time::Duration;
+/// use tower_sentinel::rejection::{Http, RateLimitFields, ResetForm};
+/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// /// What the second call in a minute is told.
+/// async fn reset(form: ResetForm) -> u64 {
+///     let sentinel = Sentinel::builder()
+///         .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
+///         .clock(ManualClock::new())
+///         .build();
+///     let rejection = Http::new().fields(RateLimitFields::Legacy(form));
+///     let layer = SentinelLayer::with(sentinel).reject(rejection);
+/// #   let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #       Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// #   }));
+/// #   let get = async || {
+/// #       let request = Request::get("/export").body(()).unwrap();
+/// #       service.clone().oneshot(request).await.unwrap()
+/// #   };
+///     get().await;
+///     let refused = get().await;
+///     refused.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap()
+/// }
+///
+/// assert_eq!(reset(ResetForm::Delta).await, 60);
+/// // Some second after the year 2024.
+/// assert!(reset(ResetForm::UnixTime).await > 1_700_000_000);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResetForm {

@@ -17,6 +17,32 @@
 //!
 //! The [`Blocked`] travels in the response's extensions, so that an outer layer
 //! can tell a refusal from an answer of the service that looks the same.
+//!
+//! # Examples
+//!
+//! ```
+//! # use http::{Request, Response, StatusCode};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! use tower_sentinel::{Blocked, IsolationRule, SentinelLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let layer = SentinelLayer::new(IsolationRule::new("/report", 1).id("one-report"));
+//! # let service = layer.layer(service_fn(|_: Request<()>| async {
+//! #     Ok::<_, std::convert::Infallible>(Response::new("a page".to_owned()))
+//! # }));
+//! # let get = async || {
+//! #     let request = Request::get("/report").body(()).unwrap();
+//! #     service.clone().oneshot(request).await.unwrap()
+//! # };
+//! let _running = get().await;
+//! let refused = get().await;
+//! assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(refused.headers()["retry-after"], "1");
+//! // The client is not told which rule it was; layers around this one are.
+//! let blocked = refused.extensions().get::<Blocked>().expect("it was refused");
+//! assert_eq!(blocked.rule(), "one-report");
+//! # });
+//! ```
 
 mod grpc;
 mod http;
