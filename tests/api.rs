@@ -1,13 +1,16 @@
 //! What programs rely on without calling it: that types may be shared between
-//! threads, sent to tasks, cloned and printed, and that traits may be objects.
+//! threads, sent to tasks, cloned and printed, that traits may be objects, and
+//! that every item shows how it is used.
 //!
-//! These are checks of the compiler; `ci/public-api.txt` lists all public items.
+//! Most are checks of the compiler; `ci/public-api.txt` lists all public items.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::convert::Infallible;
 use std::fmt::Debug;
+use std::fs;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,4 +185,133 @@ fn a_closure_is_an_extractor_and_a_rejection() {
         headers.get("x-tenant")?.to_str().ok().map(Key::from)
     }));
     rejection(&|_: Head<'_>, _: &Blocked| Response::new(Bytes::new()));
+}
+
+/// The name of the public type, trait or free function that begins in `line`.
+///
+/// An item is public if it says `pub`: the compiler warns of one that is not.
+fn public_item(line: &str) -> Option<&str> {
+    const TYPES: [&str; 4] = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
+    const FUNCTIONS: [&str; 3] = ["pub fn ", "pub const fn ", "pub async fn "];
+
+    // A type may stand in a macro; a function that is indented is a method.
+    let types = TYPES.iter().find_map(|it| line.trim().strip_prefix(it));
+    let functions = FUNCTIONS.iter().find_map(|it| line.strip_prefix(it));
+    types.or(functions).map(first_name)
+}
+
+fn first_name(code: &str) -> &str {
+    let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+    &code[..end.unwrap_or(code.len())]
+}
+
+/// Whether `docs` have an example that runs and asserts something.
+fn has_example(docs: &str) -> bool {
+    let mut blocks = docs.split("```").skip(1).step_by(2);
+    // Behind the mark of another block stands what it is: `text`, `no_run`.
+    blocks.any(|block| block.starts_with('\n') && block.contains("assert"))
+}
+
+/// The public items of `source`, and whether each has an example.
+fn items(source: &str) -> Vec<(&str, bool)> {
+    let (mut items, mut docs, mut before) = (Vec::new(), String::new(), "");
+    for line in source.lines() {
+        let code = line.trim();
+        if let Some(doc) = code.strip_prefix("///") {
+            docs.push_str(doc);
+            docs.push('\n');
+        } else if !code.starts_with("#[") {
+            // This macro makes a type of a name alone.
+            let made = (before == "event! {").then(|| first_name(code));
+            let name = public_item(line).or(made).filter(|name| !name.is_empty());
+            items.extend(name.map(|name| (name, has_example(&docs))));
+            docs.clear();
+            before = code;
+        }
+    }
+    items
+}
+
+#[test]
+fn every_public_item_has_an_example_that_asserts() {
+    fn inspect(folder: &FilePath, seen: &mut usize, lacking: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                inspect(&path, seen, lacking);
+                continue;
+            }
+            let source = fs::read_to_string(&path).unwrap();
+            for (name, has_example) in items(&source) {
+                *seen += 1;
+                if !has_example {
+                    lacking.push(format!("{}: {name}", path.display()));
+                }
+            }
+        }
+    }
+    let (mut seen, mut lacking) = (0, Vec::new());
+    let sources = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    inspect(&sources, &mut seen, &mut lacking);
+    assert!(lacking.is_empty(), "{lacking:#?}");
+    assert!(seen > 100, "only {seen} items were found");
+}
+
+#[test]
+fn an_item_without_an_example_is_found() {
+    let source = r#"
+/// ```
+/// assert_eq!(Good::new().left(), 1);
+/// ```
+#[derive(Debug)]
+pub struct Good;
+
+impl Good {
+    /// A method may stand without.
+    pub fn left(&self) {}
+}
+
+/// Says nothing.
+pub enum Mute {}
+
+/// ```
+/// let _ = shown();
+/// ```
+pub fn shown() {}
+
+/// ```no_run
+/// assert!(unrun().is_ok());
+/// ```
+pub async fn unrun() {}
+
+/// ```text
+/// assert = drawn
+/// ```
+pub trait Drawn {}
+
+pin_project! {
+    /// Says nothing.
+    pub struct Projected<F> {}
+}
+
+event! {
+    /// Says nothing.
+    MadeEvent {
+        /// Who calls.
+        origin: u32,
+    }
+}
+
+pub(crate) struct Inner;
+"#;
+    let expected = [
+        ("Good", true),
+        ("Mute", false),
+        ("shown", false),
+        ("unrun", false),
+        ("Drawn", false),
+        ("Projected", false),
+        ("MadeEvent", false),
+    ];
+    assert_eq!(items(source), expected);
 }
