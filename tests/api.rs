@@ -197,7 +197,11 @@ fn public_item(line: &str) -> Option<&str> {
     // A type may stand in a macro; a function that is indented is a method.
     let types = TYPES.iter().find_map(|it| line.trim().strip_prefix(it));
     let functions = FUNCTIONS.iter().find_map(|it| line.strip_prefix(it));
-    types.or(functions).map(first_name)
+    // What seals a trait is public to the compiler and to nobody else.
+    types
+        .or(functions)
+        .map(first_name)
+        .filter(|name| *name != "Sealed")
 }
 
 fn first_name(code: &str) -> &str {
@@ -303,6 +307,10 @@ event! {
 }
 
 pub(crate) struct Inner;
+
+mod sealed {
+    pub trait Sealed {}
+}
 "#;
     let expected = [
         ("Good", true),

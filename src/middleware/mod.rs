@@ -52,7 +52,7 @@ pub use call::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead};
 pub use future::ResponseFuture;
 pub use layer::{Completion, SentinelLayer};
-pub use mode::{Fail, Respond};
+pub use mode::{Fail, Mode, Respond};
 pub use service::SentinelService;
 
 /// Any error, as tower's services that can fail in several ways return it.

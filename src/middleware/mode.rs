@@ -61,9 +61,28 @@ pub struct Respond;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fail;
 
-/// [`Respond`] or [`Fail`].
-pub trait Mode {
+/// What becomes of a refusal: [`Respond`] or [`Fail`]. No other type implements
+/// it.
+///
+/// # Examples
+///
+/// Code for layers of either kind names it:
+///
+/// ```
+/// use tower_sentinel::middleware::Mode;
+/// use tower_sentinel::{Call, FlowRule, SentinelLayer, Verdict};
+///
+/// fn refuses<M: Mode>(layer: &SentinelLayer<M>, path: &str) -> bool {
+///     matches!(layer.sentinel().try_enter(Call::new(path)), Verdict::Block(_))
+/// }
+///
+/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 0));
+/// assert!(refuses(&layer, "/search"));
+/// assert!(!refuses(&layer.fail(), "/about"));
+/// ```
+pub trait Mode: sealed::Sealed {
     /// What the future keeps of a refusal until it is polled.
+    #[doc(hidden)]
     type Refusal;
 }
 
@@ -73,4 +92,11 @@ impl Mode for Respond {
 
 impl Mode for Fail {
     type Refusal = Blocked;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::Respond {}
+    impl Sealed for super::Fail {}
 }
