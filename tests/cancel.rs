@@ -15,6 +15,7 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::{
     BoxError, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
 };
@@ -60,6 +61,42 @@ async fn a_call_dropped_before_its_first_poll_is_cancelled_and_its_token_stays_s
     assert_eq!((totals.complete(), totals.calls()), (0, 0));
     // The service was called.
     assert_eq!(stage.admits(20).await, 9);
+}
+
+/// Drops three calls to `service` that are under way. The first one to a resource
+/// is judged at length, the others are not.
+fn drop_three<S, R>(sentinel: &Sentinel, mut service: S, mut request: impl FnMut() -> R)
+where
+    S: Service<R>,
+{
+    for cancelled in 1..=3 {
+        let mut call = Box::pin(service.call(request()));
+        assert!(poll_now(call.as_mut()).is_pending());
+        drop(call);
+        let totals = sentinel.node(RESOURCE).unwrap().totals();
+        assert_eq!((totals.pass(), totals.cancelled()), (cancelled, cancelled));
+        assert_eq!((totals.calls(), totals.error()), (0, 0));
+    }
+    assert_at_rest(sentinel, RESOURCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_is_cancelled_in_every_kind_of_layer() {
+    type Answer = Result<Response<Body>, BoxError>;
+    let engine = || Sentinel::new(rules());
+    let hang = || service_fn(|_: Request<Body>| std::future::pending::<Answer>());
+
+    let sentinel = engine();
+    let layer = SentinelLayer::with(sentinel.clone());
+    drop_three(&sentinel, layer.layer(hang()), || get(RESOURCE));
+
+    let sentinel = engine();
+    let layer = SentinelLayer::with(sentinel.clone()).fail();
+    drop_three(&sentinel, layer.layer(hang()), || get(RESOURCE));
+
+    let sentinel = engine();
+    let layer = CallLayer::with(sentinel.clone(), |_: &Request<Body>| Call::new(RESOURCE));
+    drop_three(&sentinel, layer.layer(hang()), || get(RESOURCE));
 }
 
 #[tokio::test(start_paused = true)]

@@ -172,25 +172,11 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let mut otherwise = None;
-        let passed = self
-            .sentinel
-            .pass(&(self.describe)(&request), &mut otherwise);
-        let entry = match passed {
-            Some(passed) => passed.into_entry(),
-            None => match otherwise.expect("no call of this layer is skipped") {
-                Verdict::Pass(entry) => entry,
-                Verdict::Wait(waiting) => {
-                    let guarded = Guarded::waiting(waiting, &mut self.inner, request);
-                    return CallFuture { guarded };
-                }
-                Verdict::Block(blocked) => {
-                    let guarded = Guarded::refused(blocked);
-                    return CallFuture { guarded };
-                }
-            },
+        let guarded = match self.sentinel.try_enter((self.describe)(&request)) {
+            Verdict::Pass(entry) => Guarded::running(self.inner.call(request), entry),
+            Verdict::Wait(waiting) => Guarded::waiting(waiting, &mut self.inner, request),
+            Verdict::Block(blocked) => Guarded::refused(blocked),
         };
-        let guarded = Guarded::running(self.inner.call(request), Some(entry));
         CallFuture { guarded }
     }
 }

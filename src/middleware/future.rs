@@ -76,11 +76,9 @@ where
 {
     /// A call that runs.
     #[inline]
-    pub(super) fn running(future: S::Future, mut entry: Entry, settings: &Arc<Settings>) -> Self {
-        // Dropped before there is a response, it was cancelled.
-        entry.expect_response();
+    pub(super) fn running(future: S::Future, entry: Entry, settings: &Arc<Settings>) -> Self {
         Self {
-            guarded: Guarded::running(future, Some(entry)),
+            guarded: Guarded::running(future, entry),
             settings: (!settings.is_plain()).then(|| settings.clone()),
         }
     }
@@ -88,7 +86,7 @@ where
     /// A call that is none of ours.
     pub(super) fn skipped(future: S::Future) -> Self {
         Self {
-            guarded: Guarded::running(future, None),
+            guarded: Guarded::skipped(future),
             settings: None,
         }
     }

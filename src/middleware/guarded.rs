@@ -61,11 +61,25 @@ impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
-    /// A call that runs, with its entry unless it was skipped.
+    /// A call that runs. Dropped before it is answered, it was cancelled.
     #[inline]
-    pub(super) fn running(future: S::Future, entry: Option<Entry>) -> Self {
+    pub(super) fn running(future: S::Future, mut entry: Entry) -> Self {
+        entry.expect_response();
         Self {
-            state: State::Running { future, entry },
+            state: State::Running {
+                future,
+                entry: Some(entry),
+            },
+        }
+    }
+
+    /// A call that is none of ours.
+    pub(super) fn skipped(future: S::Future) -> Self {
+        Self {
+            state: State::Running {
+                future,
+                entry: None,
+            },
         }
     }
 
