@@ -64,6 +64,13 @@ pub(super) struct Ended {
     pub(super) keeps_ratio: bool,
 }
 
+/// Where a bucket has its cell, and in which round of the ring.
+#[derive(Clone, Copy)]
+struct Spot {
+    round: u64,
+    place: usize,
+}
+
 /// `[ total:22 | bad:22 | round:12 | generation:8 ]`
 #[derive(Clone, Copy)]
 struct Cell(u64);
@@ -120,10 +127,12 @@ impl Window {
     /// counted in the window. `None` if `is_over` says that there is a newer
     /// generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
-        let bucket = now.as_nanos() / self.bucket_ns;
+        let bucket = self.bucket(now);
         loop {
             let newest = self.reach(bucket);
-            let (cell, empty) = self.cell(newest, ended.generation);
+            let spot = self.spot(newest);
+            let empty = Cell::empty(spot.round, ended.generation);
+            let cell = &self.cells[spot.place];
             let found = Cell(cell.load(Ordering::Acquire));
             if is_over() && !planted(Bug::CountInAnyGeneration) {
                 return None;
@@ -138,24 +147,47 @@ impl Window {
                 .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
-                return Some(self.sum(newest, ended.generation));
+                return Some(self.sum(spot, ended.generation));
             }
         }
     }
 
-    /// What `generation` counted in the window that ends with bucket `newest`.
-    fn sum(&self, newest: u64, generation: u8) -> Sum {
-        let oldest = (newest + 1).saturating_sub(self.buckets());
-        let mut sum = Sum::default();
-        for bucket in oldest..=newest {
-            let (cell, empty) = self.cell(bucket, generation);
-            let found = Cell(cell.load(Ordering::Acquire));
-            if found.is_like(empty) {
-                let Sum { total, bad } = found.sum();
-                sum.total += total;
-                sum.bad += bad;
-            }
+    /// The bucket of `now`.
+    #[inline]
+    fn bucket(&self, now: Tick) -> u64 {
+        // Nearly always it is the newest one, and asking that is a product where
+        // the answer is a division. Only a guess, so any order will do.
+        let newest = self.head.load(Ordering::Relaxed);
+        let since = now
+            .as_nanos()
+            .wrapping_sub(newest.wrapping_mul(self.bucket_ns));
+        if since < self.bucket_ns {
+            newest
+        } else {
+            now.as_nanos() / self.bucket_ns
         }
+    }
+
+    /// What `generation` counted in the window that ends with the bucket at
+    /// `newest`: in its round up to there, and behind it in the round before.
+    fn sum(&self, newest: Spot, generation: u8) -> Sum {
+        let (present, past) = self.cells.split_at(newest.place + 1);
+        let mut sum = Sum::default();
+        let mut add = |cells: &[AtomicU64], round| {
+            let empty = Cell::empty(round, generation);
+            for cell in cells {
+                let found = Cell(cell.load(Ordering::Acquire));
+                if found.is_like(empty) {
+                    let Sum { total, bad } = found.sum();
+                    sum.total += total;
+                    sum.bad += bad;
+                }
+            }
+        };
+        if let Some(round) = newest.round.checked_sub(1) {
+            add(past, round);
+        }
+        add(present, newest.round);
         sum
     }
 
@@ -197,7 +229,8 @@ impl Window {
     /// as the head is at `head`.
     fn skip(&self, first: u64, last: u64, head: u64) {
         for bucket in first..=last {
-            let (cell, empty) = self.cell(bucket, 0);
+            let spot = self.spot(bucket);
+            let (cell, empty) = (&self.cells[spot.place], Cell::empty(spot.round, 0));
             let found = cell.load(Ordering::Acquire);
             if self.head() != head {
                 return;
@@ -216,10 +249,12 @@ impl Window {
         self.cells.len() as u64
     }
 
-    /// The place of `bucket`, and how it looks when empty.
-    fn cell(&self, bucket: u64, generation: u8) -> (&AtomicU64, Cell) {
-        let (round, place) = (bucket / self.buckets(), bucket % self.buckets());
-        (&self.cells[place as usize], Cell::empty(round, generation))
+    #[inline]
+    fn spot(&self, bucket: u64) -> Spot {
+        Spot {
+            round: bucket / self.buckets(),
+            place: (bucket % self.buckets()) as usize,
+        }
     }
 }
 

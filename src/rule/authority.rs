@@ -3,8 +3,9 @@
 #[cfg(feature = "serde")]
 mod settings;
 
+use super::named::Named;
 use super::problem::Inspector;
-use crate::call::{Key, OwnedKey};
+use crate::call::Key;
 
 /// Which origins may call a resource: only those of a list, or all but those.
 ///
@@ -71,8 +72,7 @@ pub(crate) struct Authorities(Vec<(u32, OriginList)>);
 /// One authority rule, made to be asked: in constant time, without allocating.
 #[derive(Debug)]
 pub(crate) struct OriginList {
-    /// In a map that can be asked by a borrowed key.
-    named: papaya::HashSet<OwnedKey>,
+    named: Named<()>,
     strategy: Strategy,
     deny_unknown: bool,
 }
@@ -187,14 +187,9 @@ impl Authorities {
 
 impl OriginList {
     pub(crate) fn new(rule: &AuthorityRule) -> Self {
-        let named = papaya::HashSet::new();
-        {
-            let named = named.pin();
-            for origin in &rule.origins {
-                for key in Key::spellings(origin) {
-                    named.insert(key.into());
-                }
-            }
+        let mut named = Named::default();
+        for origin in &rule.origins {
+            named.change(origin, |()| {});
         }
         Self {
             named,
@@ -212,7 +207,7 @@ impl OriginList {
         if self.named.is_empty() {
             return true;
         }
-        let is_named = self.named.pin().contains(origin);
+        let is_named = self.named.has(origin);
         is_named == (self.strategy == Strategy::Allow)
     }
 }

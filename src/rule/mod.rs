@@ -55,6 +55,7 @@ mod gate;
 mod hot_param;
 mod isolation;
 mod line;
+mod named;
 #[cfg(feature = "serde")]
 mod one_by_one;
 mod params;

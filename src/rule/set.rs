@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::named::Named;
 use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Part, Rule, Rules,
     Who,
 };
 use crate::adaptive::Settings;
 use crate::blocked::BlockKind;
-use crate::call::{Key, OwnedKey};
+use crate::call::Key;
 use crate::system::Limits;
 
 /// A set of rules with a version: every call is judged by one version.
@@ -58,14 +59,14 @@ pub(crate) struct ResourceRules {
 
 /// The flow rules of one resource for single contexts.
 #[derive(Debug, Default)]
-pub(crate) struct ContextRules(papaya::HashMap<OwnedKey, Vec<u32>>);
+pub(crate) struct ContextRules(Named<Vec<u32>>);
 
 /// The flow rules of one resource that count origins apart.
 #[derive(Debug, Default)]
 pub(crate) struct OriginRules {
     each: Vec<u32>,
     other: Vec<u32>,
-    only: papaya::HashMap<OwnedKey, Vec<u32>>,
+    only: Named<Vec<u32>>,
     /// Rules by origin that also apply to calls without one.
     missing: Vec<u32>,
     /// A rule by origin that refuses calls without one.
@@ -248,30 +249,20 @@ fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
     Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
 }
 
-/// Adds the rule at `index` to those for `name`.
-fn add_named(named: &papaya::HashMap<OwnedKey, Vec<u32>>, index: u32, name: &str) {
-    let named = named.pin();
-    for key in Key::spellings(name) {
-        let mut rules = named.get(&key).cloned().unwrap_or_default();
-        rules.push(index);
-        named.insert(key.into(), rules);
-    }
-}
-
 impl ContextRules {
     fn add(&mut self, index: u32, context: &str) {
-        add_named(&self.0, index, context);
+        self.0.change(context, |rules| rules.push(index));
     }
 
     /// Whether a rule is for `context`.
     #[inline]
     pub(crate) fn names(&self, context: &Key<'_>) -> bool {
-        self.0.pin().contains_key(context)
+        self.0.has(context)
     }
 
     /// The rules for `context`.
     pub(crate) fn of(&self, context: &Key<'_>) -> Vec<u32> {
-        self.0.pin().get(context).cloned().unwrap_or_default()
+        self.0.get(context).unwrap_or_default()
     }
 }
 
@@ -288,9 +279,7 @@ impl OriginRules {
                 }
             }
             Who::Other => self.other.push(index),
-            Who::Only(origin) => {
-                add_named(&self.only, index, origin);
-            }
+            Who::Only(origin) => self.only.change(origin, |rules| rules.push(index)),
         }
     }
 
@@ -305,13 +294,13 @@ impl OriginRules {
     /// Whether a rule is for `origin` alone.
     #[inline]
     pub(crate) fn names(&self, origin: &Key<'_>) -> bool {
-        !self.only.is_empty() && self.only.pin().contains_key(origin)
+        self.only.has(origin)
     }
 
     /// The rules that count the calls of `origin` apart.
     pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
-        let only = self.only.pin();
-        let named = only.get(origin).unwrap_or(&self.other);
+        let named = self.only.get(origin);
+        let named = named.as_ref().unwrap_or(&self.other);
         let mut rules: Vec<_> = self.each.iter().chain(named).copied().collect();
         rules.sort_unstable();
         rules
