@@ -20,13 +20,16 @@ const CALLS: u32 = 200_000;
 /// More than a run uses up in a second.
 const PLENTY: u32 = (1 << 31) - 1;
 
-/// A limiter, as something that all threads may call.
-type Limiter = (&'static str, Box<dyn Fn() + Sync>);
+/// More threads than are run.
+const MOST_THREADS: usize = 16;
+
+/// A limiter, as something that all threads may call; each says which one it is.
+type Limiter = (&'static str, Box<dyn Fn(usize) + Sync>);
 
 fn main() {
     let limiters = limiters();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads: Vec<usize> = [1, 2, 4, 16]
+    let threads: Vec<usize> = [1, 2, 4, MOST_THREADS]
         .into_iter()
         .filter(|&threads| threads <= cores.max(2))
         .collect();
@@ -61,21 +64,24 @@ fn main() {
 }
 
 fn limiters() -> Vec<Limiter> {
+    let rule = || FlowRule::per_second("r", PLENTY);
     let governor = RateLimiter::direct(Quota::per_second(PLENTY.try_into().expect("not 0")));
     let ours = |rules: Rules| {
         let clock = QuantaClock::new();
         let sentinel = Sentinel::builder().rules(rules).clock(clock).build();
-        move || match sentinel.try_enter(Call::new("r")) {
-            Verdict::Pass(entry) => drop(entry),
-            other => panic!("{other:?}"),
-        }
+        move |_| enter(&sentinel)
     };
-    let rule = || FlowRule::per_second("r", PLENTY);
+    let of_each_thread: Vec<_> = (0..MOST_THREADS)
+        .map(|_| {
+            let clock = QuantaClock::new();
+            Sentinel::builder().rules(rule()).clock(clock).build()
+        })
+        .collect();
     let slots = IsolationRule::new("r", 1_000);
     vec![
         (
             "governor",
-            Box::new(move || assert!(governor.check().is_ok())),
+            Box::new(move |_| assert!(governor.check().is_ok())),
         ),
         ("ours, no rule", Box::new(ours(Rules::new()))),
         ("ours, one flow rule", Box::new(ours(rule().into()))),
@@ -83,17 +89,30 @@ fn limiters() -> Vec<Limiter> {
             "ours, one flow rule and slots",
             Box::new(ours(Rules::from(rule()).with(slots))),
         ),
+        // What threads would get done that shared nothing at all.
+        (
+            "ours, one flow rule, an engine for each thread",
+            Box::new(move |thread| enter(&of_each_thread[thread])),
+        ),
     ]
 }
 
+fn enter(sentinel: &Sentinel) {
+    match sentinel.try_enter(Call::new("r")) {
+        Verdict::Pass(entry) => drop(entry),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Millions of calls in a second by so many threads.
-fn rate(threads: usize, call: &(dyn Fn() + Sync)) -> f64 {
+fn rate(threads: usize, call: &(dyn Fn(usize) + Sync)) -> f64 {
     let barrier = Barrier::new(threads + 1);
     let start = std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        for thread in 0..threads {
+            let barrier = &barrier;
+            scope.spawn(move || {
                 barrier.wait();
-                (0..CALLS).for_each(|_| call());
+                (0..CALLS).for_each(|_| call(thread));
             });
         }
         barrier.wait();
