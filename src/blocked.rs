@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::system::SystemReason;
+
 /// What kind of rule refused a call.
 ///
 /// # Examples
@@ -95,6 +97,7 @@ impl fmt::Display for BlockKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     kind: BlockKind,
+    system_reason: Option<SystemReason>,
     resource: Arc<str>,
     rule: Arc<str>,
     retry_after: Option<Duration>,
@@ -112,6 +115,7 @@ impl Blocked {
     pub(crate) fn new(kind: BlockKind, resource: Arc<str>, rule: Arc<str>) -> Self {
         Self {
             kind,
+            system_reason: None,
             resource,
             rule,
             retry_after: None,
@@ -129,10 +133,22 @@ impl Blocked {
         self
     }
 
+    pub(crate) fn with_system_reason(mut self, reason: SystemReason) -> Self {
+        self.system_reason = Some(reason);
+        self
+    }
+
     /// What kind of rule refused.
     #[must_use]
     pub const fn kind(&self) -> BlockKind {
         self.kind
+    }
+
+    /// Which limit of a [`SystemRule`](crate::SystemRule) refused; `None` for a
+    /// refusal of another [kind](Self::kind).
+    #[must_use]
+    pub const fn system_reason(&self) -> Option<SystemReason> {
+        self.system_reason
     }
 
     /// The resource that was called.
@@ -177,6 +193,9 @@ impl fmt::Display for Blocked {
         write!(f, "call to {:?} refused by {}", self.resource, self.kind)?;
         if !self.rule.is_empty() {
             write!(f, " rule {:?}", self.rule)?;
+        }
+        if let Some(reason) = self.system_reason {
+            write!(f, " ({reason})")?;
         }
         Ok(())
     }

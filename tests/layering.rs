@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["sync"],
     &["clock"],
-    &["call", "blocked", "few", "partners", "timer", "timekeeper"],
+    &["call", "few", "partners", "timer", "timekeeper"],
     &["stat"],
     &["shape", "adaptive", "breaker", "hot"],
     &["system"],
+    &["blocked"],
     &["hook"],
     &["rule"],
     &["document"],

@@ -6,10 +6,10 @@ mod support;
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
-use tower_sentinel::system::{ManualProbe, Sampler};
+use tower_sentinel::system::{ManualProbe, Sampler, SystemReason};
 use tower_sentinel::{
-    AuthorityRule, BlockKind, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules, Sentinel,
-    SystemRule, Verdict,
+    AuthorityRule, BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules,
+    Sentinel, SystemRule, Verdict,
 };
 
 use support::bench;
@@ -33,13 +33,18 @@ impl Bench {
         }
     }
 
-    /// The running call, or what refused it.
-    fn enter(&self, call: Call<'_>) -> Result<Entry, BlockKind> {
+    /// The running call, or who refused it.
+    fn judge(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.sentinel.try_enter(call) {
             Verdict::Pass(entry) => Ok(entry),
-            Verdict::Block(blocked) => Err(blocked.kind()),
+            Verdict::Block(blocked) => Err(blocked),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The running call, or what refused it.
+    fn enter(&self, call: Call<'_>) -> Result<Entry, BlockKind> {
+        self.judge(call).map_err(|blocked| blocked.kind())
     }
 
     fn is_in(&self, call: Call<'_>) -> bool {
@@ -222,10 +227,7 @@ fn refusals_say_what_they_are() {
         .with(AuthorityRule::deny("r", ["bot"]).id("no-bots"))
         .with(SystemRule::new().qps(0).id("all-of-us"));
     let bench = Bench::new(rules);
-    let blocked = |call| match bench.sentinel.try_enter(call) {
-        Verdict::Block(blocked) => blocked,
-        other => panic!("{other:?}"),
-    };
+    let blocked = |call| bench.judge(call).unwrap_err();
     let authority = blocked(Call::new("r").origin("bot"));
     assert_eq!(
         (authority.rule(), authority.retry_after()),
@@ -240,4 +242,41 @@ fn refusals_say_what_they_are() {
         (system.kind(), system.rule()),
         (BlockKind::System, "all-of-us")
     );
+    assert_eq!(
+        system.to_string(),
+        "call to \"r\" refused by system rule \"all-of-us\" (qps)"
+    );
+    let reasons = [authority, system].map(|blocked| blocked.system_reason());
+    assert_eq!(reasons, [None, Some(SystemReason::Qps)]);
+}
+
+#[test]
+fn a_refusal_by_a_system_rule_says_which_of_its_limits_was_met() {
+    let second = Duration::from_secs(1);
+    let all = SystemRule::new()
+        .qps(100)
+        .concurrency(3)
+        .rt(second)
+        .load(4)
+        .cpu(0.8);
+    let bench = Bench::new(all);
+    let reason = |call| bench.judge(call).unwrap_err().system_reason();
+    assert_eq!(reason(Call::new("a").batch(101)), Some(SystemReason::Qps));
+
+    let mut running: Vec<_> = (0..3)
+        .map(|_| bench.enter(Call::new("a")).unwrap())
+        .collect();
+    assert_eq!(reason(Call::new("a")), Some(SystemReason::Concurrency));
+
+    bench.probe.set_cpu(0.9);
+    bench.clock.advance(second);
+    running.pop();
+    assert_eq!(reason(Call::new("a")), Some(SystemReason::Rt));
+    // It took a second, which is what the service can hold at once: one call.
+    bench.probe.set_load(9.0);
+    bench.clock.advance(second);
+    assert_eq!(reason(Call::new("a")), Some(SystemReason::Load));
+    bench.probe.set_load(0.0);
+    bench.clock.advance(second);
+    assert_eq!(reason(Call::new("a")), Some(SystemReason::Cpu));
 }

@@ -6,21 +6,21 @@ use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::entry::blocked_by_breaker;
 use crate::resource::Resource;
-use crate::system::{self, Estimate, InboundFigures, Readings};
+use crate::system::{self, Estimate, InboundFigures, Readings, SystemReason};
 
 /// Refuses the call for what is known before anything is taken: who calls, how
 /// the machine and all inbound calls are, and how well the resource answers.
 pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
-    let refused = |kind, rule| {
+    let blocked = |kind, rule| {
         let rule = resource.rules().id(rule);
-        Err(Blocked::new(kind, resource.text().clone(), rule))
+        Blocked::new(kind, resource.text().clone(), rule)
     };
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
-        return refused(BlockKind::Authority, rule);
+        return Err(blocked(BlockKind::Authority, rule));
     }
-    if let Some(rule) = overload(resource, call, now) {
-        return refused(BlockKind::System, rule);
+    if let Some((rule, reason)) = overload(resource, call, now) {
+        return Err(blocked(BlockKind::System, rule).with_system_reason(reason));
     }
     match resource.circuit() {
         // Nobody takes a probe before all rules have spoken.
@@ -32,8 +32,8 @@ pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(
     }
 }
 
-/// The system rule that refuses the call.
-fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<u32> {
+/// The system rule that refuses the call, and by which of its limits.
+fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, SystemReason)> {
     let (shared, limits) = (resource.shared(), resource.rules().limits());
     let inbound = shared.inbound.get().filter(|_| !limits.is_empty())?;
     if resource.direction() != Direction::Inbound {
@@ -50,5 +50,5 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<u32> {
     };
     let figures = InboundFigures::of(inbound, now, limits, readings, estimate);
     let reason = system::judge(limits, &figures, readings, call.weight).err()?;
-    limits.rule(reason)
+    Some((limits.rule(reason)?, reason))
 }

@@ -31,7 +31,8 @@ const INBOUND: &str = "__inbound__";
 ///
 /// They are looked at in this order. What is not known refuses nothing: the
 /// response time while no call has ended, the load and the CPU where no
-/// [`Probe`](crate::system::Probe) tells them.
+/// [`Probe`](crate::system::Probe) tells them. A refusal says which limit it was:
+/// [`Blocked::system_reason`](crate::Blocked::system_reason).
 ///
 /// # Examples
 ///

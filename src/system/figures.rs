@@ -20,18 +20,17 @@ use crate::stat::{Event, Node};
 ///
 /// ```
 /// use tower_sentinel::system::SystemReason;
-/// use tower_sentinel::{Call, Rules, Sentinel, SystemRule, Verdict};
+/// use tower_sentinel::{Call, Sentinel, SystemRule, Verdict};
 ///
-/// // A refusal names its rule: with a rule for each limit it says which one it was.
-/// let (qps, concurrency) = (SystemReason::Qps.to_string(), SystemReason::Concurrency.to_string());
-/// let rules = Rules::new()
-///     .with(SystemRule::new().qps(1_000).id(qps))
-///     .with(SystemRule::new().concurrency(0).id(concurrency));
-/// let sentinel = Sentinel::new(rules);
+/// let sentinel = Sentinel::new(SystemRule::new().qps(1_000).concurrency(0));
 /// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("job")) else {
 ///     panic!("none may run");
 /// };
-/// assert_eq!(blocked.rule(), "concurrency");
+/// assert_eq!(blocked.system_reason(), Some(SystemReason::Concurrency));
+/// assert_eq!(
+///     blocked.to_string(),
+///     "call to \"job\" refused by system rule \"system-0\" (concurrency)",
+/// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

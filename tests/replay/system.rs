@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower_sentinel::stat::{Event, NodeBucket};
-use tower_sentinel::system::{Capacity, ManualProbe, Sampler};
+use tower_sentinel::system::{Capacity, ManualProbe, Sampler, SystemReason};
 use tower_sentinel::{Call, Entry, ManualClock, Rules, Sentinel, SystemRule, Verdict};
 
 use super::{ORIGIN_MS, Step, Subject, at};
@@ -25,7 +25,7 @@ impl Subject for Protected {
     fn new(config: &Value) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in config["rules"].as_array().into_iter().flatten() {
-            // A rule for each kind of limit, so that a refusal names it. Recorded
+            // A rule for each limit, as a recorded rule may have none at all. Recorded
             // limits may be reached where ours refuse, and the other way about.
             let set = |field: &str| rule[field].as_f64().filter(|value| *value >= 0.0);
             let new = || SystemRule::new().capacity(Capacity::Sentinel);
@@ -102,19 +102,11 @@ impl Protected {
                 json!({ "result": "pass" })
             }
             Verdict::Block(blocked) => {
-                let index = blocked.rule().rsplit('-').next().unwrap_or_default();
-                let rules = self.sentinel.rules();
-                let rule = rules.iter().nth(index.parse().expect("a made id"));
-                let text = format!("{rule:?}");
-                let reasons = [
-                    ("qps: Some", "qps"),
-                    ("concurrency: Some", "thread"),
-                    ("rt: Some", "rt"),
-                    ("load: Some", "load"),
-                    ("cpu: Some", "cpu"),
-                ];
-                let reason = reasons.iter().find(|(field, _)| text.contains(field));
-                json!({ "result": "block", "reason": reason.expect("a limit").1 })
+                let reason = match blocked.system_reason().expect("a limit") {
+                    SystemReason::Concurrency => "thread".to_owned(),
+                    reason => reason.to_string(),
+                };
+                json!({ "result": "block", "reason": reason })
             }
             other => panic!("{other:?}"),
         }
