@@ -12,11 +12,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, StatusCode, Uri};
 use axum::routing::any;
+use http_body_util::BodyExt;
 use proptest::prelude::*;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::key::{
-    Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
+    Bearer, ClientAddr, Cookie, Head, Header, KeyExtractor, PathParam, PeerIp, Query, Resource,
+    Secret, from_fn,
 };
 use tower_sentinel::{
     AuthorityRule, Blocked, FlowRule, Hook, HotParamRule, Key, ManualClock, MissingKey, Rules,
@@ -33,6 +35,42 @@ fn with_lines(name: &'static str, lines: &[&[u8]]) -> Request<Body> {
         request.headers_mut().append(name, value);
     }
     request
+}
+
+// === without a layer ===
+
+#[test]
+fn a_head_by_hand_says_what_the_request_does_and_has_no_templates() {
+    let mut request = with_lines("x-user", &[b"ann"]);
+    *request.uri_mut() = Uri::from_static("/users/7?page=2");
+    let head = Head::of(&request);
+    assert_eq!(
+        (head.method(), head.uri()),
+        (request.method(), request.uri())
+    );
+    assert_eq!(
+        (head.route(), head.resource()),
+        ("/users/7", "/users/7".into())
+    );
+    let of = |extractor: &dyn KeyExtractor| extractor.key(head).map(|key| key.to_string());
+    assert_eq!(of(&Header::from_static("x-user")).as_deref(), Some("ann"));
+    assert_eq!(of(&Query::new("page")).as_deref(), Some("2"));
+    assert_eq!(of(&PathParam::new("id")), None);
+    request.extensions_mut().insert(Resource::new("users"));
+    assert_eq!(Head::of(&request).resource(), "users".into());
+}
+
+#[tokio::test]
+async fn a_head_by_hand_knows_the_route_that_axum_has_matched() {
+    let told = |request: Request<Body>| async move {
+        let head = Head::of(&request);
+        let id = PathParam::new("id").key(head);
+        format!("{} {}", head.route(), id.unwrap())
+    };
+    let app = Router::new().route("/users/{id}", any(told));
+    let response = app.oneshot(get("/users/%37")).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "/users/{id} 7");
 }
 
 // === queries ===

@@ -413,7 +413,6 @@ fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use crate::sentinel::Sentinel;
 
     fn request(peer: Option<&str>, lines: &[(&str, &str)]) -> http::Request<()> {
         let mut request = http::Request::new(());
@@ -431,11 +430,7 @@ mod tests {
     }
 
     fn key_of(extractor: &impl KeyExtractor, request: &http::Request<()>) -> Option<String> {
-        let sentinel = Sentinel::new(crate::Rules::new());
-        let routes = sentinel.routes();
-        extractor
-            .key(Head::new(request, &routes))
-            .map(|key| key.to_string())
+        extractor.key(Head::of(request)).map(|key| key.to_string())
     }
 
     const XFF: &str = "x-forwarded-for";

@@ -130,17 +130,54 @@ pub struct Head<'a> {
     uri: &'a Uri,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
-    routes: &'a Routes<'a>,
+    /// Those of an engine, if there is one.
+    routes: Option<&'a Routes<'a>>,
 }
 
 impl<'a> Head<'a> {
     pub(crate) fn new<B>(request: &'a Request<B>, routes: &'a Routes<'a>) -> Self {
         Self {
+            routes: Some(routes),
+            ..Self::of(request)
+        }
+    }
+
+    /// The head of `request` where there is no layer, to test what is made of it: a
+    /// [`KeyExtractor`], a [`ClientIp`], a [`Rejection`](crate::rejection::Rejection).
+    ///
+    /// There are no rules either, whose templates might match the path: the
+    /// [route](Self::route) is what axum has matched, else the path.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_sentinel::Key;
+    /// use tower_sentinel::key::{Head, KeyExtractor};
+    ///
+    /// /// The tenant, as in `/t/acme/orders`.
+    /// struct Tenant;
+    ///
+    /// impl KeyExtractor for Tenant {
+    ///     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+    ///         let (tenant, _) = head.uri().path().strip_prefix("/t/")?.split_once('/')?;
+    ///         Some(Key::Str(tenant))
+    ///     }
+    /// }
+    ///
+    /// let cases = [("/t/acme/orders", Some("acme")), ("/t/acme", None), ("/orders", None)];
+    /// for (target, expected) in cases {
+    ///     let request = Request::get(target).body(())?;
+    ///     assert_eq!(Tenant.key(Head::of(&request)), expected.map(Key::Str), "{target}");
+    /// }
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
             extensions: request.extensions(),
-            routes,
+            routes: None,
         }
     }
 
@@ -179,7 +216,7 @@ impl<'a> Head<'a> {
 
     /// The template among the rules' names that matches the path.
     fn template(&self) -> Option<&'a str> {
-        self.routes.matching(self.uri.path())
+        self.routes?.matching(self.uri.path())
     }
 
     /// The resource that the request calls, if nobody says otherwise; see the
@@ -231,7 +268,8 @@ impl Resource {
 
 /// Names something in a request.
 ///
-/// It is called once for each request and must not panic.
+/// It is called once for each request and must not panic. [`Head::of`] makes what
+/// a test of it needs.
 ///
 /// # Examples
 ///

@@ -202,14 +202,9 @@ pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use crate::sentinel::Sentinel;
 
     fn key_of(extractor: &impl KeyExtractor, request: &http::Request<()>) -> Option<String> {
-        let sentinel = Sentinel::new(crate::Rules::new());
-        let routes = sentinel.routes();
-        extractor
-            .key(Head::new(request, &routes))
-            .map(|key| key.to_string())
+        extractor.key(Head::of(request)).map(|key| key.to_string())
     }
 
     #[test]

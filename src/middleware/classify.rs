@@ -1,6 +1,6 @@
 //! Which responses, trailers and errors count as failures.
 
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, Response, StatusCode};
 
 use crate::blocked::Blocked;
 use crate::rejection::is_grpc;
@@ -53,6 +53,41 @@ pub struct ResponseHead<'a> {
 }
 
 impl<'a> ResponseHead<'a> {
+    /// The head of `response`, to test a [`Classify`].
+    ///
+    /// ```
+    /// use http::{Response, StatusCode};
+    /// use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
+    /// use tower_sentinel::stat::Outcome;
+    ///
+    /// /// A page that is missing is a failure of this service.
+    /// struct NothingMissing;
+    ///
+    /// impl Classify for NothingMissing {
+    ///     fn head(&self, head: ResponseHead<'_>) -> Judgement {
+    ///         match head.status() {
+    ///             StatusCode::NOT_FOUND => Judgement::Now(Outcome::Failure),
+    ///             _ => ByStatus.head(head),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// for (status, outcome) in [(200, Outcome::Success), (404, Outcome::Failure)] {
+    ///     let response = Response::builder().status(status).body(())?;
+    ///     let judgement = NothingMissing.head(ResponseHead::of(&response));
+    ///     assert_eq!(judgement, Judgement::Now(outcome), "{status}");
+    /// }
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of<B>(response: &'a Response<B>) -> Self {
+        Self {
+            status: response.status(),
+            headers: response.headers(),
+            extensions: response.extensions(),
+        }
+    }
+
     /// The status.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
@@ -118,7 +153,8 @@ pub enum Judgement {
     AtTrailers,
 }
 
-/// Tells how calls end. It must not panic.
+/// Tells how calls end. It must not panic. [`ResponseHead::of`] makes what a test of
+/// it needs.
 ///
 /// # Examples
 ///
@@ -243,14 +279,10 @@ fn grpc_outcome(headers: &HeaderMap) -> Outcome {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use http::{HeaderValue, Response};
+    use http::HeaderValue;
 
     fn judge(response: &Response<()>) -> Judgement {
-        ByStatus.head(ResponseHead {
-            status: response.status(),
-            headers: response.headers(),
-            extensions: response.extensions(),
-        })
+        ByStatus.head(ResponseHead::of(response))
     }
 
     #[test]

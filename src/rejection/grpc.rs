@@ -128,15 +128,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sentinel::Sentinel;
 
     fn refused(content_type: &'static str, blocked: &Blocked) -> Response<Bytes> {
         let mut request = http::Request::new(());
         request
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let sentinel = Sentinel::new(crate::Rules::new());
-        Grpc::new().reject(Head::new(&request, &sentinel.routes()), blocked)
+        Grpc::new().reject(Head::of(&request), blocked)
     }
 
     #[test]

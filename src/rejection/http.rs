@@ -347,7 +347,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sentinel::Sentinel;
 
     fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
         let mut request = http::Request::new(());
@@ -356,8 +355,7 @@ mod tests {
                 .headers_mut()
                 .insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
         }
-        let sentinel = Sentinel::new(crate::Rules::new());
-        rejection.reject(Head::new(&request, &sentinel.routes()), blocked)
+        rejection.reject(Head::of(&request), blocked)
     }
 
     fn flow(retry_after: Option<Duration>) -> Blocked {
