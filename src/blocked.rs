@@ -58,7 +58,7 @@ pub enum BlockKind {
 
 impl fmt::Display for BlockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             BlockKind::Flow => "flow",
             BlockKind::Isolation => "isolation",
             BlockKind::HotParam => "hot parameter",

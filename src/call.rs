@@ -305,6 +305,15 @@ pub enum Direction {
     Outbound,
 }
 
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Direction::Inbound => "inbound",
+            Direction::Outbound => "outbound",
+        })
+    }
+}
+
 /// One call, as the engine sees it.
 ///
 /// # Examples

@@ -5,8 +5,9 @@
 //! Most are checks of the compiler; `ci/public-api.txt` lists all public items.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
@@ -105,6 +106,85 @@ fn types_are_shared_cloned_and_printed() {
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,
         Grpc, Http, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick,
     );
+}
+
+#[test]
+fn states_and_kinds_are_printed_in_the_words_of_the_docs() {
+    fn words<T: Display>(all: &[T]) -> String {
+        let words: Vec<_> = all.iter().map(ToString::to_string).collect();
+        words.join(" ")
+    }
+    use BreakerState::{Closed, HalfOpen, Open};
+    assert_eq!(words(&[Closed, Open, HalfOpen]), "closed open half-open");
+    let directions = [Direction::Inbound, Direction::Outbound];
+    assert_eq!(words(&directions), "inbound outbound");
+    let outcomes = [Outcome::Success, Outcome::Failure, Outcome::Ignore];
+    assert_eq!(words(&outcomes), "success failure ignore");
+    let events = [
+        Event::Pass,
+        Event::Block,
+        Event::Complete,
+        Event::Error,
+        Event::Cancelled,
+        Event::Occupied,
+    ];
+    assert_eq!(
+        words(&events),
+        "pass block complete error cancelled occupied"
+    );
+    let scopes = [
+        Scope::Resource,
+        Scope::Origin("a\n".to_owned()),
+        Scope::MissingOrigin,
+        Scope::OverflowOrigins,
+        Scope::Context("b".to_owned()),
+    ];
+    assert_eq!(
+        words(&scopes),
+        "resource origin \"a\\n\" missing_origin overflow_origins context \"b\""
+    );
+    // For the columns of a table.
+    let row = format!("{:>6}|{:<9}|{:4}|", Open, BlockKind::Flow, SystemReason::Rt);
+    assert_eq!(row, "  open|flow     |rt  |");
+}
+
+#[test]
+fn a_report_has_the_words_that_are_printed() {
+    let rules = [
+        FlowRule::per_second("a", 9).by_origin().lend(true),
+        FlowRule::per_second("b", 9).in_context("job"),
+    ];
+    let sentinel = Sentinel::builder()
+        .rules(Rules::build(rules).unwrap())
+        .origins(true)
+        .clock(ManualClock::new())
+        .build();
+    for call in [
+        Call::new("a").origin("ann"),
+        Call::new("a"),
+        Call::new("b").context("job").outbound(),
+    ] {
+        drop(sentinel.try_enter(call));
+    }
+    let snapshot = sentinel.snapshot();
+    let report: serde_json::Value = serde_json::from_str(&snapshot.to_json()).unwrap();
+    let written = report["nodes"].as_array().unwrap();
+    let mut kinds = BTreeSet::new();
+    for (node, written) in snapshot.nodes().iter().zip(written) {
+        assert_eq!(written["direction"], node.direction().to_string());
+        let mut scope = written["scope"].as_str().unwrap().to_owned();
+        kinds.insert(scope.clone());
+        if let Some(name) = written["name"].as_str() {
+            scope += &format!(" {name:?}");
+        }
+        assert_eq!(scope, node.scope().to_string());
+        for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
+            let name = format!("{event}_qps");
+            assert_eq!(written[&name].as_f64(), Some(node.qps(event)), "{name}");
+        }
+    }
+    let expected = ["context", "missing_origin", "origin", "resource"];
+    assert!(kinds.iter().eq(expected), "{kinds:?}");
 }
 
 /// Futures that a task may take along, whatever thread it runs on.

@@ -43,6 +43,8 @@ mod spec;
 mod window;
 mod word;
 
+use std::fmt;
+
 pub(crate) use breakers::{Admission, Breakers, Change, MAX_BREAKERS, Refusal};
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
@@ -97,4 +99,14 @@ pub enum BreakerState {
     Open,
     /// A few calls pass as probes; how they end decides what comes next.
     HalfOpen,
+}
+
+impl fmt::Display for BreakerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            BreakerState::Closed => "closed",
+            BreakerState::Open => "open",
+            BreakerState::HalfOpen => "half-open",
+        })
+    }
 }

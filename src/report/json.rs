@@ -3,8 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::snapshot::{NodeSnapshot, Scope, Snapshot};
-use crate::call::Direction;
+use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::stat::Event;
 
 impl Snapshot {
@@ -62,29 +61,14 @@ impl NodeSnapshot {
     fn write_json(&self, json: &mut String) -> fmt::Result {
         json.push_str("{\"resource\":");
         write_text(json, self.resource())?;
-        let (kind, name) = match self.scope() {
-            Scope::Resource => ("resource", None),
-            Scope::Origin(name) => ("origin", Some(name)),
-            Scope::MissingOrigin => ("missing_origin", None),
-            Scope::OverflowOrigins => ("overflow_origins", None),
-            Scope::Context(name) => ("context", Some(name)),
-        };
-        let direction = match self.direction() {
-            Direction::Inbound => "inbound",
-            Direction::Outbound => "outbound",
-        };
+        let (direction, kind) = (self.direction(), self.scope().kind());
         write!(json, ",\"direction\":\"{direction}\",\"scope\":\"{kind}\"")?;
-        if let Some(name) = name {
+        if let Some(name) = self.scope().name() {
             json.push_str(",\"name\":");
             write_text(json, name)?;
         }
-        for (name, event) in [
-            ("pass_qps", Event::Pass),
-            ("block_qps", Event::Block),
-            ("complete_qps", Event::Complete),
-            ("error_qps", Event::Error),
-        ] {
-            write!(json, ",\"{name}\":{}", self.qps(event))?;
+        for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
+            write!(json, ",\"{event}_qps\":{}", self.qps(event))?;
         }
         let millis = |rt: Option<Duration>| match rt {
             Some(rt) => (rt.as_secs_f64() * 1_000.0).to_string(),

@@ -1,5 +1,6 @@
 //! A copy of all statistics.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::branch::{Branch, BranchKind};
@@ -12,7 +13,8 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 /// What a node of a [`Snapshot`] counts.
 ///
 /// Origins and contexts have nodes where the engine was built
-/// [with them](crate::Builder::origins), or where a rule needs them.
+/// [with them](crate::Builder::origins), or where a rule needs them. As text it is
+/// the word that [`Snapshot::to_json`] has for it, and the name in quotes.
 ///
 /// # Examples
 ///
@@ -38,6 +40,9 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 /// // There was no place for a second one.
 /// assert_eq!(counts(Scope::Origin("office".to_owned())), None);
 /// assert_eq!(counts(Scope::OverflowOrigins), Some((0, 1)));
+///
+/// assert_eq!(Scope::OverflowOrigins.to_string(), "overflow_origins");
+/// assert_eq!(Scope::Origin("shop".to_owned()).to_string(), "origin \"shop\"");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +57,37 @@ pub enum Scope {
     OverflowOrigins,
     /// Those through one context.
     Context(String),
+}
+
+impl Scope {
+    /// What it is, in a word.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Scope::Resource => "resource",
+            Scope::Origin(_) => "origin",
+            Scope::MissingOrigin => "missing_origin",
+            Scope::OverflowOrigins => "overflow_origins",
+            Scope::Context(_) => "context",
+        }
+    }
+
+    /// The name of the origin or the context.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Scope::Origin(name) | Scope::Context(name) => Some(name),
+            Scope::Resource | Scope::MissingOrigin | Scope::OverflowOrigins => None,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())?;
+        match self.name() {
+            Some(name) => write!(f, " {name:?}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The statistics of one node, copied.

@@ -1,5 +1,7 @@
 //! What is counted, and how a call may end.
 
+use std::fmt;
+
 /// Something that a node counts.
 ///
 /// # Examples
@@ -43,6 +45,19 @@ pub enum Event {
     Occupied,
 }
 
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Event::Pass => "pass",
+            Event::Block => "block",
+            Event::Complete => "complete",
+            Event::Error => "error",
+            Event::Cancelled => "cancelled",
+            Event::Occupied => "occupied",
+        })
+    }
+}
+
 /// How a call ended that delivered a response or an error.
 ///
 /// # Examples
@@ -72,4 +87,14 @@ pub enum Outcome {
     /// Neither: it completed, and says nothing about the health of what was
     /// called.
     Ignore,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::Success => "success",
+            Outcome::Failure => "failure",
+            Outcome::Ignore => "ignore",
+        })
+    }
 }

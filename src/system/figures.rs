@@ -50,7 +50,7 @@ pub enum SystemReason {
 
 impl fmt::Display for SystemReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             SystemReason::Qps => "qps",
             SystemReason::Concurrency => "concurrency",
             SystemReason::Rt => "rt",
