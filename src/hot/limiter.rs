@@ -18,9 +18,9 @@ use crate::stat::MAX_TOKENS;
 /// use tower_sentinel::{KeyedLimiter, Tick};
 ///
 /// let error = KeyedLimiter::per_second(-1).build(Tick::ZERO).unwrap_err();
-/// assert_eq!(error.to_string(), "threshold: -1 is not between 0 and 2147483647");
+/// assert_eq!(error.to_string(), "threshold is -1, must be between 0 and 2147483647");
 /// let error = KeyedLimiter::per_second(5).max_keys(0).build(Tick::ZERO).unwrap_err();
-/// assert_eq!(error.to_string(), "max_keys: 0 is not between 1 and 67108864");
+/// assert_eq!(error.to_string(), "max_keys is 0, must be between 1 and 67108864");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLimiter(String);
@@ -165,7 +165,7 @@ pub struct KeyedLimiter {
 /// assert!(limiter.try_acquire(now, "ann", 1).is_err());
 ///
 /// let refused = KeyedLimiter::per_second(5).burst(2).window().build(now).unwrap_err();
-/// assert_eq!(refused.to_string(), "burst: 2 is above 0");
+/// assert_eq!(refused.to_string(), "burst is 2, must be 0 for a window");
 /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -275,38 +275,53 @@ impl Builder {
     /// the interval between 1 ms and 366 days, and a multiple of 2 ns for a
     /// window; and `max_keys` between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
-        self.check().map_err(InvalidLimiter)?;
+        self.check()?;
         let keys = HotKeys::new(self.spec, now);
         let limit = keys.limit(self.threshold, self.burst);
         Ok(KeyedLimiter { keys, limit })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), InvalidLimiter> {
         let (threshold, burst) = (self.threshold, self.burst);
         let (interval, max_keys) = (self.spec.interval, self.spec.max_keys);
-        let (most, most_burst, grain_ns) = match self.spec.count {
-            Count::Window => (MOST_IN_WINDOW, 0, 2),
-            _ => (MAX_TOKENS, MAX_TOKENS, 1),
+        let is_window = self.spec.count == Count::Window;
+        let most = if is_window {
+            MOST_IN_WINDOW
+        } else {
+            MAX_TOKENS
         };
         if !(0.0..=f64::from(most)).contains(&threshold) {
-            return Err(format!(
-                "threshold: {threshold} is not between 0 and {most}"
-            ));
+            return refuse("threshold", threshold, &format!("between 0 and {most}"));
         }
-        if burst > most_burst {
-            return Err(format!("burst: {burst} is above {most_burst}"));
+        if is_window && burst > 0 {
+            return refuse("burst", burst, "0 for a window");
         }
-        let lengths = SHORTEST_INTERVAL..=LONGEST_INTERVAL;
-        if !lengths.contains(&interval) || interval.as_nanos() % grain_ns != 0 {
-            return Err(format!(
-                "interval: {interval:?} is not a multiple of {grain_ns} ns between 1 ms and 366 days"
-            ));
+        if burst > MAX_TOKENS {
+            return refuse("burst", burst, &format!("between 0 and {MAX_TOKENS}"));
+        }
+        if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+            return refuse(
+                "interval",
+                format_args!("{interval:?}"),
+                "between 1 ms and 366 days",
+            );
+        }
+        if is_window && interval.as_nanos() % 2 != 0 {
+            return refuse(
+                "interval",
+                format_args!("{interval:?}"),
+                "a multiple of 2 ns for a window",
+            );
         }
         if !(1..=MOST_KEYS).contains(&max_keys) {
-            return Err(format!(
-                "max_keys: {max_keys} is not between 1 and {MOST_KEYS}"
-            ));
+            return refuse("max_keys", max_keys, &format!("between 1 and {MOST_KEYS}"));
         }
         Ok(())
     }
+}
+
+/// `field` has a `value` which is not `allowed`.
+fn refuse(field: &str, value: impl fmt::Display, allowed: &str) -> Result<(), InvalidLimiter> {
+    let text = format!("{field} is {value}, must be {allowed}");
+    Err(InvalidLimiter(text))
 }

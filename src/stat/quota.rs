@@ -40,7 +40,7 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 /// let error = array.quota(Duration::from_millis(700), 10).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "interval: 700ms is not a whole number of buckets of 500ms, between 1 and 120 of them",
+///     "interval is 700ms, must be between 1 and 120 whole buckets of 500ms",
 /// );
 /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
 /// ```

@@ -109,18 +109,17 @@ impl LeapArray {
         let own = self.bucket_length().as_nanos() as u64;
         let length = nanos(interval);
         let whole = nanos(self.interval());
-        let fits = buckets > 0
-            && length > 0
-            && length % u64::from(buckets) == 0
-            && whole % length == 0
-            && length / u64::from(buckets) % own == 0;
-        if !fits {
-            return Err(InvalidWindow::no_view(interval, buckets, self));
+        if length == 0 || whole % length != 0 || length % own != 0 {
+            return Err(InvalidWindow::no_view(interval, self));
+        }
+        let span = (length / own) as u32;
+        if buckets == 0 || span % buckets != 0 {
+            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, own));
         }
         Ok(WindowView {
             array: self,
             buckets,
-            stride: (length / u64::from(buckets) / own) as u32,
+            stride: span / buckets,
         })
     }
 

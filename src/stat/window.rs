@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
 use super::quota::{MAX_TOKENS, Quota, Share};
-use crate::clock::Tick;
+use crate::clock::{SHORTEST_INTERVAL, Tick};
 
 /// Shortest bucket that figures per second are read from: after an idle time a
 /// node goes through a whole minute of them.
 const MIN_FIGURES_NS: u64 = 10_000_000;
+/// Longest window: what is compared with it cannot overflow.
+const LONGEST_NS: u64 = u64::MAX / 4;
+/// The same in words.
+const LONGEST: &str = "146 years";
 
 /// A window that cannot be built, with the reason.
 ///
@@ -22,11 +26,14 @@ const MIN_FIGURES_NS: u64 = 10_000_000;
 ///
 /// let second = Duration::from_secs(1);
 /// let error = LeapArray::new(second, 7).unwrap_err();
-/// assert_eq!(error.to_string(), "buckets: 7 does not divide the interval of 1s evenly");
+/// assert_eq!(error.to_string(), "buckets is 7, must be a number that divides the interval of 1s");
 /// let error = SlidingWindow::new(second, 0).unwrap_err();
-/// assert_eq!(error.to_string(), "buckets: 0 is not between 1 and 65536");
+/// assert_eq!(error.to_string(), "slices is 0, must be between 1 and 65536");
 /// let error = Sentinel::builder().window(second, 1_000).unwrap_err();
-/// assert_eq!(error.to_string(), "buckets: 1000 cuts 1s into buckets of less than 10 ms");
+/// assert_eq!(
+///     error.to_string(),
+///     "buckets is 1000, must be at most 100, so that a bucket lasts 10 ms",
+/// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidWindow(String);
@@ -40,76 +47,80 @@ impl fmt::Display for InvalidWindow {
 impl std::error::Error for InvalidWindow {}
 
 impl InvalidWindow {
+    /// `field` has a `value` which is not `allowed`.
+    fn new(field: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
+        Self(format!("{field} is {value}, must be {allowed}"))
+    }
+
     /// The bucket length, if `buckets` divides `interval` well.
     pub(crate) fn check(interval: Duration, buckets: u32) -> Result<u64, Self> {
-        let length = interval.as_nanos();
-        if buckets == 0 || buckets > MAX_BUCKETS {
-            return Err(Self(format!(
-                "buckets: {buckets} is not between 1 and {MAX_BUCKETS}"
-            )));
-        }
-        if length == 0 {
-            return Err(Self("interval: 0 is not above zero".into()));
-        }
-        if length > u128::from(u64::MAX / 4) {
-            return Err(Self(format!("interval: {interval:?} is above 146 years")));
-        }
-        let (length, buckets) = (length as u64, u64::from(buckets));
-        if length % buckets != 0 {
-            return Err(Self(format!(
-                "buckets: {buckets} does not divide the interval of {interval:?} evenly"
-            )));
-        }
-        if length / buckets < MIN_BUCKET_NS {
-            return Err(Self(format!(
-                "buckets: {buckets} cuts {interval:?} into buckets of less than 1 ms"
-            )));
-        }
-        Ok(length / buckets)
+        Self::divide(interval, buckets, MIN_BUCKET_NS)
     }
 
     /// The same, for a window that figures per second are read from.
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
-        let bucket_ns = Self::check(interval, buckets)?;
-        if bucket_ns < MIN_FIGURES_NS {
-            return Err(Self(format!(
-                "buckets: {buckets} cuts {interval:?} into buckets of less than 10 ms"
-            )));
-        }
+        let bucket_ns = Self::divide(interval, buckets, MIN_FIGURES_NS)?;
         if SECOND_NS % bucket_ns != 0 && bucket_ns % SECOND_NS != 0 {
-            let bucket = Duration::from_nanos(bucket_ns);
-            return Err(Self(format!(
-                "buckets: {buckets} cuts {interval:?} into buckets of {bucket:?}, which is neither a part nor a multiple of one second"
-            )));
+            let allowed = format!(
+                "a number that cuts {interval:?} into buckets that divide one second or are whole seconds"
+            );
+            return Err(Self::new("buckets", buckets, allowed));
         }
         Ok(bucket_ns)
     }
 
+    /// The bucket length, if `buckets` cuts `interval` into parts of at least
+    /// `least_ns`, which is so many milliseconds.
+    fn divide(interval: Duration, buckets: u32, least_ns: u64) -> Result<u64, Self> {
+        let least_ms = least_ns / 1_000_000;
+        if buckets == 0 || buckets > MAX_BUCKETS {
+            let allowed = format!("between 1 and {MAX_BUCKETS}");
+            return Err(Self::new("buckets", buckets, allowed));
+        }
+        let length = interval.as_nanos();
+        if !(u128::from(least_ns)..=u128::from(LONGEST_NS)).contains(&length) {
+            let allowed = format!("between {least_ms} ms and {LONGEST}");
+            return Err(Self::new("interval", format_args!("{interval:?}"), allowed));
+        }
+        let (length, parts) = (length as u64, u64::from(buckets));
+        if length % parts != 0 {
+            let allowed = format!("a number that divides the interval of {interval:?}");
+            return Err(Self::new("buckets", buckets, allowed));
+        }
+        if length / parts < least_ns {
+            let most = length / least_ns;
+            let allowed = format!("at most {most}, so that a bucket lasts {least_ms} ms");
+            return Err(Self::new("buckets", buckets, allowed));
+        }
+        Ok(length / parts)
+    }
+
     pub(super) fn not_on_grid(interval: Duration, bucket_ns: u64, buckets: u32) -> Self {
         let bucket = Duration::from_nanos(bucket_ns);
-        Self(format!(
-            "interval: {interval:?} is not a whole number of buckets of {bucket:?}, between 1 and {buckets} of them"
-        ))
+        let allowed = format!("between 1 and {buckets} whole buckets of {bucket:?}");
+        Self::new("interval", format_args!("{interval:?}"), allowed)
     }
 
     pub(super) fn not_in_grid_buckets(interval: Duration, buckets: u32, bucket_ns: u64) -> Self {
         let bucket = Duration::from_nanos(bucket_ns);
-        Self(format!(
-            "buckets: {buckets} does not cut {interval:?} into whole buckets of {bucket:?}"
-        ))
+        let whole = interval.as_nanos() / u128::from(bucket_ns);
+        let allowed =
+            format!("a number that divides {whole}, the buckets of {bucket:?} in {interval:?}");
+        Self::new("buckets", buckets, allowed)
     }
 
     pub(super) fn limit(limit: u32) -> Self {
-        Self(format!("limit: {limit} is above {MAX_TOKENS}"))
+        Self::new("limit", limit, format_args!("between 0 and {MAX_TOKENS}"))
     }
 
-    pub(super) fn no_view(interval: Duration, buckets: u32, array: &LeapArray) -> Self {
-        Self(format!(
-            "view: {interval:?} in {buckets} buckets does not stand on an array of {:?} in buckets of {:?}",
-            array.interval(),
+    pub(super) fn no_view(interval: Duration, array: &LeapArray) -> Self {
+        let allowed = format!(
+            "made of whole buckets of {:?} and divide the array's interval of {:?}",
             array.bucket_length(),
-        ))
+            array.interval(),
+        );
+        Self::new("interval", format_args!("{interval:?}"), allowed)
     }
 }
 
@@ -182,15 +193,23 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `slices` is between 1 and 65 536, and `length`
-    /// at least 1 ms.
+    /// [`InvalidWindow`] unless `slices` is between 1 and 65 536, `length` at
+    /// least 1 ms, and all slices together at most 146 years.
     pub fn new(length: Duration, slices: u32) -> Result<Self, InvalidWindow> {
-        let Some(interval) = length.checked_mul(slices) else {
-            return Err(InvalidWindow(format!(
-                "interval: {slices} slices of {length:?} are above 146 years"
-            )));
-        };
-        LeapArray::new(interval, slices).map(Self)
+        if slices == 0 || slices > MAX_BUCKETS {
+            let allowed = format!("between 1 and {MAX_BUCKETS}");
+            return Err(InvalidWindow::new("slices", slices, allowed));
+        }
+        let whole = length.as_nanos().saturating_mul(u128::from(slices));
+        if length < SHORTEST_INTERVAL || whole > u128::from(LONGEST_NS) {
+            let allowed = format!("at least 1 ms, and at most {LONGEST} in {slices} slices");
+            return Err(InvalidWindow::new(
+                "length",
+                format_args!("{length:?}"),
+                allowed,
+            ));
+        }
+        LeapArray::new(length * slices, slices).map(Self)
     }
 
     /// `slices` slices of one millisecond.
@@ -355,22 +374,37 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_window_is_an_error_that_names_the_field() {
+    fn a_bad_window_is_an_error_that_names_what_is_allowed() {
+        let slices = "must be between 1 and 65536";
+        let (ms, ns) = (Duration::from_millis(1), Duration::from_nanos(1));
+        let years = Duration::from_secs(146 * 365 * 86_400);
         let cases = [
-            (Duration::from_secs(1), 0, "buckets: 0"),
-            (Duration::from_secs(1), 65_537, "buckets: 65537"),
-            (Duration::ZERO, 2, "interval: 0"),
-            (Duration::from_secs(1), 7, "buckets: 7"),
-            (Duration::from_millis(1), 2, "buckets: 2"),
-            (Duration::MAX, 1, "interval: "),
+            (ms, 0, format!("slices is 0, {slices}")),
+            (ms, 65_537, format!("slices is 65537, {slices}")),
+            (
+                Duration::ZERO,
+                2,
+                "length is 0ns, must be at least 1 ms, and at most 146 years in 2 slices".into(),
+            ),
+            (
+                ms - ns,
+                5,
+                "length is 999.999µs, must be at least 1 ms, and at most 146 years in 5 slices"
+                    .into(),
+            ),
+            (
+                years,
+                2,
+                "length is 4604256000s, must be at least 1 ms, and at most 146 years in 2 slices"
+                    .into(),
+            ),
         ];
-        for (interval, buckets, start) in cases {
-            let error = LeapArray::new(interval, buckets).unwrap_err().to_string();
-            assert!(error.starts_with(start), "{error}");
+        for (length, slices, expected) in cases {
+            let error = SlidingWindow::new(length, slices).unwrap_err();
+            assert_eq!(error.to_string(), expected);
         }
-        let error = SlidingWindow::new(Duration::MAX, 2)
-            .unwrap_err()
-            .to_string();
-        assert!(error.starts_with("interval: "), "{error}");
+        assert!(SlidingWindow::new(Duration::MAX, 2).is_err());
+        assert!(SlidingWindow::new(years, 1).is_ok());
+        assert!(SlidingWindow::new(ms, 65_536).is_ok());
     }
 }
