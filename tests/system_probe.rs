@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tower_sentinel::ManualClock;
-use tower_sentinel::system::{Memory, Probe, SystemProbe};
+use tower_sentinel::system::{ManualProbe, Memory, Probe, SystemProbe};
 
 /// A copy of a recorded machine on which time goes on.
 struct Machine {
@@ -363,4 +363,18 @@ fn this_machine_says_how_busy_it_is() {
     assert!(cpu > 0.0 && cpu <= 1.0, "{cpu}");
     let memory = probe.memory().expect("some memory");
     assert!(memory.used() > 0 && memory.used() < memory.limit());
+}
+
+#[test]
+fn a_probe_by_hand_knows_only_what_can_be() {
+    let probe = ManualProbe::new();
+    for odd in [-0.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        probe.set_load(2.5);
+        probe.set_cpu(0.5);
+        probe.set_load(odd);
+        assert_eq!((probe.load(), probe.cpu()), (None, Some(0.5)), "{odd}");
+        probe.set_load(0.0);
+        probe.set_cpu(odd);
+        assert_eq!((probe.load(), probe.cpu()), (Some(0.0), None), "{odd}");
+    }
 }

@@ -106,7 +106,8 @@ pub struct Readings {
 
 /// A probe that says what it is told; for tests.
 ///
-/// Clones share their values. At first nothing is known.
+/// Clones share their values. At first nothing is known, and a value that is negative
+/// or not a finite number is not known either, as in [`Readings`].
 ///
 /// # Examples
 ///
@@ -119,6 +120,8 @@ pub struct Readings {
 /// assert_eq!(probe.clone().load(), Some(2.5));
 /// probe.set_load(None);
 /// assert_eq!(probe.load(), None);
+/// probe.set_cpu(f64::NAN);
+/// assert_eq!(probe.cpu(), None);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualProbe(Arc<Lock<(Readings, Option<Memory>)>>);
@@ -198,12 +201,16 @@ impl ManualProbe {
 
     /// What the load is said to be from now on.
     pub fn set_load(&self, load: impl Into<Option<f64>>) {
-        self.0.lock().0.load = load.into();
+        let load = load.into();
+        let readings = &mut self.0.lock().0;
+        *readings = Readings::new(load, readings.cpu);
     }
 
     /// What the share of the CPU in use is said to be from now on.
     pub fn set_cpu(&self, cpu: impl Into<Option<f64>>) {
-        self.0.lock().0.cpu = cpu.into();
+        let cpu = cpu.into();
+        let readings = &mut self.0.lock().0;
+        *readings = Readings::new(readings.load, cpu);
     }
 
     /// What the memory is said to be from now on.

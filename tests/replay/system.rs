@@ -59,12 +59,13 @@ impl Subject for Protected {
         self.clock.set(step.now());
         match step.op.as_str() {
             "set_load" => {
-                self.probe.set_load(known(step.number("value")));
+                // Below zero nothing is known, there as here.
+                self.probe.set_load(step.number("value"));
                 self.sampler.refresh(step.now());
                 Value::Null
             }
             "set_cpu" => {
-                self.probe.set_cpu(known(step.number("value")));
+                self.probe.set_cpu(step.number("value"));
                 self.sampler.refresh(step.now());
                 Value::Null
             }
@@ -83,11 +84,6 @@ impl Subject for Protected {
 /// The next number that can be told from `value`, which is not below zero.
 fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
-}
-
-/// Below zero nothing is known.
-fn known(value: f64) -> Option<f64> {
-    (value >= 0.0).then_some(value)
 }
 
 impl Protected {
