@@ -1,15 +1,16 @@
 //! Asking a source again and again, and putting what it says in force.
 //!
-//! One lock holds the source and the callback, and who polls has it; who finds
-//! it taken leaves, since somebody else is asking and will tell. So a callback
-//! may poll, or stop the thread that it is called on, without waiting for
-//! itself. A second lock holds what readers see and is never held while foreign
-//! code runs. A third says "stop" to the thread (`sync::StopSignal`). There are
+//! One lock holds the source and the callback, and who polls has it. Who finds
+//! it taken waits and asks again, since the other one may have asked too early
+//! for what this one wants to be seen. A callback that polls would wait for
+//! itself: so a second lock remembers which thread polls, and that one leaves.
+//! A third lock holds what readers see. Neither of the two is held while foreign
+//! code runs. A fourth says "stop" to the thread (`sync::StopSignal`). There are
 //! no atomics, so there is nothing here for a model to find.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
@@ -81,6 +82,8 @@ const SHORTEST: Duration = Duration::from_millis(10);
 pub struct Watch {
     sentinel: Sentinel,
     asked: Lock<Asked>,
+    /// The thread that polls.
+    polling: Lock<Option<ThreadId>>,
     seen: Lock<Seen>,
 }
 
@@ -91,6 +94,9 @@ struct Asked {
 }
 
 type Tell = dyn FnMut(&WatchEvent) + Send;
+
+/// Remembers, as long as it lives, which thread polls.
+struct Polling<'a>(&'a Lock<Option<ThreadId>>);
 
 /// What has come of it.
 #[derive(Debug, Default)]
@@ -194,6 +200,7 @@ impl Watch {
         Self {
             sentinel,
             asked: Lock::new(asked),
+            polling: Lock::default(),
             seen: Lock::default(),
         }
     }
@@ -202,21 +209,38 @@ impl Watch {
     /// polls, and after it has happened. Default: nobody is told. A second one
     /// replaces the first.
     ///
-    /// What it panics with is lost, and it is called again the next time.
+    /// What it panics with is lost, and it is called again the next time. It must
+    /// not wait for another thread that polls, which waits for it.
     pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
         self.asked.lock().on_event = Some(Box::new(tell));
         self
     }
 
     /// Asks the source, puts new rules in force, and returns what there is to
-    /// tell. Returns `None` at once while another thread polls: that one tells.
+    /// tell; `None` if there is nothing new since the poll before.
+    ///
+    /// While another thread polls it waits, and then asks itself: what the source
+    /// said before the call has been seen when it returns. Only a poll inside of
+    /// another one, such as by [`on_event`](Self::on_event), returns `None` at
+    /// once.
     ///
     /// It takes as long as the source takes, which may block. In a task, read
     /// files that may be slow by `spawn_blocking`, or by a [thread](Self::spawn).
     /// Calls never wait for it.
     pub fn poll_once(&self) -> Option<WatchEvent> {
-        let mut asked = self.asked.try_lock()?;
-        let Asked { source, on_event } = &mut *asked;
+        let this = thread::current().id();
+        if *self.polling.lock() == Some(this) {
+            return None;
+        }
+        let mut asked = self.asked.lock();
+        // Forgotten before the lock is free, even if a clock panics.
+        let _polling = Polling::new(&self.polling, this);
+        self.ask(&mut asked)
+    }
+
+    /// Asks the source, and does and tells what follows.
+    fn ask(&self, asked: &mut Asked) -> Option<WatchEvent> {
+        let Asked { source, on_event } = asked;
         let answer = catch_unwind(AssertUnwindSafe(|| source.poll()))
             .unwrap_or_else(|panic| Err(SourceError::of_panic(&*panic)));
         let event = self.settle(answer)?;
@@ -303,6 +327,21 @@ impl fmt::Debug for Watch {
     }
 }
 
+// === impl Polling ===
+
+impl<'a> Polling<'a> {
+    fn new(polling: &'a Lock<Option<ThreadId>>, thread: ThreadId) -> Self {
+        *polling.lock() = Some(thread);
+        Self(polling)
+    }
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
+}
+
 // === impl WatchEvent ===
 
 impl fmt::Display for WatchEvent {
@@ -319,8 +358,9 @@ impl fmt::Display for WatchEvent {
 // === impl WatchHandle ===
 
 impl WatchHandle {
-    /// Polls now, on this thread; see [`Watch::poll_once`]. For a signal or a
-    /// button that means "look at the file".
+    /// Polls now, on this thread, after a poll of the other one that is under way;
+    /// see [`Watch::poll_once`]. For a signal or a button that means "look at the
+    /// file". `None` also if the other thread has just told what there is.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         self.watch.poll_once()
     }

@@ -2,13 +2,16 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tower_sentinel::source::{
     FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle, from_fn,
 };
-use tower_sentinel::{Call, FlowRule, Rules, Sentinel, Verdict};
+use tower_sentinel::{Call, Clock, FlowRule, Rules, Sentinel, Tick, Verdict};
 
 use crate::{Folder, HOUR, PATIENCE, limit, parse, promptly};
 
@@ -186,6 +189,29 @@ fn a_callback_may_poll_and_may_panic() {
     }
 }
 
+#[test]
+fn a_clock_that_panics_does_not_keep_its_thread_from_polling_again() {
+    #[derive(Debug)]
+    struct Fragile(AtomicBool);
+
+    impl Clock for Fragile {
+        fn now(&self) -> Tick {
+            assert!(!self.0.swap(false, Ordering::Relaxed), "no time");
+            Tick::ZERO
+        }
+    }
+
+    let clock = Arc::new(Fragile(AtomicBool::new(false)));
+    let as_clock: Arc<dyn Clock> = clock.clone();
+    let sentinel = Sentinel::builder().clock(as_clock).build();
+    let said = [2, 3].map(|number| Ok(Some(limit(number))));
+    let watch = Watch::new(sentinel.clone(), answers(said));
+    clock.0.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| watch.poll_once())).is_err());
+    assert_reloaded(watch.poll_once(), 1);
+    assert_eq!(sentinel.rules(), limit(3));
+}
+
 // === by a thread ===
 
 /// A source that is asked on another thread and answered by the test.
@@ -246,10 +272,7 @@ fn a_thread_puts_in_force_what_the_source_says_and_tells_what_it_could_not() {
     assert_eq!(next(), "0 rules in force");
     assert_eq!((sentinel.rules(), watch.reloads()), (Rules::new(), 2));
     assert!(watch.last_error().is_none());
-    // While the thread waits for an answer, others need not.
-    puppet.asked.recv_timeout(PATIENCE).unwrap();
-    assert!(watch.poll_once().is_none());
-    puppet.answer.send(Ok(Some(limit(3)))).unwrap();
+    puppet.answers(Ok(Some(limit(3))));
     drop(puppet);
     promptly(move || watch.stop());
     assert_eq!(sentinel.rules(), limit(3));
@@ -288,11 +311,34 @@ fn a_thread_can_be_told_to_look_now() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "1 rule in force");
     folder.replace("rules", "r 2");
     // The thread may still be about to leave its first poll.
-    let event = std::iter::repeat_with(|| watch.poll_once())
-        .flatten()
-        .next();
-    assert_reloaded(event, 1);
+    assert_reloaded(watch.poll_once(), 1);
     assert_eq!(sentinel.rules(), limit(2));
+}
+
+/// Whether the second poll meets the first one nobody decides: hence the rounds.
+#[test]
+fn a_poll_beside_another_one_asks_after_it() {
+    for _ in 0..50 {
+        let sentinel = Sentinel::new(limit(1));
+        let (puppet, source) = Puppet::new();
+        let (watch, told) = spawned(&sentinel, source, HOUR);
+        puppet.asked.recv_timeout(PATIENCE).unwrap();
+        let (tell, begun) = mpsc::channel();
+        let beside = thread::spawn(move || {
+            tell.send(()).unwrap();
+            let event = watch.poll_once();
+            (watch, event)
+        });
+        begun.recv_timeout(PATIENCE).unwrap();
+        puppet.answer.send(Ok(Some(limit(2)))).unwrap();
+        puppet.answers(Ok(Some(limit(3))));
+        let (watch, event) = beside.join().unwrap();
+        assert_reloaded(event, 1);
+        assert_eq!((sentinel.rules(), watch.reloads()), (limit(3), 2));
+        drop(puppet);
+        promptly(move || watch.stop());
+        assert_eq!(told.iter().count(), 2);
+    }
 }
 
 #[test]
