@@ -48,7 +48,7 @@ use crate::stat::{Node, NodeBucket};
 ///     }
 /// };
 /// assert!(matches!(refused, Verdict::Block(_)));
-/// // Nothing is known yet, and more than ten calls are too many.
+/// // Nothing is known yet: ten calls in flight are not too many for one more.
 /// assert_eq!(running.len(), 11);
 /// // With less load more may run.
 /// probe.set_load(1.0);
@@ -62,6 +62,10 @@ use crate::stat::{Node, NodeBucket};
 /// and concurrency with the end of its body, so a service whose bodies stream
 /// for long holds more calls than the estimate grants: give it no limit on the
 /// load. As long as nothing is known, the estimate is ten calls.
+///
+/// A call is refused if more calls than the estimate, and more than one, are in
+/// flight before it: with an estimate of ten an eleventh runs and a twelfth does
+/// not, and two may always run.
 ///
 /// # Source
 ///

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn over_the_load_two_of_a_capacity_of_two_pass_and_a_third_does_not() {
+    fn over_the_load_a_capacity_of_two_lets_a_third_call_in_and_no_fourth() {
         // Two buckets a second, 50 completions in the best, 20 ms: capacity 2.
         let limits = Limits {
             load: limit(4.0),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn without_completions_ten_calls_are_let_in() {
+    fn without_completions_ten_in_flight_are_not_too_many() {
         let limits = Limits {
             load: limit(1.0),
             ..Limits::default()
