@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule, IsolationRule,
-    ManualClock, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
+    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -38,6 +38,41 @@ fn run(sentinel: &Sentinel) -> Option<Entry> {
 /// How many of `n` calls to "r" pass; they end at once.
 fn passed(sentinel: &Sentinel, n: u32) -> usize {
     (0..n).filter(|_| run(sentinel).is_some()).count()
+}
+
+// === sets ===
+
+#[test]
+fn a_set_is_taken_apart_and_its_rules_tell_their_ids() {
+    let named: Vec<Rule> = vec![
+        FlowRule::per_second("r", 5).id("flow").into(),
+        HotParamRule::per_second("r", 5).id("param").into(),
+        IsolationRule::new("r", 3).id("isolation").into(),
+        AdaptiveRule::new("r").id("adaptive").into(),
+        CircuitBreakerRule::error_count("r", 5).id("breaker").into(),
+        AuthorityRule::deny("r", ["bot"]).id("authority").into(),
+        SystemRule::new().qps(5).id("system").into(),
+        Rule::from(FlowRule::per_second("r", 4).id("shadow")).shadow(),
+    ];
+    let set = Rules::build(named.clone())
+        .unwrap()
+        .with(FlowRule::per_second("r", 9));
+    let ids: Vec<_> = set.iter().map(Rule::id).collect();
+    let expected = [
+        Some("flow"),
+        Some("param"),
+        Some("isolation"),
+        Some("adaptive"),
+        Some("breaker"),
+        Some("authority"),
+        Some("system"),
+        Some("shadow"),
+        None,
+    ];
+    assert_eq!(ids, expected);
+    assert_eq!(Rules::build(set.clone()).unwrap(), set);
+    let kept = set.into_iter().filter(|rule| rule.id().is_some());
+    assert_eq!(kept.collect::<Vec<_>>(), named);
 }
 
 // === what is kept ===

@@ -172,7 +172,10 @@ impl Rule {
         }
     }
 
-    fn given_id(&self) -> Option<&str> {
+    /// The id that the rule was given; `None` if refusals name it by its kind and
+    /// its place in the set.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
         match self {
             Rule::Flow(rule) => rule.given_id(),
             Rule::HotParam(rule) => rule.given_id(),
@@ -181,7 +184,7 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.given_id(),
             Rule::Authority(rule) => rule.given_id(),
             Rule::System(rule) => rule.given_id(),
-            Rule::Shadow(rule) => rule.given_id(),
+            Rule::Shadow(rule) => rule.id(),
         }
     }
 
@@ -281,6 +284,21 @@ impl From<SystemRule> for Rule {
 /// let fields: Vec<_> = error.problems().iter().map(|p| (p.index(), p.field())).collect();
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
+///
+/// A set is taken apart to change it:
+///
+/// ```
+/// use tower_sentinel::{FlowRule, IsolationRule, Rules, Sentinel};
+///
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("/orders", 100).id("sale"))
+///     .with(IsolationRule::new("/orders", 32));
+/// let sentinel = Sentinel::new(rules);
+/// let kept = sentinel.rules().into_iter().filter(|rule| rule.id() != Some("sale"));
+/// assert!(sentinel.try_reload(kept)?);
+/// assert_eq!(sentinel.rules(), IsolationRule::new("/orders", 32).into());
+/// # Ok::<(), tower_sentinel::InvalidRules>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     list: Vec<Rule>,
@@ -361,7 +379,7 @@ impl Rules {
     /// The id of the rule at `index`, given or made from its kind and place.
     pub(crate) fn id(&self, index: usize) -> String {
         let rule = &self.list[index];
-        rule.given_id()
+        rule.id()
             .map_or_else(|| format!("{}-{index}", rule.kind()), str::to_owned)
     }
 
@@ -392,7 +410,7 @@ impl Rules {
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }
-        if let Some(id) = rule.given_id() {
+        if let Some(id) = rule.id() {
             inspector.name("id", id);
             if !self.ids.insert(id.to_owned()) {
                 inspector.refuse(
@@ -422,6 +440,15 @@ impl<R: Into<Rule>> From<R> for Rules {
     #[track_caller]
     fn from(rule: R) -> Self {
         Self::new().with(rule)
+    }
+}
+
+impl IntoIterator for Rules {
+    type Item = Rule;
+    type IntoIter = std::vec::IntoIter<Rule>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
     }
 }
 

@@ -10,7 +10,7 @@ impl Rules {
     /// Everything that is wrong with the rule. The set is then as it was.
     pub(crate) fn try_add(&mut self, rule: Rule, index: usize) -> Result<(), InvalidRules> {
         let is_new_template = !self.templates.has(rule.resource());
-        let is_new_id = rule.given_id().is_some_and(|id| !self.ids.contains(id));
+        let is_new_id = rule.id().is_some_and(|id| !self.ids.contains(id));
         let mut problems = Vec::new();
         self.add_as(index, rule, &mut problems);
         let verdict = super::verdict(problems);
@@ -28,7 +28,7 @@ impl Rules {
         if is_new_template {
             self.templates.remove(rule.resource());
         }
-        if let Some(id) = rule.given_id().filter(|_| is_new_id) {
+        if let Some(id) = rule.id().filter(|_| is_new_id) {
             self.ids.remove(id);
         }
         if let Some((what, _)) = rule.bound() {
