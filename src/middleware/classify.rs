@@ -47,9 +47,9 @@ use crate::stat::Outcome;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'a> {
-    pub(super) status: StatusCode,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) extensions: &'a Extensions,
+    status: StatusCode,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
 }
 
 impl<'a> ResponseHead<'a> {

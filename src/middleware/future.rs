@@ -195,11 +195,7 @@ where
             return Err(error);
         }
     };
-    let judgement = classify.head(ResponseHead {
-        status: response.status(),
-        headers: response.headers(),
-        extensions: response.extensions(),
-    });
+    let judgement = classify.head(ResponseHead::of(&response));
     let (outcome, at_trailers) = match judgement {
         Judgement::Now(outcome) => (outcome, None),
         Judgement::AtTrailers => {
