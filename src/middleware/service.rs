@@ -14,7 +14,8 @@ use super::BoxError;
 use super::body::ResponseBody;
 use super::future::ResponseFuture;
 use super::layer::Settings;
-use super::mode::{Fail, Respond};
+use super::mode::{Fail, Mode, Respond};
+use crate::blocked::Blocked;
 use crate::entry::Verdict;
 
 /// A service with rules before it; made by a
@@ -87,6 +88,42 @@ impl<S, M> SentinelService<S, M> {
     }
 }
 
+impl<S, M: Mode> SentinelService<S, M> {
+    /// Calls the service or not. A refusal becomes what `refuse` makes of it.
+    #[inline(always)]
+    fn judge<B>(
+        &mut self,
+        request: Request<B>,
+        refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
+    ) -> ResponseFuture<S, Request<B>, M>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        let mut otherwise = None;
+        match self.settings.pass(&request, &mut otherwise) {
+            // The request is passed on here, and nowhere further down, because it
+            // is dear to move.
+            Some(passed) => {
+                let future = self.inner.call(request);
+                ResponseFuture::running(future, passed.into_entry(), &self.settings)
+            }
+            None => match otherwise {
+                Some(Verdict::Block(blocked)) => {
+                    ResponseFuture::refused(refuse(&self.settings, &request, blocked))
+                }
+                Some(Verdict::Pass(entry)) => {
+                    let future = self.inner.call(request);
+                    ResponseFuture::running(future, entry, &self.settings)
+                }
+                Some(Verdict::Wait(waiting)) => {
+                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
+                }
+                None => ResponseFuture::skipped(self.inner.call(request)),
+            },
+        }
+    }
+}
+
 impl<S: Clone, M> Clone for SentinelService<S, M> {
     fn clone(&self) -> Self {
         Self {
@@ -120,28 +157,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let mut otherwise = None;
-        match self.settings.pass(&request, &mut otherwise) {
-            // The request is passed on here, and nowhere further down, because it
-            // is dear to move.
-            Some(passed) => {
-                let future = self.inner.call(request);
-                ResponseFuture::running(future, passed.into_entry(), &self.settings)
-            }
-            None => match otherwise {
-                Some(Verdict::Block(blocked)) => {
-                    ResponseFuture::refused(self.settings.reject(&request, blocked))
-                }
-                Some(Verdict::Pass(entry)) => {
-                    let future = self.inner.call(request);
-                    ResponseFuture::running(future, entry, &self.settings)
-                }
-                Some(Verdict::Wait(waiting)) => {
-                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
-                }
-                None => ResponseFuture::skipped(self.inner.call(request)),
-            },
-        }
+        self.judge(request, Settings::reject)
     }
 }
 
@@ -160,25 +176,6 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let mut otherwise = None;
-        match self.settings.pass(&request, &mut otherwise) {
-            // The request is passed on here, and nowhere further down, because it
-            // is dear to move.
-            Some(passed) => {
-                let future = self.inner.call(request);
-                ResponseFuture::running(future, passed.into_entry(), &self.settings)
-            }
-            None => match otherwise {
-                Some(Verdict::Block(blocked)) => ResponseFuture::refused(blocked),
-                Some(Verdict::Pass(entry)) => {
-                    let future = self.inner.call(request);
-                    ResponseFuture::running(future, entry, &self.settings)
-                }
-                Some(Verdict::Wait(waiting)) => {
-                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
-                }
-                None => ResponseFuture::skipped(self.inner.call(request)),
-            },
-        }
+        self.judge(request, |_, _, blocked| blocked)
     }
 }
