@@ -28,6 +28,7 @@
 //! they add up; the next call sees both.
 
 use crate::clock::Tick;
+use crate::stat::bucket_of;
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
 const COUNT_BITS: u32 = 22;
@@ -127,7 +128,9 @@ impl Window {
     /// counted in the window. `None` if `is_over` says that there is a newer
     /// generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
-        let bucket = self.bucket(now);
+        // Only a guess, so any order will do.
+        let newest = self.head.load(Ordering::Relaxed);
+        let bucket = bucket_of(now, self.bucket_ns, newest);
         loop {
             let newest = self.reach(bucket);
             let spot = self.spot(newest);
@@ -149,22 +152,6 @@ impl Window {
             {
                 return Some(self.sum(spot, ended.generation));
             }
-        }
-    }
-
-    /// The bucket of `now`.
-    #[inline]
-    fn bucket(&self, now: Tick) -> u64 {
-        // Nearly always it is the newest one, and asking that is a product where
-        // the answer is a division. Only a guess, so any order will do.
-        let newest = self.head.load(Ordering::Relaxed);
-        let since = now
-            .as_nanos()
-            .wrapping_sub(newest.wrapping_mul(self.bucket_ns));
-        if since < self.bucket_ns {
-            newest
-        } else {
-            now.as_nanos() / self.bucket_ns
         }
     }
 

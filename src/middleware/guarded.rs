@@ -48,6 +48,21 @@ pin_project! {
     }
 }
 
+impl<S, Req, R> State<S, Req, R>
+where
+    S: Service<Req>,
+{
+    /// A call that begins to run. Dropped before it is answered, it was cancelled.
+    #[inline]
+    fn running(future: S::Future, mut entry: Entry) -> Self {
+        entry.expect_response();
+        Self::Running {
+            future,
+            entry: Some(entry),
+        }
+    }
+}
+
 /// A call that waits: apart from the future, because only few do.
 struct Wait<S, Req> {
     service: S,
@@ -61,15 +76,11 @@ impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
-    /// A call that runs. Dropped before it is answered, it was cancelled.
+    /// A call that runs.
     #[inline]
-    pub(super) fn running(future: S::Future, mut entry: Entry) -> Self {
-        entry.expect_response();
+    pub(super) fn running(future: S::Future, entry: Entry) -> Self {
         Self {
-            state: State::Running {
-                future,
-                entry: Some(entry),
-            },
+            state: State::running(future, entry),
         }
     }
 
@@ -160,10 +171,9 @@ where
                     return Poll::Ready(Ok(refused(refusal)));
                 }
                 StateProj::Waiting { wait } => match ready!(wait.poll(cx))? {
-                    Begun::Running(future, entry) => this.state.set(State::Running {
-                        future,
-                        entry: Some(entry),
-                    }),
+                    Begun::Running(future, entry) => {
+                        this.state.set(State::running(future, entry));
+                    }
                     Begun::Refused(blocked, request) => {
                         return Poll::Ready(Ok(refused(refuse(blocked, &request))));
                     }
@@ -225,10 +235,7 @@ where
         }
         let (waiting, request) = self.take();
         Poll::Ready(Ok(match waiting.begin() {
-            Ok(mut entry) => {
-                entry.expect_response();
-                Begun::Running(self.service.call(request), entry)
-            }
+            Ok(entry) => Begun::Running(self.service.call(request), entry),
             Err(blocked) => Begun::Refused(blocked, request),
         }))
     }

@@ -74,7 +74,7 @@ use std::time::Duration;
 
 use super::quota::{MAX_TOKENS, Quota, Share};
 use super::window::InvalidWindow;
-use super::word::{Cut, Head, Loan, distance, divide, fits, stamp, swap};
+use super::word::{Cut, Head, Loan, bucket_of, distance, fits, holds, stamp, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -442,21 +442,9 @@ impl LeapArray {
     #[must_use]
     #[inline]
     pub fn bucket_number(&self, at: Tick) -> u64 {
-        // Nearly always it is the newest one, and asking that is a product where
-        // the answer is a division. Only a guess, so any order will do.
+        // Only a guess, so any order will do.
         let newest = self.words.newest.load(Ordering::Relaxed);
-        if self.holds(newest, at) {
-            newest
-        } else {
-            divide(at.as_nanos(), self.bucket_ns)
-        }
-    }
-
-    /// Whether `at` lies in bucket `number`.
-    #[inline]
-    const fn holds(&self, number: u64, at: Tick) -> bool {
-        let start = number.wrapping_mul(self.bucket_ns);
-        at.as_nanos().wrapping_sub(start) < self.bucket_ns
+        bucket_of(at, self.bucket_ns, newest)
     }
 
     /// When the bucket that `at` lies in began.
@@ -587,7 +575,7 @@ impl LeapArray {
         // is at most one move behind the head, so equal stamps are equal numbers.
         let head = self.load_head();
         let newest = self.words.newest.load(Ordering::Relaxed);
-        if self.holds(newest, now) && head.is_open_at(stamp(newest)) {
+        if holds(newest, self.bucket_ns, now) && head.is_open_at(stamp(newest)) {
             if let Some(answer) = self.attempt(head, newest, n, quotas) {
                 return answer;
             }

@@ -58,6 +58,7 @@ pub(crate) use table::{Census, Resident, Table};
 pub use totals::{NodeBucket, Totals};
 pub use view::{BucketCount, WindowView};
 pub use window::{InvalidWindow, SlidingWindow};
+pub(crate) use word::bucket_of;
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -11,6 +11,7 @@
 //! the rest. An id is the low 30 bits of a bucket's number; two ids are only
 //! compared for equality or by their signed distance, never by size.
 
+use crate::clock::Tick;
 use crate::sync::{AtomicU64, Ordering};
 
 const SEALED: u64 = 1;
@@ -46,6 +47,24 @@ const fn id(word: u64) -> u32 {
 #[inline(never)]
 pub(super) const fn divide(number: u64, by: u64) -> u64 {
     number / by
+}
+
+/// Whether `at` lies in bucket `number` of those that are `bucket_ns` long.
+#[inline]
+pub(super) const fn holds(number: u64, bucket_ns: u64, at: Tick) -> bool {
+    let start = number.wrapping_mul(bucket_ns);
+    at.as_nanos().wrapping_sub(start) < bucket_ns
+}
+
+/// The number of the bucket that `at` lies in. Nearly always it is the newest one,
+/// the `guess`, and asking that is a product where the answer is a division.
+#[inline]
+pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
+    if holds(guess, bucket_ns, at) {
+        guess
+    } else {
+        divide(at.as_nanos(), bucket_ns)
+    }
 }
 
 /// The word that admission is decided on.

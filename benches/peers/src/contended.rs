@@ -20,7 +20,7 @@ const CALLS: u32 = 200_000;
 /// More than a run uses up in a second.
 const PLENTY: u32 = (1 << 31) - 1;
 
-/// More threads than are run.
+/// Most threads that are run.
 const MOST_THREADS: usize = 16;
 
 /// A limiter, as something that all threads may call; each says which one it is.
