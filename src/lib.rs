@@ -73,6 +73,9 @@
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `full` | all of them |
 //!
+//! It runs where there are atomic integers of 64 bits, also on machines of 32
+//! bits; on WebAssembly (`wasm32-wasip1`) without `axum` and `tonic`.
+//!
 //! # What is guaranteed
 //!
 //! * A bucket-aligned window never holds more than its limit, under any
@@ -86,6 +89,9 @@
 //! * All of it, where each promise ends, and the tests by name: [`guide::guarantees`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("tower-sentinel needs atomic integers of 64 bits, which this target has none of");
 
 mod adaptive;
 mod blocked;

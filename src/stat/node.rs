@@ -59,7 +59,7 @@ use crate::sync::Arc;
 ///
 /// # Memory
 ///
-/// 512 bytes for two buckets:
+/// 512 bytes for two buckets, where a pointer has 64 bits:
 ///
 /// | part | bytes |
 /// |---|---|
@@ -467,6 +467,7 @@ impl From<Bucket> for u64 {
 mod tests {
     use super::*;
 
+    #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_node_takes_what_its_documentation_says() {
         assert_eq!(size_of::<LeapArray>(), 64 + 40);

@@ -2,13 +2,13 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
 use tower_sentinel::{FlowRule, InvalidRules, Rules};
 
-use crate::{Folder, HOUR, limit, parse, promptly, set_mode};
+use crate::{Folder, HOUR, limit, parse};
 
 fn set_modified(path: &Path, time: SystemTime) {
     let file = File::options().write(true).open(path).unwrap();
@@ -195,8 +195,10 @@ fn a_parser_that_panics_has_refused_the_text() {
 #[cfg(unix)]
 mod unix {
     use std::os::unix::fs::{chown, symlink};
+    use std::path::PathBuf;
 
     use super::*;
+    use crate::{promptly, set_mode};
 
     #[test]
     fn other_content_of_the_same_length_and_time_is_seen() {
