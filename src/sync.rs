@@ -94,6 +94,8 @@ pub(crate) enum Bug {
     SkipPublish,
     /// Who misses a cut waits for the one who jumps.
     WaitInGap,
+    /// A reader does not look whether the head has moved on meanwhile.
+    ReadAcrossBuckets,
     /// A refund does not look whether its bucket is still open.
     BlindRefund,
     /// The cut of a new bucket leaves the held tokens in the old one.

@@ -1,12 +1,12 @@
-//! The ring under real threads: late clocks, jumps, batches, refunds, loans and
-//! cancellations, and afterwards every aligned window is counted.
+//! The ring under real threads: late clocks, jumps, batches, refunds, loans,
+//! cancellations and readers, and afterwards every aligned window is counted.
 //!
 //! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million unless
 //! it is set; `SENTINEL_SEED` sets the seed, which is printed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -155,7 +155,16 @@ fn round(rules: &[Rule], threads: u64, seed: u64) -> (u64, u64, u64, u64) {
         .collect();
     // A multiple of every stride, so that the first window is a whole one.
     let time = AtomicU64::new(3_600_000_000_000);
+    let is_over = AtomicBool::new(false);
     let tallies: Vec<_> = thread::scope(|scope| {
+        // Two who only look: what they do late must change nothing.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    array.sum(Tick::from_nanos(time.load(Ordering::Relaxed)));
+                }
+            });
+        }
         let workers: Vec<_> = (0..threads)
             .map(|worker| {
                 let (array, quotas, time) = (&array, &quotas, &time);
@@ -163,10 +172,9 @@ fn round(rules: &[Rule], threads: u64, seed: u64) -> (u64, u64, u64, u64) {
                 scope.spawn(move || work(array, quotas, time, rng, ROUND / threads))
             })
             .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .collect()
+        let tallies: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        tallies.into_iter().map(Result::unwrap).collect()
     });
 
     let mut ran = HashMap::<u64, u32>::new();

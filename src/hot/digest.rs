@@ -112,7 +112,7 @@ impl Sip {
     #[cold]
     fn joined(&self, first: &str, second: &str) -> u64 {
         let mut sip = *self;
-        let mut bytes = first.bytes().chain([b' ']).chain(second.bytes());
+        let mut bytes = first.bytes().chain(*b" ").chain(second.bytes());
         let (mut block, mut length) = ([0; 8], 0);
         for byte in &mut bytes {
             block[length % 8] = byte;

@@ -319,6 +319,22 @@ model! {
 }
 
 model! {
+    a_slow_reader_beside_a_taker at 2 fails with a_reader_that_does_not_look_again: ReadAcrossBuckets;
+    || {
+        // It reads as of 10. Since then the head has gone on, and with the next
+        // bucket by more than a ring.
+        let array = array(2);
+        assert_eq!(array.bring_to(14), Ok(14));
+        let slow = array.clone();
+        let reader = thread::spawn(move || slow.sum_as_of(10, 9));
+        assert!(array.acquire(15, 1, &[quota(2, 1)]).is_ok());
+        assert_eq!(reader.join().unwrap(), None, "a sum of a window that has passed");
+        let again = array.acquire(16, 1, &[quota(2, 1)]);
+        assert!(again.is_err(), "the head was sent back");
+    }
+}
+
+model! {
     a_move_beside_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
     || {
         // The rule's window grows from two buckets to three by a reload.

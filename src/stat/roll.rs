@@ -46,8 +46,8 @@ impl LeapArray {
         self.present(now).map(|(_, bucket)| bucket)
     }
 
-    /// One attempt to open the bucket after `bucket`, or to jump towards `now`.
-    /// The caller loads the head again, whatever came of it.
+    /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump
+    /// towards `now`. The caller loads the head again, whatever came of it.
     #[cold]
     pub(super) fn advance(&self, head: Head, bucket: u64, now: u64) {
         let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
@@ -154,8 +154,9 @@ impl LeapArray {
         }
     }
 
-    /// A cut is missing because the head is in the middle of a jump, hence some
-    /// clock is at least a ring ahead: help it on instead of waiting for it.
+    /// A cut is missing while `head` stands at `bucket`, because it is in the middle
+    /// of a jump, hence some clock is at least a ring ahead: help it on instead of
+    /// waiting for it.
     #[cold]
     pub(super) fn leave_gap(&self, head: Head, bucket: u64) {
         if self.load_head() == head && !planted(Bug::WaitInGap) {

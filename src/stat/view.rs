@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::leap_array::{LeapArray, Moved};
 use super::window::InvalidWindow;
 use crate::clock::{Tick, nanos};
+use crate::sync::{Bug, planted};
 
 /// What one bucket counted.
 ///
@@ -228,17 +229,32 @@ impl LeapArray {
     pub(crate) fn sum_from(&self, now: u64, start: impl Fn(u64) -> u64) -> u32 {
         loop {
             let newest = self.bring_to(now).unwrap_or_else(|Moved| self.newest());
-            let reading = self.reading_at(newest);
-            // A missing cut: the head moved on meanwhile by a whole ring.
-            if let Some(sum) = reading.between(start(newest), newest.wrapping_add(1)) {
+            if let Some(sum) = self.sum_as_of(newest, start(newest)) {
                 return sum;
             }
-            let head = self.load_head();
-            if head.is_frozen() {
-                return 0;
-            }
+        }
+    }
+
+    /// Tokens taken from bucket `start` on, while `newest` is the newest bucket;
+    /// `None` if it is not any more, or the head is in the middle of a jump.
+    pub(super) fn sum_as_of(&self, newest: u64, start: u64) -> Option<u32> {
+        let sum = self
+            .reading_at(newest)
+            .between(start, newest.wrapping_add(1));
+        let head = self.load_head();
+        // Tokens of later buckets may be in the sum, or a cut may be missing that
+        // nobody needs any more: no reason to help the head on, and to do so from a
+        // bucket that it has left would send it back there.
+        if self.number(head) != newest && !planted(Bug::ReadAcrossBuckets) {
+            return None;
+        }
+        if sum.is_none() && head.is_frozen() {
+            return Some(0);
+        }
+        if sum.is_none() {
             self.leave_gap(head, newest);
         }
+        sum
     }
 
     /// The newest bucket.
