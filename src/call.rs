@@ -185,9 +185,12 @@ impl Hash for Key<'_> {
                 Some((first, second)) => Key::Joined(first, second).hash(state),
                 None => text.hash(state),
             },
-            Key::Joined(first, second) => {
+            Key::Joined(first, second) if is_head(first) => {
                 first.hash(state);
                 second.hash(state);
+            }
+            Key::Joined(first, second) => {
+                with_joined(first, second, |text| Key::Str(text).hash(state));
             }
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
@@ -200,7 +203,9 @@ impl Hash for Key<'_> {
 impl PartialEq for Key<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Key::Joined(a, b), Key::Joined(c, d)) => a == c && b == d,
+            (Key::Joined(a, b), Key::Joined(c, d)) => {
+                (a == c && b == d) || joined(a, b).eq(joined(c, d))
+            }
             (key, Key::Str(name)) | (Key::Str(name), key) => key.is(name),
             (key, Key::Encoded(encoded)) | (Key::Encoded(encoded), key) => {
                 encoded.with_text(|text| key.is(text))
@@ -223,6 +228,31 @@ fn split(text: &str) -> Option<(&str, &str)> {
     } else {
         None
     }
+}
+
+/// Whether [`split`] finds `first` where it is joined to something.
+fn is_head(first: &str) -> bool {
+    let bytes = first.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_uppercase) && !bytes.contains(&b' ')
+}
+
+/// The bytes of `first`, a space, and those of `second`.
+fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
+    first.bytes().chain(*b" ").chain(second.bytes())
+}
+
+/// Shows `look` the text that two joined ones stand for. Allocates only for one
+/// that is too long to be kept.
+#[cold]
+fn with_joined<R>(first: &str, second: &str, look: impl FnOnce(&str) -> R) -> R {
+    let mut room = [0; MAX_KEY_BYTES];
+    let Some(text) = room.get_mut(..first.len() + 1 + second.len()) else {
+        return look(&format!("{first} {second}"));
+    };
+    text.iter_mut()
+        .zip(joined(first, second))
+        .for_each(|(to, byte)| *to = byte);
+    look(std::str::from_utf8(text).expect("two texts and a space are a text"))
 }
 
 /// A key that is kept.
@@ -560,6 +590,29 @@ mod tests {
         assert!(!Key::Int(7).is_kept_as(&kept));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET/a"));
         assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET  /a"));
+    }
+
+    #[test]
+    fn keys_that_are_equal_hash_alike_however_they_are_written() {
+        let hash = RandomState::new();
+        let parts = [
+            "", "a", "A", " ", "a b", "A b", "GET", "Get x", "GET ", " GET", "é", "/",
+        ];
+        let long = "x".repeat(MAX_KEY_BYTES);
+        let parts = || parts.into_iter().chain([&*long]);
+        let keys: Vec<_> = parts()
+            .flat_map(|first| parts().map(move |second| (first, second)))
+            .collect();
+        let texts: Vec<_> = keys.iter().map(|(a, b)| format!("{a} {b}")).collect();
+        for (&(first, second), text) in keys.iter().zip(&texts) {
+            let (key, text) = (Key::Joined(first, second), Key::Str(text));
+            assert_eq!(key, text);
+            assert_eq!(hash.hash_one(key), hash.hash_one(text), "{key:?}");
+            for (&(a, b), other) in keys.iter().zip(&texts) {
+                let are_equal = text == Key::Str(other);
+                assert_eq!(key == Key::Joined(a, b), are_equal, "{key:?} {a:?} {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ use tower_sentinel::key::{
     Route, from_fn,
 };
 use tower_sentinel::{
-    BlockKind, Blocked, FlowRule, Key, ManualClock, MissingKey, Rules, Sentinel, SentinelLayer,
+    BlockKind, Blocked, Call, FlowRule, Key, ManualClock, MissingKey, Rules, Sentinel,
+    SentinelLayer, Verdict,
 };
 
 use support::caller::{answer, assert_caller, per_caller, status};
@@ -130,6 +131,20 @@ fn an_extractor_names_the_resource() {
     for (layer, target, name) in cases {
         assert_eq!(resource(&layer, request(target)), name, "{target}");
     }
+}
+
+#[test]
+fn two_texts_that_are_joined_are_one_resource_whatever_they_look_like() {
+    let rule = FlowRule::per_second("svc list all", 1);
+    let (_clock, sentinel) = engine(rule);
+    let keys = [
+        Key::Joined("svc", "list all"),
+        Key::Joined("svc list", "all"),
+        Key::from("svc list all"),
+    ];
+    let passed = keys.map(|key| matches!(sentinel.try_enter(Call::new(key)), Verdict::Pass(_)));
+    assert_eq!(passed, [true, false, false]);
+    assert_eq!(sentinel.snapshot().resources(), 1);
 }
 
 #[test]

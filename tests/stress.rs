@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use tower_sentinel::Tick;
@@ -161,7 +161,8 @@ fn round(rules: &[Rule], threads: u64, seed: u64) -> (u64, u64, u64, u64) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    array.sum(Tick::from_nanos(time.load(Ordering::Relaxed)));
+                    let now = Tick::from_nanos(time.load(Ordering::Relaxed));
+                    std::hint::black_box(array.sum(now));
                 }
             });
         }
@@ -172,7 +173,7 @@ fn round(rules: &[Rule], threads: u64, seed: u64) -> (u64, u64, u64, u64) {
                 scope.spawn(move || work(array, quotas, time, rng, ROUND / threads))
             })
             .collect();
-        let tallies: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        let tallies: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         tallies.into_iter().map(Result::unwrap).collect()
     });
