@@ -189,11 +189,11 @@ impl Engine {
             None => {}
         }
         let rules = self.rules.load_full();
-        if let Key::Str(_) | Key::Joined(..) | Key::Encoded(_) = query.name {
-            // A resource with a rule has a place, whatever the bound.
-            if rules.of(&query.name.to_string()).is_some() {
-                return self.install(query, now);
-            }
+        // A resource with a rule has a place, whatever the bound. No rule can name
+        // one that is known by its hash alone.
+        let is_named = !matches!(query.name, Key::Digest(..));
+        if is_named && rules.of(&query.name.to_string()).is_some() {
+            return self.install(query, now);
         }
         if rules.version() != self.shared.version.load(Ordering::Acquire) {
             // A reload is at work: what is made now must be by its rules.
@@ -389,12 +389,14 @@ impl Engine {
         let now = self.shared.time.now();
         for name in old.resources().filter(|name| new.of(name).is_none()) {
             for direction in [Direction::Inbound, Direction::Outbound] {
-                let query = ResourceQuery {
-                    direction,
-                    name: &Key::Str(name),
-                };
-                if let Some(stale) = self.resources.find(&query, Arc::clone) {
-                    self.renew(&query, &stale, now);
+                for name in Key::spellings(name) {
+                    let query = ResourceQuery {
+                        direction,
+                        name: &name,
+                    };
+                    if let Some(stale) = self.resources.find(&query, Arc::clone) {
+                        self.renew(&query, &stale, now);
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -101,6 +102,30 @@ fn paths_beyond_the_bound_share_the_overflow_and_its_rules() {
     assert_eq!(statuses, [200, 200, 429]);
     assert_eq!(status(&layer, get("/0")), StatusCode::OK);
     assert_eq!(sentinel.snapshot().resources(), 10 + 2);
+}
+
+#[test]
+fn a_rule_has_a_place_also_for_an_address_or_a_number() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("192.0.2.7", 0))
+        .with(FlowRule::per_second("7", 0));
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .max_resources(1)
+        .clock(clock.clone())
+        .build();
+    let passes = |key: Key<'_>| matches!(sentinel.try_enter(Call::new(key)), Verdict::Pass(_));
+    assert!(passes(Key::from("takes the place")));
+    let addr = std::net::IpAddr::from([192, 0, 2, 7]);
+    assert!(!passes(Key::from(addr)) && !passes(Key::from(7)));
+    // Without their rules they do not keep places that others want.
+    assert!(sentinel.reload(Rules::new()));
+    for other in ["a", "b", "c", "d"] {
+        clock.advance(Duration::from_secs(3_600));
+        assert!(passes(Key::from(other)));
+    }
+    assert!(sentinel.node(addr).is_none() && sentinel.node(7).is_none());
 }
 
 #[test]
