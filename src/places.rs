@@ -218,15 +218,20 @@ impl Places {
                 left.collect::<Vec<_>>()
             })
             .min_by(|a, b| part(a.3, a.1.limit()).total_cmp(&part(b.3, b.1.limit())))
-            .map(|(ring, quota, index, remaining)| QuotaLeft {
-                rule: rules.id(index),
-                limit: quota.limit(),
-                interval: rules
-                    .flow(index)
-                    .map(FlowRule::interval)
-                    .unwrap_or_default(),
-                remaining,
-                reset: ring.next_change(now, &quota) - now,
+            .map(|(ring, quota, index, remaining)| {
+                // Nothing may leave when the next bucket begins. All of it is left to
+                // a call without weight.
+                let more = ring.room_at(now, remaining.saturating_add(1), &quota);
+                QuotaLeft {
+                    rule: rules.id(index),
+                    limit: quota.limit(),
+                    interval: rules
+                        .flow(index)
+                        .map(FlowRule::interval)
+                        .unwrap_or_default(),
+                    remaining,
+                    reset: more.unwrap_or(now) - now,
+                }
             })
     }
 

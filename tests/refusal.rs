@@ -18,8 +18,8 @@ use tower::ServiceExt;
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, FlowRule, IsolationRule, Key, ManualClock, MissingKey, Rules,
-    SentinelLayer,
+    BlockKind, Blocked, BoxError, FlowRule, HotParamRule, IsolationRule, Key, ManualClock,
+    MissingKey, Rules, SentinelLayer,
 };
 
 use support::{collect, engine, get, ms};
@@ -187,12 +187,19 @@ async fn the_ietf_fields_tell_every_client_what_is_left() {
 #[tokio::test]
 async fn the_older_fields_tell_every_client_what_is_left() {
     let fields = RateLimitFields::Legacy(ResetForm::Delta);
-    let (_clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| {
+    let (clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| {
         let http = Http::new().fields(fields);
         layer.fields(fields).reject(Auto::new().http(http))
     });
-    // At 10 s, the start of a bucket of two seconds.
-    for (status, remaining, reset) in [(200, "1", "2"), (200, "0", "2"), (429, "0", "4")] {
+    // From 10 s on, the start of a bucket of two seconds: what it holds leaves the
+    // window at 14 s, and the refused call would pass then.
+    let cases = [
+        (0, 200, "1", "4"),
+        (1_500, 200, "0", "3"),
+        (0, 429, "0", "3"),
+    ];
+    for (elapsed, status, remaining, reset) in cases {
+        clock.advance(ms(elapsed));
         let response = ask(&app, get("/x")).await;
         assert_eq!(response.status().as_u16(), status);
         assert_eq!(field(&response, "x-ratelimit-limit"), Some("2"));
@@ -202,6 +209,35 @@ async fn the_older_fields_tell_every_client_what_is_left() {
             Some(reset),
             "{status}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
+    let seconds = ms(10_000);
+    let cases: [Rules; 5] = [
+        FlowRule::per("/x", 3, seconds).into(),
+        FlowRule::per("/x", 3, seconds).buckets(5).into(),
+        FlowRule::per("/x", 3, seconds).by_origin().into(),
+        HotParamRule::per("/x", 3, seconds).window().into(),
+        HotParamRule::per("/x", 3, seconds).into(),
+    ];
+    for rules in cases {
+        let fields = RateLimitFields::Legacy(ResetForm::Delta);
+        let (clock, app) = app(rules.clone(), |layer| layer.fields(fields));
+        clock.advance(ms(700));
+        let mut waits = 0;
+        for _ in 0..50 {
+            let response = ask(&app, get("/x")).await;
+            assert_eq!(response.status(), StatusCode::OK, "{rules:?}");
+            let number = |name| field(&response, name).unwrap().parse::<u64>().unwrap();
+            let is_empty = number("x-ratelimit-remaining") == 0;
+            waits += usize::from(is_empty);
+            // With something left, no call has to wait.
+            let reset = ms(number("x-ratelimit-reset") * 1_000);
+            clock.advance(if is_empty { reset } else { ms(900) });
+        }
+        assert!(waits > 5, "{rules:?}");
     }
 }
 

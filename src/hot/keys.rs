@@ -198,12 +198,12 @@ impl HotKeys {
     }
 
     /// When a key that takes nothing has one more token, at the latest.
-    pub(crate) fn next_change(&self, now: Tick, limit: &Limit) -> Tick {
+    pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &Limit) -> Tick {
         match limit.0 {
+            // Nothing may leave when the next bucket begins.
             Kind::Window(_) => {
-                let bucket = (crate::clock::nanos(self.interval) / 2).max(1);
-                let next = (now.as_nanos() / bucket + 1).saturating_mul(bucket);
-                Tick::from_nanos(next)
+                let more = self.left(now, key, limit).saturating_add(1);
+                self.room_at(now, key, limit, more).unwrap_or(now)
             }
             Kind::Refill(rate) => now + Duration::from_nanos(rate.single_ns()),
             Kind::Line(..) | Kind::Running(_) => now,

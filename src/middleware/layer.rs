@@ -318,9 +318,10 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.completion = completion)
     }
 
-    /// Tells clients what is left of the tightest flow rule's quota, in every
-    /// response to a call that passed. Default: does not. To tell it in refusals
-    /// as well, see [`Http::fields`](crate::rejection::Http::fields).
+    /// Tells clients what is left of the tightest quota, of a flow rule or a
+    /// hot-parameter rule, in every response to a call that passed. Default: does
+    /// not. To tell it in refusals as well, see
+    /// [`Http::fields`](crate::rejection::Http::fields).
     #[must_use]
     pub fn fields(self, fields: RateLimitFields) -> Self {
         self.set(|settings| settings.fields = fields)

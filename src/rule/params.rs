@@ -188,7 +188,7 @@ impl HotParams {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
             let left = rule.keys.left(now, key, &quota.prepared);
-            let more = rule.keys.next_change(now, &quota.prepared);
+            let more = rule.keys.next_change(now, key, &quota.prepared);
             Some((rule.index, quota.threshold as u32, left, more))
         });
         let part = |limit: u32, left: u32| f64::from(left) / f64::from(limit.max(1));

@@ -207,11 +207,6 @@ impl LeapArray {
         quota.limit().saturating_sub(used)
     }
 
-    /// When the next bucket leaves the window of `quota`.
-    pub(crate) fn next_change(&self, now: Tick, quota: &Quota) -> Tick {
-        self.start_of(quota.next_start(self.bucket_number(now)))
-    }
-
     /// When `quota` will have room for `n` tokens if nobody else takes any;
     /// `None` if never.
     pub(crate) fn room_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
