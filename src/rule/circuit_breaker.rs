@@ -10,7 +10,7 @@ use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 use crate::clock::SHORTEST_INTERVAL;
 
 /// The resource that stands for every one without a breaker of its own.
-const ANY_RESOURCE: &str = "*";
+pub(super) const ANY_RESOURCE: &str = "*";
 
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;

@@ -71,6 +71,7 @@ mod threshold;
 
 use std::collections::{HashMap, HashSet};
 
+use circuit_breaker::ANY_RESOURCE;
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
@@ -396,6 +397,11 @@ impl Rules {
         let subject = format!("{} {:?}", rule.kind(), rule.resource());
         let mut inspector = Inspector::new(problems, index, subject);
         rule.inspect(&mut inspector);
+        // It would be in force and refuse nobody.
+        if rule.resource() == ANY_RESOURCE && !matches!(rule.itself(), Rule::CircuitBreaker(_)) {
+            let allowed = "a name: only a circuit breaker may be for all resources";
+            inspector.refuse("resource", format_args!("{ANY_RESOURCE:?}"), allowed);
+        }
         if !matches!(rule.itself(), Rule::System(_)) {
             if let Err(allowed) = self.templates.add(rule.resource(), index) {
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
