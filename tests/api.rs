@@ -104,7 +104,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(made_by_default:
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,
-        Grpc, Http, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick,
+        Grpc, Http, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick, ResponseBody<Bytes>,
     );
 }
 

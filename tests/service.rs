@@ -18,7 +18,8 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http_body_util::Full;
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
@@ -243,6 +244,21 @@ fn public_types_can_be_sent_shared_and_shown() {
     shown::<(Entry, Waiting, Verdict, NotAdmitted)>();
     shown::<(LeapArray, SlidingWindow, Hooks)>();
     shown::<ResponseBody<Full<Bytes>>>();
+}
+
+/// As layers for CORS and timeouts do that answer on their own.
+#[tokio::test]
+async fn a_layer_around_can_answer_with_an_empty_body() {
+    let (_clock, sentinel) = engine(IsolationRule::new("/x", 1));
+    let layer = SentinelLayer::with(sentinel.clone());
+    let service = layer.layer(service_fn(answer));
+    let Ok(response) = service.oneshot(get("/x")).await;
+    let empty = response.map(|_| ResponseBody::<Body>::default());
+    assert_at_rest(&sentinel, "/x");
+    assert!(empty.body().is_end_stream());
+    assert_eq!(empty.body().size_hint().exact(), Some(0));
+    let body = empty.into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes(), Bytes::new());
 }
 
 #[test]

@@ -158,6 +158,14 @@ where
     }
 }
 
+/// An empty body of no call: what layers around this one, such as those of
+/// tower-http for CORS and timeouts, answer with on their own.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::refused(Bytes::new())
+    }
+}
+
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseBody").finish_non_exhaustive()
