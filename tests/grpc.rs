@@ -4,10 +4,11 @@
 mod support;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::task::{Context, Poll};
 
 use axum::http::uri::PathAndQuery;
-use axum::http::{Request, Response};
+use axum::http::{HeaderMap, Request, Response};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream};
@@ -22,9 +23,11 @@ use tonic::server::NamedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
-use tower::{Service, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::PeerIp;
-use tower_sentinel::{FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel, SentinelLayer};
+use tower_sentinel::{
+    Call, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel, SentinelLayer,
+};
 
 use support::{Server, assert_at_rest, engine, eventually, ms};
 
@@ -249,6 +252,42 @@ async fn a_refusal_tells_the_client_when_to_retry_or_not_to() {
     assert_eq!(pushback(&refused), "700");
     let refused = call_repeat(&channel, endless()).await.unwrap_err();
     assert_eq!(pushback(&refused), "-1");
+}
+
+#[tokio::test]
+async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
+    let rules = || {
+        let fast = FlowRule::per(SAY, 0.5, ms(1_000));
+        let never = FlowRule::per_second(REPEAT, 0);
+        let unknown = FlowRule::per_second("/", 1).by_origin();
+        Rules::new()
+            .with(fast)
+            .with(never)
+            .with(unknown.missing(MissingKey::Refuse))
+    };
+    let (_clock, layered) = engine(rules());
+    let (_clock, asked) = engine(rules());
+    let service = SentinelLayer::with(layered).layer(service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    }));
+    for method in [SAY, REPEAT, "/"] {
+        let request = Request::post(method).header("content-type", "application/grpc");
+        let request = request.body(Body::empty()).unwrap();
+        let Ok(expected) = service.clone().oneshot(request).await;
+        let blocked = asked.enter(Call::new(method)).await.unwrap_err();
+        let refused = Status::from(blocked.clone());
+        assert_ne!(refused.code(), Code::Ok);
+        let cause = refused.source().and_then(|cause| cause.downcast_ref());
+        assert_eq!(cause, Some(&blocked));
+        // What a client reads of both.
+        let seen = |headers: &HeaderMap| {
+            let status = Status::from_header_map(headers).unwrap();
+            let pushback = headers["grpc-retry-pushback-ms"].clone();
+            (status.code(), status.message().to_owned(), pushback)
+        };
+        let refused = refused.into_http::<Body>();
+        assert_eq!(seen(refused.headers()), seen(expected.headers()));
+    }
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use tower::ServiceExt;
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, FlowRule, HotParamRule, IsolationRule, Key, ManualClock,
-    MissingKey, Rules, SentinelLayer,
+    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, Key, ManualClock,
+    MissingKey, Rules, SentinelLayer, SystemRule,
 };
 
 use support::{collect, engine, get, ms};
@@ -142,6 +142,43 @@ async fn the_cause_of_a_refusal_is_in_the_extensions_of_the_response() {
     assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Flow, "one"));
     assert_eq!((blocked.resource(), blocked.limit()), ("/x", Some(1)));
     assert_eq!(blocked.retry_after(), Some(ms(1_000)));
+}
+
+// === by a handler ===
+
+#[tokio::test]
+async fn a_handler_that_asks_itself_refuses_as_the_layer_does() {
+    let by_origin = FlowRule::per_second("/x", 5).by_origin();
+    let cases: [Rules; 4] = [
+        FlowRule::per_second("/x", 0).into(),
+        FlowRule::per("/x", 0.1, ms(60_000)).into(),
+        by_origin.missing(MissingKey::Refuse).into(),
+        SystemRule::new().qps(0).into(),
+    ];
+    for rules in cases {
+        let (_clock, of_layer) = app(rules.clone(), |layer| layer);
+        let (_clock, asked) = engine(rules);
+        let (_clock, outer) = engine(Rules::new());
+        let handler = async move || match asked.enter(Call::new("/x")).await {
+            Ok(_) => Ok("hello"),
+            Err(blocked) => Err::<_, Blocked>(blocked),
+        };
+        let of_handler = Router::new()
+            .route("/x", any(handler))
+            .layer(SentinelLayer::with(outer.clone()));
+
+        let expected = ask(&of_layer, get("/x")).await;
+        let refused = ask(&of_handler, get("/x")).await;
+        assert_ne!(refused.status(), StatusCode::OK);
+        assert_eq!(refused.status(), expected.status());
+        assert_eq!(refused.headers(), expected.headers());
+        assert_eq!(refused.body(), expected.body());
+        // So a layer around does not take it for a failure of the service.
+        let cause = |response: &Response<Bytes>| response.extensions().get::<Blocked>().cloned();
+        assert!(cause(&refused).is_some());
+        assert_eq!(cause(&refused), cause(&expected));
+        assert_eq!(support::assert_at_rest(&outer, "/x").error(), 0);
+    }
 }
 
 // === the quota ===

@@ -12,7 +12,7 @@ use crate::key::Head;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Answers with HTTP 200, the gRPC status in the headers, and no body.
 ///
@@ -69,7 +69,7 @@ impl Grpc {
     }
 }
 
-const fn default_code(kind: BlockKind) -> u8 {
+pub(super) const fn default_code(kind: BlockKind) -> u8 {
     match kind {
         BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => 8,
         BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => 14,
@@ -92,21 +92,30 @@ impl Rejection for Grpc {
             STATUS,
             HeaderValue::from(u16::from(self.code_of(blocked.kind()))),
         );
-        let message = percent_encoded(&format!("refused by {}", blocked.kind()));
+        let message = percent_encoded(&message(blocked));
         if let Ok(message) = HeaderValue::from_str(&message) {
             headers.insert(MESSAGE, message);
         }
-        let pushback = match retry_after(blocked) {
-            // A signed number of 32 bits; rounded up, so as not to be early.
-            Some(after) => {
-                let millis = after.as_nanos().div_ceil(1_000_000);
-                i64::from(i32::try_from(millis).unwrap_or(i32::MAX))
-            }
-            None => -1,
-        };
-        headers.insert(PUSHBACK, HeaderValue::from(pushback));
+        headers.insert(
+            HeaderName::from_static(PUSHBACK),
+            HeaderValue::from(pushback(blocked)),
+        );
         response
     }
+}
+
+/// What the client reads of a refusal.
+pub(super) fn message(blocked: &Blocked) -> String {
+    format!("refused by {}", blocked.kind())
+}
+
+/// In how many milliseconds the client may try again; negative for never. A signed
+/// number of 32 bits; rounded up, so as not to be early.
+pub(super) fn pushback(blocked: &Blocked) -> i32 {
+    retry_after(blocked).map_or(-1, |after| {
+        let millis = after.as_nanos().div_ceil(1_000_000);
+        i32::try_from(millis).unwrap_or(i32::MAX)
+    })
 }
 
 /// `text` as `grpc-message` wants it: visible ASCII without `%` as it is.

@@ -43,8 +43,12 @@
 //! assert_eq!(blocked.rule(), "one-report");
 //! # });
 //! ```
+//!
+//! A handler that asks the engine itself answers alike: with the feature `axum` a
+//! [`Blocked`] is a response, with the feature `tonic` it becomes a `Status`.
 
 mod grpc;
+mod handler;
 mod http;
 
 use std::time::Duration;

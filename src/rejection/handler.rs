@@ -1,0 +1,102 @@
+//! Refusals as the answers of handlers.
+//!
+//! Who asks the engine in a handler, where no layer stands between, returns the
+//! [`Blocked`](crate::Blocked) with `?`, and the client sees what it would have
+//! seen of a layer with the defaults.
+
+#[cfg(feature = "axum")]
+mod axum {
+    use ::axum::body::Body;
+    use ::axum::response::{IntoResponse, Response};
+    use ::http::Request;
+
+    use crate::blocked::Blocked;
+    use crate::key::Head;
+    use crate::rejection::{Http, Rejection};
+
+    /// The response of [`Http::new`], in text, with the refusal in its extensions:
+    /// layers around the handler take it for one of theirs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::body::Body;
+    /// use axum::extract::State;
+    /// use axum::http::{Request, StatusCode};
+    /// use axum::routing::post;
+    /// use tower::ServiceExt;
+    /// use tower_sentinel::{Blocked, Call, HotParamRule, Sentinel};
+    ///
+    /// async fn login(State(sentinel): State<Sentinel>, account: String) -> Result<String, Blocked> {
+    ///     let _entry = sentinel.enter(Call::new("login").param(&account)).await?;
+    ///     Ok(format!("welcome, {account}"))
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::new(HotParamRule::per_second("login", 1));
+    /// let app = Router::new().route("/login", post(login)).with_state(sentinel);
+    /// let login = |account| {
+    ///     let request = Request::post("/login").body(Body::from(account)).unwrap();
+    ///     app.clone().oneshot(request)
+    /// };
+    /// assert_eq!(login("ann").await.unwrap().status(), StatusCode::OK);
+    /// let refused = login("ann").await.unwrap();
+    /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(refused.headers()["retry-after"], "1");
+    /// assert_eq!(login("bob").await.unwrap().status(), StatusCode::OK);
+    /// # });
+    /// ```
+    impl IntoResponse for Blocked {
+        fn into_response(self) -> Response {
+            let nothing_known = Request::new(());
+            let mut response = Http::new().reject(Head::of(&nothing_known), &self);
+            response.extensions_mut().insert(self);
+            response.map(Body::from)
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+mod tonic {
+    use std::sync::Arc;
+
+    use ::tonic::metadata::{MetadataMap, MetadataValue};
+    use ::tonic::{Code, Status};
+
+    use crate::blocked::Blocked;
+    use crate::rejection::grpc::{PUSHBACK, default_code, message, pushback};
+
+    /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
+    /// `grpc-retry-pushback-ms` and the refusal as its source.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tonic::{Code, Status};
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// async fn feed(sentinel: &Sentinel, animal: &str) -> Result<(), Status> {
+    ///     let _entry = sentinel.enter(Call::new("feed").param(animal)).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::new(FlowRule::per_second("feed", 0));
+    /// let refused = feed(&sentinel, "cat").await.unwrap_err();
+    /// assert_eq!(refused.code(), Code::ResourceExhausted);
+    /// // A threshold of 0 never has room.
+    /// assert_eq!(refused.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    /// # });
+    /// ```
+    impl From<Blocked> for Status {
+        fn from(blocked: Blocked) -> Self {
+            let mut metadata = MetadataMap::new();
+            metadata.insert(PUSHBACK, MetadataValue::from(pushback(&blocked)));
+            let code = Code::from_i32(default_code(blocked.kind()).into());
+            let mut status = Self::with_metadata(code, message(&blocked), metadata);
+            status.set_source(Arc::new(blocked));
+            status
+        }
+    }
+}
