@@ -1,5 +1,6 @@
 //! The handle that a program holds.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ use crate::timekeeper::Timekeeper;
 /// }
 /// assert_eq!(passed, 2);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Sentinel {
     engine: Arc<Engine>,
 }
@@ -186,6 +187,14 @@ impl Sentinel {
 
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
+    }
+}
+
+impl fmt::Debug for Sentinel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinel")
+            .field("rules", &self.rules())
+            .finish_non_exhaustive()
     }
 }
 

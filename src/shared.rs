@@ -1,5 +1,6 @@
 //! What all parts of an engine share.
 
+use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ const RESOURCE_BUCKETS: u64 = 256;
 const BRANCH_BUCKETS: u64 = 32;
 
 /// What does not change while an engine lives, and what all its parts need.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
@@ -117,5 +117,16 @@ impl Shared {
                 Node::with_grid(plan.grid(), shape.clone(), now)
             }
         }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The seeds are secret.
+        f.debug_struct("Shared")
+            .field("time", &self.time)
+            .field("hooks", &self.hooks)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }

@@ -149,6 +149,49 @@ fn states_and_kinds_are_printed_in_the_words_of_the_docs() {
 }
 
 #[test]
+fn an_engine_is_printed_in_short_and_without_its_seeds() {
+    let rules = Rules::new()
+        .with(HotParamRule::per_second("a", 9).id("each"))
+        .with(CircuitBreakerRule::error_ratio("a", 0.5).id("failing"))
+        .with(FlowRule::per_second("a", 1).id("tighter").shadow());
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        .build();
+    let _running = sentinel.try_enter(Call::new("a").param("ann"));
+    let node = sentinel.node("a").unwrap();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let shown = [
+        (format!("{sentinel:?}"), "id: Some(\"failing\")"),
+        (format!("{layer:?}"), "id: Some(\"failing\")"),
+        (
+            format!("{node:?}"),
+            "concurrency: 1, totals: Totals { pass: 1,",
+        ),
+        (
+            format!("{:?}", sentinel.inbound()),
+            "totals: Totals { pass: 1,",
+        ),
+        (
+            format!("{:?}", node.breakers()),
+            "rule: \"failing\", state: Closed",
+        ),
+        (
+            format!("{:?}", node.hot_params()),
+            "rule: \"each\", values: 1",
+        ),
+        (
+            format!("{:?}", sentinel.shadows()),
+            "rule: \"tighter\", would_block: 0",
+        ),
+    ];
+    for (text, part) in shown {
+        assert!(text.contains(part), "{text}");
+        assert!(!text.contains("seed") && text.len() < 1_500, "{text}");
+    }
+}
+
+#[test]
 fn a_report_has_the_words_that_are_printed() {
     let rules = [
         FlowRule::per_second("a", 9).by_origin().lend(true),

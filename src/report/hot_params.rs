@@ -1,5 +1,6 @@
 //! What a hot-parameter rule knows of its values.
 
+use std::fmt;
 use std::sync::Arc as StdArc;
 
 use super::NodeView;
@@ -25,7 +26,7 @@ use crate::sync::Arc;
 /// assert_eq!((params[0].left("ann"), params[0].left("bob")), (2, 5));
 /// assert_eq!((params[0].values(), params[0].overflows()), (1, 0));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HotParamView {
     resource: Arc<Resource>,
     rule: StdArc<str>,
@@ -86,5 +87,14 @@ impl HotParamView {
     pub fn footprint(&self) -> usize {
         let params = self.resource.params();
         params.map_or(0, |all| all.table_footprint(self.place))
+    }
+}
+
+impl fmt::Debug for HotParamView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HotParamView")
+            .field("rule", &self.rule)
+            .field("values", &self.values())
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! What a rule in shadow mode makes of the calls that it sees.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::{NodeView, Scope, Snapshot, view};
@@ -26,7 +27,7 @@ use crate::watch::Watcher;
 /// // The enforced rules let all of them pass.
 /// assert_eq!(sentinel.node("job").expect("it has been called").totals().block(), 0);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ShadowView(Arc<Watcher>);
 
 impl ShadowView {
@@ -61,5 +62,14 @@ impl ShadowView {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self.0.engine())
+    }
+}
+
+impl fmt::Debug for ShadowView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShadowView")
+            .field("rule", &self.rule())
+            .field("would_block", &self.would_block())
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Single figures, read at the engine's present without copying.
 
+use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::sync::Arc;
 /// assert_eq!(node.concurrency(), 1);
 /// assert!(sentinel.node("another").is_none());
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NodeView {
     pub(super) resource: Arc<Resource>,
 }
@@ -176,7 +177,7 @@ impl NodeView {
 /// breakers[0].force_close();
 /// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Pass(_)));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct BreakerView {
     resource: Arc<Resource>,
     rule: StdArc<str>,
@@ -236,7 +237,7 @@ impl BreakerView {
 /// let totals = sentinel.inbound().totals();
 /// assert_eq!((totals.pass(), totals.block()), (2, 1));
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct InboundView<'a> {
     engine: &'a Engine,
     /// Only calls through this context.
@@ -375,6 +376,35 @@ impl<'a> InboundView<'a> {
             }
             Some(_) => self.fold(Totals::default(), add),
         }
+    }
+}
+
+impl fmt::Debug for NodeView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeView")
+            .field("resource", &self.resource())
+            .field("concurrency", &self.concurrency())
+            .field("totals", &self.totals())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BreakerView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BreakerView")
+            .field("rule", &self.rule)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for InboundView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboundView")
+            .field("context", &self.context)
+            .field("concurrency", &self.concurrency())
+            .field("totals", &self.totals())
+            .finish_non_exhaustive()
     }
 }
 

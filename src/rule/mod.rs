@@ -70,6 +70,7 @@ mod template;
 mod threshold;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use circuit_breaker::ANY_RESOURCE;
 use params::MOST_RUNNING;
@@ -300,7 +301,7 @@ impl From<SystemRule> for Rule {
 /// assert_eq!(sentinel.rules(), IsolationRule::new("/orders", 32).into());
 /// # Ok::<(), tower_sentinel::InvalidRules>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
@@ -446,6 +447,12 @@ impl<R: Into<Rule>> From<R> for Rules {
     #[track_caller]
     fn from(rule: R) -> Self {
         Self::new().with(rule)
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.list).finish()
     }
 }
 
