@@ -24,6 +24,10 @@ use crate::stat::Outcome;
 /// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
 /// errors. A call ends when the service answers; an error counts as a failure.
 ///
+/// The service must be [`Clone`], as a call that waits takes one along, and its
+/// error must become a [`BoxError`](super::BoxError). Put tower's `Buffer` around one
+/// that is not `Clone`.
+///
 /// # Examples
 ///
 /// ```

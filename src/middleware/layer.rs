@@ -69,6 +69,12 @@ pub enum Completion {
 /// one engine: axum calls [`layer`](Layer::layer) for every route and
 /// connection, and the limits are still one.
 ///
+/// The service must be [`Clone`], as those of axum, tonic and hyper are: a call that
+/// waits takes one along. Put tower's `Buffer` around one that is not. Its response
+/// has a body of [`Bytes`](bytes::Bytes), which becomes a
+/// [`ResponseBody`](super::ResponseBody): instead of an optional layer take one
+/// without rules, so that types stay the same.
+///
 /// # Examples
 ///
 /// ```

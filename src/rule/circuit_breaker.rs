@@ -136,7 +136,7 @@ impl CircuitBreakerRule {
     }
 
     /// Opens when at least `count` calls of `resource` failed: between 1 and
-    /// 1 000 000.
+    /// 1 000 000. For a count below 5 lower [`min_calls`](Self::min_calls) too.
     #[must_use]
     pub fn error_count(resource: impl Into<String>, count: u32) -> Self {
         Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
