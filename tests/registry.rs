@@ -277,6 +277,28 @@ fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
 }
 
 #[test]
+fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
+    let rule = FlowRule::per("r", 1, MINUTE)
+        .by_origin()
+        .throttle(Duration::ZERO);
+    let (sentinel, clock) = configured(rule, |builder| {
+        builder.max_origins(4).idle_after(Duration::ZERO)
+    });
+    let greedy = || passes(&sentinel, Call::new("r").origin("greedy"));
+    assert!(greedy());
+    for second in 0..50_u64 {
+        clock.advance(SECOND);
+        for origin in 0..100 {
+            drop(sentinel.try_enter(Call::new("r").origin(second * 100 + origin)));
+        }
+    }
+    clock.advance(SECOND * 9);
+    assert!(!greedy());
+    clock.advance(SECOND);
+    assert!(greedy());
+}
+
+#[test]
 fn ten_thousand_rules_hold_on_one_resource_and_on_as_many() {
     // On one resource the tightest counts, wherever it stands.
     let on_one = (0..10_000_u32).map(|n| FlowRule::per_second("r", 5 + (n * 7_919) % 10_000));

@@ -295,12 +295,13 @@ impl Gate {
         self.max_waiting
     }
 
-    /// How long the longest window looks back, so how long a node matters after
-    /// its last use.
+    /// How long the longest window looks back, and the longest line, so how long a
+    /// node matters after its last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
         let apart = self.sides().iter().map(|side| side.ring.interval()).max();
-        shared.max(apart.unwrap_or_default())
+        let lines = self.lines().iter().map(Line::memory).max();
+        shared.max(apart.max(lines).unwrap_or_default())
     }
 
     /// Bytes that the gate occupies on the heap.

@@ -1,5 +1,7 @@
 //! The line of a rule whose calls pass one after the other.
 
+use std::time::Duration;
+
 use super::FlowRule;
 use super::threshold::Threshold;
 use crate::clock::Tick;
@@ -81,6 +83,15 @@ impl Line {
     /// it already.
     pub(crate) fn leave(&self, turn: Turn) {
         self.throttle.leave(turn);
+    }
+
+    /// How long after it came a call matters to the next one: that one's cost, if
+    /// its weight is at most the threshold, after the longest wait.
+    pub(super) fn memory(&self) -> Duration {
+        let shaping = self.rule.shaping();
+        let slowest = shaping.warm_up.map_or(1.0, |_| shaping.cold_factor());
+        let cost = self.rule.interval().mul_f64(slowest.max(1.0));
+        cost + shaping.max_wait.unwrap_or_default()
     }
 
     /// Bytes that the line occupies, heap included.
