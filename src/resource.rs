@@ -23,6 +23,8 @@ use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The name under which calls are counted that have no place of their own.
 pub(crate) const OVERFLOW: &str = "__overflow__";
 
@@ -388,7 +390,17 @@ impl Resident for Resource {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        !self.is_pinned && now - self.node.last_used() >= self.shared.idle
+        if self.is_pinned {
+            return false;
+        }
+        // A breaker that stands here for all resources must not close because
+        // others want the place. A node was last used up to one step after the time
+        // that it tells.
+        let memory = match self.circuit() {
+            None => Some(Duration::ZERO),
+            Some(circuit) => circuit.breakers.memory().map(|memory| memory + SECOND),
+        };
+        memory.is_some_and(|memory| now - self.node.last_used() >= self.shared.idle.max(memory))
     }
 
     fn retire(&self, sum: &mut Self::Sum) {

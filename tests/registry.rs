@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tower_sentinel::stat::Totals;
 use tower_sentinel::{
-    Blocked, Call, Entry, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope, Sentinel, Snapshot,
-    Verdict,
+    Blocked, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
+    Sentinel, Snapshot, Verdict,
 };
 
 use support::configured;
@@ -296,6 +296,41 @@ fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
     assert!(!greedy());
     clock.advance(SECOND);
     assert!(greedy());
+}
+
+#[test]
+fn a_breaker_of_all_resources_does_not_close_because_others_want_the_place() {
+    let rule = CircuitBreakerRule::error_count("*", 2)
+        .min_calls(2)
+        .interval(MINUTE)
+        .open_for(MINUTE);
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(3).idle_after(SECOND));
+    let fail = |resource: &str| match sentinel.try_enter(Call::new(resource)) {
+        Verdict::Pass(mut entry) => entry.fail(),
+        other => panic!("{other:?}"),
+    };
+    fail("counts");
+    ["opens", "opens"].map(fail);
+    drop(sentinel.try_enter(Call::new("by hand")));
+    sentinel.node("by hand").unwrap().breakers()[0].force_open();
+    for second in 0..58 {
+        clock.advance(SECOND);
+        drop(sentinel.try_enter(Call::new(&format!("/{second}"))));
+    }
+    assert!(!passes(&sentinel, Call::new("opens")));
+    fail("counts");
+    assert!(
+        !passes(&sentinel, Call::new("counts")),
+        "the second failure in a minute"
+    );
+
+    // Whoever opened one by hand wants it to stay so.
+    for minute in 0..10 {
+        clock.advance(MINUTE);
+        drop(sentinel.try_enter(Call::new(&format!("/{minute}"))));
+    }
+    assert!(sentinel.node("opens").is_none());
+    assert!(!passes(&sentinel, Call::new("by hand")));
 }
 
 #[test]

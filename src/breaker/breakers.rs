@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::BreakerState;
 use super::circuit::{Answer, Breaker, End, Teller};
 use super::spec::Spec;
-use super::word::is_newer;
+use super::word::{Kind, is_newer};
 use crate::clock::Tick;
 use crate::partners::partners;
 use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted};
@@ -263,6 +263,20 @@ impl Breakers {
     /// over is open until a call comes.
     pub(crate) fn state(&self, index: usize) -> BreakerState {
         self.list[index].word().state()
+    }
+
+    /// How long after the last call what they know matters to the next one: a closed
+    /// breaker counts in its interval, an open one waits for its recovery time.
+    /// `None` for always, if one has been opened by hand.
+    pub(crate) fn memory(&self) -> Option<Duration> {
+        let memory = |breaker: &Breaker| {
+            let spec = breaker.spec();
+            let longest = spec.interval.max(spec.open_for);
+            (breaker.word().kind() != Kind::Forced).then_some(longest)
+        };
+        self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
+            Some(all.max(memory(breaker)?))
+        })
     }
 
     /// Opens the breaker at `index` until [`force_close`](Self::force_close).
