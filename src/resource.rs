@@ -113,9 +113,10 @@ impl Resource {
         let own = rules.of(&text);
         let anyone = own.map_or(&[][..], |own| &own.anyone);
         let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
-        let plan = shared.plan(rules.flows(&text, anyone), longest_wait, false);
+        let before = old.map(|old| old.gate.on(&old.node));
+        let plan = shared.plan(rules.flows(&text, anyone), before, longest_wait, false);
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
-        let gate = shared.gate(plan, &node, old.map(|old| &old.gate), now);
+        let gate = shared.gate(plan, &node, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras = Extras::new(&rules, own, shared.most_origins, old_extras, now);
         let is_one_lane =

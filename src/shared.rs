@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::hook::Hooks;
-use crate::rule::{Gate, Part, Plan};
+use crate::rule::{Before, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
 use crate::sync::{Arc, AtomicU64};
 use crate::system::Sampler;
@@ -46,10 +46,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// A plan for `rules` on a node of a resource whose calls may stand in line
-    /// for `longest_wait`.
+    /// for `longest_wait`. They go on from what was there `before`.
     pub(crate) fn plan<'a>(
         &self,
         rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
+        before: Option<Before<'a>>,
         longest_wait: Duration,
         is_branch: bool,
     ) -> Plan<'a> {
@@ -60,7 +61,7 @@ impl Shared {
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
-        Plan::new(rules, shape, most, patience)
+        Plan::new(rules, before, shape, most, patience)
     }
 
     /// The same for an engine that only watches.
@@ -83,16 +84,16 @@ impl Shared {
         }
     }
 
-    /// The gate of `plan` on `node`, going on from `old`.
-    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, old: Option<&Gate>, now: Tick) -> Gate {
-        plan.build(node.ring(), old, self.sampler.as_ref(), now)
+    /// The gate of `plan` on its `node`.
+    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, now: Tick) -> Gate {
+        plan.build(node.ring(), self.sampler.as_ref(), now)
     }
 
     /// The figures of all inbound calls. They begin when they are first asked
     /// for.
     pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
         self.inbound.get_or_init(|| {
-            let plan = self.plan([], Duration::ZERO, false);
+            let plan = self.plan([], None, Duration::ZERO, false);
             Node::with_grid(plan.grid(), self.shape.clone(), now)
         })
     }

@@ -140,6 +140,46 @@ fn a_rule_with_a_ring_of_its_own_keeps_it() {
 }
 
 #[test]
+fn a_rule_that_gets_or_loses_a_ring_of_its_own_forgets_nothing() {
+    let whose: [fn(FlowRule) -> FlowRule; 3] = [
+        |rule| rule,
+        |rule| rule.for_origin("a"),
+        |rule| rule.in_context("a"),
+    ];
+    for of in whose {
+        let minute = || of(FlowRule::per("r", 10, MINUTE));
+        let day = |buckets| of(FlowRule::per("r", 10, MINUTE * 60 * 24).buckets(buckets));
+        // Too fine for a ring of a minute: the second one of the two has its own.
+        let fine = || of(FlowRule::per_second("r", 99).buckets(10));
+        let warm = minute().warm_up(MINUTE);
+        let minutes: [(Rules, usize); 6] = [
+            (minute().into(), 10),
+            (Rules::new().with(minute()).with(fine()), 10),
+            (Rules::new().with(fine()).with(minute()), 10),
+            (warm.into(), 3),
+            (day(2).into(), 10),
+            (day(24).into(), 10),
+        ];
+        for (from, first) in &minutes {
+            for (to, limit) in &minutes {
+                let (sentinel, clock) = engine(from.clone());
+                let passed = || {
+                    let call = Call::new("r").origin("a").context("a");
+                    let calls = (0..20).map(|_| sentinel.try_enter(call));
+                    calls
+                        .filter(|verdict| matches!(verdict, Verdict::Pass(_)))
+                        .count()
+                };
+                assert_eq!(passed(), *first, "{from:?}");
+                clock.advance(MINUTE / 4);
+                sentinel.reload(to.clone());
+                assert_eq!(passed(), limit.saturating_sub(*first), "{from:?} to {to:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_read_after_a_reload_is_of_the_new_rules() {
     let (sentinel, _clock) = engine(Rules::new());
     let call = Call::new("r").param("a");
@@ -282,13 +322,15 @@ fn counted(log: &[u64], (interval, buckets, _): Shape, now: u64, from: u64) -> u
     log.iter().filter(|&&then| then >= start.max(from)).count()
 }
 
-const SHAPES: [Shape; 6] = [
+const SHAPES: [Shape; 7] = [
     (1_000, 2, 8),
     (1_000, 10, 12),
     (1_000, 1, 8),
     (3_000, 2, 15),
     (600, 6, 5),
     (60_000, 2, 40),
+    // Too long for the ring of the node.
+    (400_000, 2, 60),
 ];
 
 proptest! {
@@ -425,4 +467,26 @@ fn under_a_storm_of_reloads_no_window_exceeds_the_larger_limit() {
     let ran: u32 = log.iter().map(|(_, passed)| passed).sum();
     let totals = node.totals();
     assert_eq!((totals.complete(), node.concurrency()), (ran.into(), 0));
+}
+
+#[test]
+fn under_a_storm_of_reloads_a_rule_that_changes_its_ring_lets_no_more_pass() {
+    let minute = || FlowRule::per("r", 400, MINUTE);
+    let fine = || FlowRule::per_second("r", 9_999).buckets(10);
+    // Which of them shares the ring of the node depends on which comes first.
+    let sets = [
+        minute().into(),
+        Rules::new().with(fine()).with(minute()),
+        Rules::new().with(minute().warm_up(MINUTE)).with(fine()),
+        Rules::new().with(minute()).with(fine()),
+    ];
+    let (sentinel, clock) = engine(sets[0].clone());
+    let mut passed = 0;
+    for _ in 0..40 {
+        clock.advance(Duration::from_millis(130));
+        passed += storm(&sentinel, &sets, 11);
+    }
+    assert_eq!(passed, 400);
+    let node = sentinel.node("r").unwrap();
+    assert_eq!((node.totals().complete(), node.concurrency()), (400, 0));
 }

@@ -411,6 +411,11 @@ impl FlowRule {
         self.buckets + if self.strict { 1 } else { 0 }
     }
 
+    /// How far back the rule looks.
+    pub(super) const fn span_ns(&self) -> u64 {
+        self.bucket_ns() * self.counted_buckets() as u64
+    }
+
     /// The rule on an array with buckets of `bucket_ns`.
     pub(crate) fn quota(&self, bucket_ns: u64) -> Quota {
         let stride = (self.bucket_ns() / bucket_ns) as u32;

@@ -21,7 +21,7 @@ use super::line::Line;
 use super::threshold::Threshold;
 use crate::clock::Tick;
 use crate::partners::partners;
-use crate::stat::{Grid, LeapArray, Quota, Shape};
+use crate::stat::{Grid, LeapArray, Node, Quota, Shape};
 use crate::sync::Arc;
 use crate::system::Sampler;
 
@@ -63,41 +63,97 @@ pub(crate) enum Quotas<'a> {
     Now([Quota; 1]),
 }
 
+/// A node's ring with the gate over it, which other rules go on from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    pub(crate) ring: &'a LeapArray,
+    pub(crate) gate: &'a Gate,
+}
+
 /// Which rules share the ring, and the shape that it must have.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     grid: Grid,
     shared: Vec<(u32, &'a FlowRule)>,
-    apart: Vec<(u32, &'a FlowRule)>,
+    /// With the rings of their own that they go on from. Where there is none they
+    /// go on from the ring that they shared, or that counted beside them.
+    apart: Vec<(u32, &'a FlowRule, Option<&'a Side>)>,
     paced: Vec<(u32, &'a FlowRule)>,
+    before: Option<Before<'a>>,
     patience: Duration,
+}
+
+/// A rule that takes its tokens from a window.
+#[derive(Debug)]
+struct Windowed<'a> {
+    index: u32,
+    rule: &'a FlowRule,
+    /// How far back the node's ring went before.
+    known_ns: u64,
+}
+
+impl Windowed<'_> {
+    /// Whether `old` may know of calls that the rule counts, and the node's ring does
+    /// not.
+    fn learns_from(&self, old: &Side) -> bool {
+        self.rule.span_ns().min(old.rule.span_ns()) > self.known_ns
+    }
 }
 
 impl<'a> Plan<'a> {
     /// A plan for `rules` on a node with figures of `shape`, whose ring may have
-    /// `most` buckets, and whose calls wait for less than `patience`.
+    /// `most` buckets, and whose calls wait for less than `patience`. It goes on
+    /// from what was there `before`.
+    ///
+    /// A rule that counts in a ring of its own keeps one, though it might share the
+    /// node's: that may not know what passed before it went so far back. All rings of
+    /// a node count the same calls, so a rule with another window than before goes on
+    /// from a ring that a rule has left, where that goes back further than the node's.
     pub(crate) fn new(
         rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        before: Option<Before<'a>>,
         shape: &Shape,
         most: u64,
         patience: Duration,
     ) -> Self {
-        let mut bucket_ns = shape.step_ns;
-        let figures_ns = shape.step_ns * u64::from(shape.stride) * u64::from(shape.buckets);
-        let mut span_ns = figures_ns;
-        let (mut shared, mut apart, mut paced) = (Vec::new(), Vec::new(), Vec::new());
+        let known_ns = before.map_or(0, |before| reach_ns(before.ring));
+        let (mut windowed, mut paced) = (Vec::new(), Vec::new());
         for (index, rule) in rules {
             if rule.shaping().max_wait.is_some() {
                 paced.push((index, rule));
-                continue;
+            } else {
+                windowed.push(Windowed {
+                    index,
+                    rule,
+                    known_ns,
+                });
             }
+        }
+        let old_sides = before.map_or(&[][..], |before| before.gate.sides());
+        let sides = partners(
+            &windowed,
+            old_sides,
+            &[
+                |new, old| *new.rule == old.rule,
+                |new, old| new.rule.is_named_like(&old.rule) && new.rule.counts_like(&old.rule),
+                |new, old| new.rule.counts_like(&old.rule),
+                |new, old| new.rule.is_named_like(&old.rule) && new.learns_from(old),
+                |new, old| new.learns_from(old),
+            ],
+        );
+        let mut bucket_ns = shape.step_ns;
+        let figures_ns = shape.step_ns * u64::from(shape.stride) * u64::from(shape.buckets);
+        let mut span_ns = figures_ns;
+        let (mut shared, mut apart) = (Vec::new(), Vec::new());
+        for (Windowed { index, rule, .. }, side) in windowed.into_iter().zip(sides) {
             let finer = gcd(bucket_ns, rule.bucket_ns());
-            let longer = span_ns.max(rule.bucket_ns() * u64::from(rule.counted_buckets()));
-            if longer / finer <= most && !rule.shaping().is_changing() {
+            let longer = span_ns.max(rule.span_ns());
+            let fits = longer / finer <= most && !rule.shaping().is_changing();
+            if fits && side.is_none() {
                 (bucket_ns, span_ns) = (finer, longer);
                 shared.push((index, rule));
             } else {
-                apart.push((index, rule));
+                apart.push((index, rule, side));
             }
         }
         Self {
@@ -109,6 +165,7 @@ impl<'a> Plan<'a> {
             shared,
             apart,
             paced,
+            before,
             patience,
         }
     }
@@ -118,50 +175,38 @@ impl<'a> Plan<'a> {
         self.grid
     }
 
-    /// Whether a ring that is there already serves: it is as fine and as long.
+    /// Whether a ring that is there already serves: it is as fine and as long, and
+    /// no rule goes on from it in a ring of its own, which calls that go on counting
+    /// on the old one would pass by.
     pub(crate) fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
-        let reach = u64::from(ring.reach()) * old.bucket_ns;
-        self.grid.bucket_ns % old.bucket_ns == 0
-            && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach
+        self.apart.iter().all(|(.., side)| side.is_some())
+            && self.grid.bucket_ns % old.bucket_ns == 0
+            && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
     /// The gate over `ring`. Rules with rings or lines of their own go on from
-    /// those of `old`: from that of an equal rule, else of one with the same id,
+    /// those of before: from that of an equal rule, else of one with the same id,
     /// else of one that counts and paces alike.
-    pub(crate) fn build(
-        self,
-        ring: &LeapArray,
-        old: Option<&Gate>,
-        sampler: Option<&Sampler>,
-        now: Tick,
-    ) -> Gate {
+    pub(crate) fn build(self, ring: &LeapArray, sampler: Option<&Sampler>, now: Tick) -> Gate {
         let bucket_ns = ring.grid().bucket_ns;
-        let all = self.shared.iter().chain(&self.apart).chain(&self.paced);
-        let max_waiting = all.map(|(_, rule)| rule.most_waiting()).min();
+        let apart = self.apart.iter().map(|(_, rule, _)| rule);
+        let others = self.shared.iter().chain(&self.paced).map(|(_, rule)| rule);
+        let max_waiting = others.chain(apart).map(|rule| rule.most_waiting()).min();
         let (quotas, rules) = self
             .shared
             .iter()
             .map(|(index, rule)| (rule.quota(bucket_ns), index))
             .unzip::<_, _, Vec<_>, Vec<_>>();
-        let old_sides = old.map_or(&[][..], Gate::sides);
-        let sides = partners(
-            &self.apart,
-            old_sides,
-            &[
-                |(_, new), old| **new == old.rule,
-                |(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
-                |(_, new), old| new.counts_like(&old.rule),
-            ],
-        );
         let sides: Box<[_]> = self
             .apart
             .iter()
-            .zip(sides)
-            .map(|(&(index, rule), old)| Side::new(index, rule, old, self.patience, sampler, now))
+            .map(|&(index, rule, old)| {
+                Side::new(index, rule, (old, self.before), self.patience, sampler, now)
+            })
             .collect();
-        let old_lines = old.map_or(&[][..], Gate::lines);
+        let old_lines = self.before.map_or(&[][..], |before| before.gate.lines());
         let lines = partners(
             &self.paced,
             old_lines,
@@ -187,6 +232,11 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// How far back `ring` goes.
+fn reach_ns(ring: &LeapArray) -> u64 {
+    u64::from(ring.reach()) * ring.grid().bucket_ns
+}
+
 /// How many buckets ahead a call may wait that waits for less than `patience`.
 fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
     let buckets = crate::clock::nanos(patience).div_ceil(bucket_ns);
@@ -201,7 +251,7 @@ impl Side {
     fn new(
         index: u32,
         rule: &FlowRule,
-        old: Option<&Self>,
+        (old, before): (Option<&Self>, Option<Before<'_>>),
         patience: Duration,
         sampler: Option<&Sampler>,
         now: Tick,
@@ -212,10 +262,12 @@ impl Side {
             buckets: rule.counted_buckets(),
             ahead: ahead(bucket_ns, patience),
         };
-        let ring = match old {
-            Some(old) if old.ring.grid() == grid => old.ring.clone(),
-            Some(old) => Arc::new(old.ring.move_to(grid, now)),
-            None => Arc::new(LeapArray::with_grid(grid, now)),
+        let ring = match (old, before) {
+            (Some(old), _) if old.ring.grid() == grid => old.ring.clone(),
+            (Some(old), _) => Arc::new(old.ring.move_to(grid, now)),
+            // The node has moved off it, so nothing more is counted there.
+            (None, Some(before)) => Arc::new(before.ring.move_to(grid, now)),
+            (None, None) => Arc::new(LeapArray::with_grid(grid, now)),
         };
         Self {
             index: [index],
@@ -259,6 +311,12 @@ impl Deref for Quotas<'_> {
 }
 
 impl Gate {
+    /// What other rules on `node`, which this gate is for, go on from.
+    pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
+        let ring = node.ring();
+        Before { ring, gate: self }
+    }
+
     /// The quotas on the node's ring.
     pub(crate) const fn quotas(&self) -> &[Quota] {
         &self.quotas
@@ -329,7 +387,7 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(index, rule)| (index as u32, rule));
-        Plan::new(rules, &shape(), 256, Duration::from_millis(500))
+        Plan::new(rules, None, &shape(), 256, Duration::from_millis(500))
     }
 
     #[test]
@@ -354,7 +412,7 @@ mod tests {
         assert_eq!(
             all.apart
                 .iter()
-                .map(|(index, _)| *index)
+                .map(|(index, ..)| *index)
                 .collect::<Vec<_>>(),
             [2, 3]
         );

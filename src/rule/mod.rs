@@ -89,7 +89,7 @@ pub use system::SystemRule;
 
 pub(crate) use authority::Authorities;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use gate::{Gate, Plan, Quotas, Side};
+pub(crate) use gate::{Before, Gate, Plan, Quotas, Side};
 pub(crate) use hot_param::most_keys;
 pub(crate) use line::{Line, NoTurn, Standing, Turns};
 pub(crate) use params::{HotParams, NoShare, Running, Shares};

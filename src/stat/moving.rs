@@ -36,7 +36,8 @@ struct Image<'a> {
 
 impl LeapArray {
     /// Ends this array and returns one of another shape that goes on counting.
-    /// Only one caller may do this to an array.
+    /// Only one caller may do this to an array at a time; where it has ended, what
+    /// comes of it is the same.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
         // Bring it to the present first: what is due then counts where it ran.
         let _: Result<u64, Moved> = self.bring_to(self.bucket_number(now));
