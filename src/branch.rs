@@ -157,7 +157,7 @@ impl Resident for Branch {
         // until its windows have passed. What many share is no exception: when it
         // is wanted again it has a place whatever the bound, and nobody else ends
         // the one of a resource that is gone.
-        now - self.node.last_used() > self.memory
+        now - self.node.last_used() > self.memory && !self.node.is_shared()
     }
 
     fn retire(&self, (): &mut ()) {}

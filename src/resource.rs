@@ -391,7 +391,8 @@ impl Resident for Resource {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        if self.is_pinned {
+        // Calls that older rules have let in hold the resource of those.
+        if self.is_pinned || self.node.is_shared() {
             return false;
         }
         // A breaker that stands here for all resources must not close because

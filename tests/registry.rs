@@ -127,6 +127,51 @@ fn idle_resources_make_place_and_those_in_use_or_with_a_rule_do_not() {
 }
 
 #[test]
+fn what_calls_from_before_a_reload_count_on_does_not_make_place() {
+    let rules = || {
+        Rules::new()
+            .with(IsolationRule::new("busy", 1))
+            .with(FlowRule::per_second("r", 9).for_origin("ann"))
+    };
+    let (sentinel, clock) = configured(rules(), |builder| {
+        builder.max_resources(3).max_origins(3).origins(true)
+    });
+    let running = enter(&sentinel, Call::new("busy").origin("ann")).unwrap();
+    call_all(&sentinel, ["old".to_owned()]);
+    // Both are made anew, by another thread, and neither is called for an hour.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sentinel.reload(CircuitBreakerRule::error_count("*", 9));
+            assert!(passes(&sentinel, Call::new("busy").origin("ann")));
+            call_all(&sentinel, ["old".to_owned()]);
+        });
+    });
+    for minute in 0..60 {
+        clock.advance(MINUTE);
+        let (name, origin) = (format!("/{minute}"), format!("o{minute}"));
+        drop(sentinel.try_enter(Call::new(&name).origin(&origin)));
+    }
+    let snapshot = sentinel.snapshot();
+    assert!(resources(&snapshot).contains(&"busy") && !resources(&snapshot).contains(&"old"));
+    let of_ann = |node: &&NodeSnapshot| *node.scope() == Scope::Origin("ann".into());
+    let ann = snapshot.nodes().iter().find(of_ann).unwrap();
+    assert_eq!((ann.resource(), ann.concurrency()), ("busy", 1));
+    assert_eq!(snapshot.overflowed(), 0, "the others make place");
+    // The call that runs is one, for a rule that comes back as well.
+    sentinel.reload(rules());
+    assert!(!passes(&sentinel, Call::new("busy")));
+    drop(running);
+    assert!(passes(&sentinel, Call::new("busy")));
+    let totals = sentinel.node("busy").unwrap().totals();
+    assert_eq!((totals.pass(), totals.complete()), (3, 3));
+    for minute in 0..60 {
+        clock.advance(MINUTE);
+        call_all(&sentinel, [format!("/{minute}")]);
+    }
+    assert_eq!(sentinel.snapshot().overflowed(), 0);
+}
+
+#[test]
 fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
     let (sentinel, clock) = configured(FlowRule::per_second("/3", 1), |builder| {
         builder.max_resources(8).idle_after(SECOND)

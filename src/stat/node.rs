@@ -16,7 +16,7 @@ use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
 use super::word::divide;
 use crate::clock::{Tick, nanos};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering, fence};
 
 /// Statistics: what passed, was refused, completed, failed and is in flight,
 /// per second, for the last minute and in total.
@@ -133,6 +133,14 @@ impl Node {
 
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
         &self.ring
+    }
+
+    /// Whether others count on it as well. If not, all that they did is seen.
+    pub(crate) fn is_shared(&self) -> bool {
+        let holders = Arc::strong_count(&self.counters);
+        // Pairs with the release with which the others have let go.
+        fence(Ordering::Acquire);
+        holders > 1
     }
 
     /// Bytes that the node occupies, heap included.

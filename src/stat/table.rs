@@ -12,7 +12,9 @@
 //! it any more: a call that found it just before is still going to count on it.
 //! Only then what it had counted is added to the sum of the retired, so nothing
 //! is lost and nothing is counted twice; and if its key comes again before, it
-//! comes back as it was. So an entry with a call in flight never goes.
+//! comes back as it was. So an entry with a call in flight never goes, nor does
+//! one that shares what it counts on with an entry that it has replaced and that
+//! has one.
 
 use std::fmt;
 use std::hash::Hash;
@@ -197,6 +199,8 @@ impl<V: Resident> Table<V> {
             self.make_room(&mut writer, now);
         }
         self.map.pin().insert(entry.key().clone(), entry.clone());
+        // What both share shall be the new one's alone when nobody uses the old one.
+        self.map.guard().flush();
         match old {
             Some(old) if limbo.is_none() => {
                 writer.put(entry.clone(), old.place().load(Ordering::Relaxed));
