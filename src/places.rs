@@ -251,14 +251,20 @@ impl Places {
 
     /// The rule that looks at another resource and finds no room there for `n`
     /// tokens, and when there will be some.
+    ///
+    /// The other resource is found by the present rules: if they are no more those of
+    /// the call, what was seen says nothing.
     pub(crate) fn full_related(
         &self,
         engine: &Engine,
         now: Tick,
         n: u32,
-    ) -> Option<(u32, Option<Tick>)> {
+    ) -> Result<Option<(u32, Option<Tick>)>, Moved> {
+        if self.resource.related().is_empty() {
+            return Ok(None);
+        }
         let direction = self.resource.direction();
-        self.resource.related().iter().find_map(|&index| {
+        let full = self.resource.related().iter().find_map(|&index| {
             let rule = self.resource.rules().flow(index)?;
             let Basis::Related(related) = rule.basis() else {
                 return None;
@@ -271,7 +277,12 @@ impl Places {
             let quota = lane.quotas[place].limited_to(rule.limit());
             let is_full = lane.ring.room(now, &quota) < n;
             is_full.then(|| (index, lane.ring.room_at(now, n, &quota)))
-        })
+        });
+        if self.resource.is_fresh() {
+            Ok(full)
+        } else {
+            Err(Moved)
+        }
     }
 
     /// When every rule has room for `n` tokens if nobody else takes any; `None`

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::stat::Event;
+use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
     IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
@@ -440,6 +442,53 @@ fn no_call_is_judged_by_a_half_of_two_sets() {
             (0, 0)
         );
     }
+}
+
+/// A probe that puts other rules in force when it is asked: a call has found its
+/// resource by then.
+#[derive(Debug, Default)]
+struct Reloading(OnceLock<(Sentinel, Rules)>);
+
+impl Probe for Reloading {
+    fn load(&self) -> Option<f64> {
+        if let Some((sentinel, rules)) = self.0.get() {
+            sentinel.reload(rules.clone());
+        }
+        Some(0.0)
+    }
+
+    fn cpu(&self) -> Option<f64> {
+        None
+    }
+}
+
+#[test]
+fn a_call_that_looks_at_another_resource_meets_no_half_of_two_sets() {
+    let load = || SystemRule::new().load(9.0);
+    let when = Rules::new()
+        .with(load())
+        .with(FlowRule::per_second("r", 5).when("other"));
+    // In the place of the rule that looks at the other resource, one of that.
+    let minute = Rules::new()
+        .with(load())
+        .with(FlowRule::per("other", 100, MINUTE));
+    let (clock, probe) = (ManualClock::new(), Arc::new(Reloading::default()));
+    let sentinel = Sentinel::builder()
+        .rules(minute.clone())
+        .clock(clock.clone())
+        .sampler(Sampler::new(probe.clone()))
+        .build();
+    for _ in 0..6 {
+        drop(sentinel.try_enter(Call::new("other")));
+    }
+    assert!(sentinel.reload(when));
+    clock.advance(MINUTE / 4);
+    assert_eq!(passed(&sentinel, 3), 3);
+    clock.advance(MINUTE / 4);
+    // It has let none pass for a second, and the new rules say nothing about "r".
+    probe.0.set((sentinel.clone(), minute.clone())).unwrap();
+    assert_eq!(passed(&sentinel, 1), 1);
+    assert_eq!(sentinel.rules(), minute);
 }
 
 #[test]

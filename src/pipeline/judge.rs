@@ -183,9 +183,16 @@ fn pass(
             Err(none) => return Ok(refuse_share(Counted::In(&places), call, now, none)),
         }
     }
-    if let Some((rule, at)) = places.full_related(engine, now, call.weight) {
-        places.give_up(&claims, now);
-        return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
+    match places.full_related(engine, now, call.weight) {
+        Ok(None) => {}
+        Ok(Some((rule, at))) => {
+            places.give_up(&claims, now);
+            return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
+        }
+        Err(moved) => {
+            places.give_up(&claims, now);
+            return Err(moved);
+        }
     }
     if places.is_paced() {
         match places.line_up(now, call.weight) {
