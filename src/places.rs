@@ -249,8 +249,8 @@ impl Places {
         })
     }
 
-    /// The rule that looks at another resource and finds no room there for `n`
-    /// tokens, and when there will be some.
+    /// The first rule that looks at another resource and finds no room there for `n`
+    /// tokens, and when all such rules find some.
     ///
     /// The other resource is found by the present rules: if they are no more those of
     /// the call, what was seen says nothing.
@@ -260,29 +260,58 @@ impl Places {
         now: Tick,
         n: u32,
     ) -> Result<Option<(u32, Option<Tick>)>, Moved> {
-        if self.resource.related().is_empty() {
-            return Ok(None);
-        }
-        let direction = self.resource.direction();
-        let full = self.resource.related().iter().find_map(|&index| {
-            let rule = self.resource.rules().flow(index)?;
-            let Basis::Related(related) = rule.basis() else {
-                return None;
-            };
-            let related = Self::only(engine.known(direction, related, now)?);
-            let lane = related
-                .lanes(now)
-                .find(|lane| lane.indices.contains(&index))?;
-            let place = lane.indices.iter().position(|known| *known == index)?;
-            let quota = lane.quotas[place].limited_to(rule.limit());
-            let is_full = lane.ring.room(now, &quota) < n;
-            is_full.then(|| (index, lane.ring.room_at(now, n, &quota)))
-        });
-        if self.resource.is_fresh() {
+        let related = self.resource.related().iter();
+        let full = related
+            .filter_map(|&index| Some((index, self.full_at(engine, index, now, n)?)))
+            .reduce(|(first, latest), (_, at)| (first, later(latest, at)));
+        if self.resource.related().is_empty() || self.resource.is_fresh() {
             Ok(full)
         } else {
             Err(Moved)
         }
+    }
+
+    /// When the resource that the rule `index` looks at has room again, if it has
+    /// none now.
+    fn full_at(&self, engine: &Engine, index: u32, now: Tick, n: u32) -> Option<Option<Tick>> {
+        let rule = self.resource.rules().flow(index)?;
+        let Basis::Related(related) = rule.basis() else {
+            return None;
+        };
+        let related = Self::only(engine.known(self.resource.direction(), related, now)?);
+        let lane = related
+            .lanes(now)
+            .find(|lane| lane.indices.contains(&index))?;
+        let place = lane.indices.iter().position(|known| *known == index)?;
+        let quota = lane.quotas[place].limited_to(rule.limit());
+        let is_full = lane.ring.room(now, &quota) < n;
+        is_full.then(|| lane.ring.room_at(now, n, &quota))
+    }
+
+    /// When all that judges the rate of `call` has room for it if nobody else comes;
+    /// `None` if something never has.
+    pub(crate) fn open_at(&self, engine: &Engine, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        let params = self.resource.params();
+        let params = params.map_or(Some(now), |params| params.room_at(call, now));
+        later(params, self.open_behind_params_at(engine, now, call.weight))
+    }
+
+    /// The same for all but its parameters.
+    pub(crate) fn open_behind_params_at(&self, engine: &Engine, now: Tick, n: u32) -> Option<Tick> {
+        let related = match self.full_related(engine, now, n) {
+            Ok(Some((_, at))) => at,
+            // Where a reload comes in between, nobody knows.
+            Ok(None) | Err(Moved) => Some(now),
+        };
+        later(related, self.open_behind_related_at(now, n))
+    }
+
+    /// The same for lines and windows alone.
+    pub(crate) fn open_behind_related_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        let lines = self.lines().try_fold(now, |latest, (node, line)| {
+            Some(latest.max(line.room_at(now, n, node.ring())?))
+        });
+        later(lines, self.room_at(now, n))
     }
 
     /// When every rule has room for `n` tokens if nobody else takes any; `None`
@@ -444,6 +473,11 @@ impl Places {
             .chain([main])
             .chain(inbound)
     }
+}
+
+/// The later of two times, of which `None` is never.
+pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
+    a.zip(b).map(|(a, b)| a.max(b))
 }
 
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if

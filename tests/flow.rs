@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::{Event, InvalidWindow};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, ManualClock, MissingKey, Rules, Sentinel, SlidingWindow,
-    Tick, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, MissingKey,
+    Rules, Sentinel, SlidingWindow, Tick, Verdict,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -463,4 +463,53 @@ fn the_plain_window_admits_seven_of_ten_and_reads_zero_after_any_idle_time()
     let sums: Vec<_> = (0..10).map(|_| window.add_and_sum(now, 1)).collect();
     assert_eq!(sums, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     Ok(())
+}
+
+#[test]
+fn whoever_refuses_a_call_says_when_all_others_have_room() {
+    let line = |seconds| FlowRule::per("r", 1, SECOND * seconds).throttle(Duration::ZERO);
+    let window = |seconds| FlowRule::per("r", 1, SECOND * seconds);
+    let yields = |seconds| window(seconds).when("other");
+    let each = |seconds| HotParamRule::per("r", 1, SECOND * seconds);
+    let breaker = |seconds| {
+        CircuitBreakerRule::error_count("r", 1)
+            .min_calls(1)
+            .open_for(SECOND * seconds)
+    };
+    // When all have room, and whether they ever have for a heavier call.
+    let cases: [(Rules, u32, bool); 10] = [
+        (Rules::new().with(line(1)).with(line(3)), 3, true),
+        (Rules::new().with(line(1)).with(window(4)), 4, false),
+        (Rules::new().with(yields(1)).with(yields(4)), 4, false),
+        (Rules::new().with(yields(1)).with(window(4)), 4, false),
+        (Rules::new().with(yields(1)).with(line(3)), 3, false),
+        (Rules::new().with(each(1)).with(yields(4)), 4, false),
+        (Rules::new().with(each(1)).with(line(3)), 3, false),
+        (Rules::new().with(breaker(1)).with(breaker(3)), 3, true),
+        (Rules::new().with(breaker(1)).with(window(4)), 4, false),
+        (
+            Rules::new().with(breaker(1)).with(each(2)).with(line(3)),
+            3,
+            false,
+        ),
+    ];
+    for (rules, seconds, is_for_heavy) in cases {
+        let (sentinel, clock) = engine(rules.clone());
+        let call = Call::new("r").param("p");
+        let Verdict::Pass(mut entry) = sentinel.try_enter(call) else {
+            panic!("the first one: {rules:?}");
+        };
+        entry.fail();
+        drop(entry);
+        assert!(passes(&sentinel, Call::new("other")));
+        let told = |call| refusal(&sentinel, call).unwrap().retry_after();
+        let wait = SECOND * seconds;
+        assert_eq!(told(call), Some(wait), "{rules:?}");
+        let heavy = told(call.batch(2));
+        assert_eq!(heavy.is_some(), is_for_heavy, "{rules:?}: {heavy:?}");
+        clock.advance(wait - Duration::from_nanos(1));
+        assert_eq!(told(call), Some(Duration::from_nanos(1)), "{rules:?}");
+        clock.advance(Duration::from_nanos(1));
+        assert!(passes(&sentinel, call), "{rules:?}");
+    }
 }

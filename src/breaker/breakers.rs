@@ -37,8 +37,8 @@ pub(crate) struct Admission {
 pub(crate) struct Refusal {
     /// Which breaker.
     pub(crate) index: usize,
-    /// When it may be probed, or at the latest may be: a probe that is under way
-    /// may end sooner. `None` if it was forced open.
+    /// When it and all others may be probed, or at the latest may be: a probe that is
+    /// under way may end sooner. `None` if one was forced open.
     pub(crate) retry_at: Option<Tick>,
 }
 
@@ -105,14 +105,22 @@ impl Breakers {
         Self { list, epoch }
     }
 
-    /// Whether a call at `now` may pass. Takes nothing.
+    /// Whether a call at `now` may pass: the first breaker that refuses it, and when
+    /// all let it pass. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
-        for (index, breaker) in self.list.iter().enumerate() {
-            if let (_, Answer::Refuse(retry_at)) = breaker.ask(now) {
-                return Err(Refusal { index, retry_at });
-            }
-        }
-        Ok(())
+        let mut refusals = self.list.iter().enumerate().filter_map(|(index, breaker)| {
+            let (_, Answer::Refuse(retry_at)) = breaker.ask(now) else {
+                return None;
+            };
+            Some(Refusal { index, retry_at })
+        });
+        let Some(first) = refusals.next() else {
+            return Ok(());
+        };
+        Err(refusals.fold(first, |first, other| Refusal {
+            retry_at: first.retry_at.zip(other.retry_at).map(|(a, b)| a.max(b)),
+            ..first
+        }))
     }
 
     /// Lets a call pass at `now`, with a probe of each breaker that wants one, or

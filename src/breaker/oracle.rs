@@ -221,9 +221,13 @@ struct Pair {
 impl Pair {
     fn enter(&mut self, now: u64, told: &mut dyn FnMut(Change)) {
         let tick = Tick::from_millis(now);
-        let refusal = self.naive.iter().enumerate().find_map(|(index, naive)| {
-            let retry_at = naive.refuses(now)?.map(Tick::from_millis);
-            Some(Refusal { index, retry_at })
+        let refusals: Vec<_> = self.naive.iter().map(|naive| naive.refuses(now)).collect();
+        let refusal = refusals.iter().position(Option::is_some).map(|index| {
+            // All that refuse it must let it pass.
+            let times: Option<Vec<_>> = refusals.iter().flatten().copied().collect();
+            let latest = times.and_then(|times| times.into_iter().max());
+            let retry_at = latest.map(Tick::from_millis);
+            Refusal { index, retry_at }
         });
         assert_eq!(self.breakers.check(tick).err(), refusal, "check at {now}");
         match self.breakers.admit(tick, told) {

@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation};
 use crate::lane::{Lane, Refusal};
-use crate::places::{Claims, Moved, NoPlaces, Places};
+use crate::places::{Claims, Moved, NoPlaces, Places, later};
 use crate::resource::Resource;
 use crate::stat::Denied;
 use crate::sync::Arc;
@@ -35,7 +35,9 @@ pub(crate) fn detour(
         }
         Detour::NoShare(none) => {
             let now = checked(resource, now);
-            Ok(refuse_share(Counted::Alone(resource), call, now, none))
+            let counted = Counted::Alone(resource);
+            let rest = counted.room_at(now, call.weight);
+            Ok(refuse_share(counted, call, now, none, rest))
         }
         Detour::Denied(denied) => {
             let now = checked(resource, now);
@@ -106,13 +108,18 @@ fn refuse_anywhere(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-    blocked: Blocked,
+    mut blocked: Blocked,
 ) -> Result<Verdict, Moved> {
     let places = match Places::find(engine, resource, call, now) {
         Ok(places) => places,
         Err(NoPlaces::Moved) => return Err(Moved),
         Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
     };
+    if let Some(wait) = blocked.retry_after() {
+        // What has not been asked must have room by then as well.
+        let at = places.open_at(engine, call, now);
+        blocked = blocked.with_retry_after(at.map(|at| wait.max(at - now)));
+    }
     Ok(refuse(Counted::In(&places), call, now, blocked))
 }
 
@@ -180,13 +187,17 @@ fn pass(
     if let Some(params) = resource.params() {
         match params.take(call, now) {
             Ok(shares) => claims.shares = shares,
-            Err(none) => return Ok(refuse_share(Counted::In(&places), call, now, none)),
+            Err(none) => {
+                let rest = places.open_behind_params_at(engine, now, call.weight);
+                return Ok(refuse_share(Counted::In(&places), call, now, none, rest));
+            }
         }
     }
     match places.full_related(engine, now, call.weight) {
         Ok(None) => {}
         Ok(Some((rule, at))) => {
             places.give_up(&claims, now);
+            let at = later(at, places.open_behind_related_at(now, call.weight));
             return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
         }
         Err(moved) => {
@@ -197,8 +208,9 @@ fn pass(
     if places.is_paced() {
         match places.line_up(now, call.weight) {
             Ok(turns) => claims.turns = turns,
-            Err((rule, at)) => {
+            Err((rule, _)) => {
                 places.give_up(&claims, now);
+                let at = places.open_behind_related_at(now, call.weight);
                 return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
             }
         }

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Verdict;
 use crate::hook::BlockEvent;
-use crate::places::{Places, room_alone};
+use crate::places::{Places, later, room_alone};
 use crate::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
@@ -59,13 +59,14 @@ pub(super) fn refuse_flow(
     refuse_until(counted, call, now, (kind, rule), limit, at)
 }
 
-/// A refusal by a rule on a parameter.
+/// A refusal by a rule on a parameter, where the `rest` has room some time or never.
 #[cold]
 pub(super) fn refuse_share(
     counted: Counted<'_>,
     call: &Call<'_>,
     now: Tick,
     none: NoShare,
+    rest: Option<Tick>,
 ) -> Verdict {
     match none {
         NoShare::Full {
@@ -76,9 +77,7 @@ pub(super) fn refuse_share(
         } => {
             let (kind, _) = counted.resource().rules().rate(rule);
             let limit = Some((threshold as u32, interval.unwrap_or_default()));
-            // The windows must have room by then as well.
-            let windows = counted.room_at(now, call.weight);
-            let at = room_at.zip(windows).map(|(at, windows)| at.max(windows));
+            let at = later(room_at, rest);
             refuse_until(counted, call, now, (kind, rule), limit, at)
         }
         NoShare::Missing { rule } => refuse_until(

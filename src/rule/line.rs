@@ -68,15 +68,28 @@ impl Line {
         if n == 0 {
             return Ok(None);
         }
-        let threshold = self.threshold.now(now, ring);
-        let Some(cost) = cost(n, threshold, self.rule.interval()) else {
+        let Some(cost) = self.cost(now, n, ring) else {
             return Err((self.index, None));
         };
-        let max_wait = self.rule.shaping().max_wait.unwrap_or_default();
-        match self.throttle.join(now, cost, max_wait) {
+        match self.throttle.join(now, cost, self.max_wait()) {
             Ok(turn) => Ok(Some(turn)),
             Err(at) => Err((self.index, Some(at))),
         }
+    }
+
+    /// When there will be a turn for a call of weight `n` if nobody else comes;
+    /// `None` if never. Takes nothing.
+    pub(crate) fn room_at(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<Tick> {
+        let cost = self.cost(now, n, ring)?;
+        Some(self.throttle.room_at(now, cost, self.max_wait()))
+    }
+
+    fn cost(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<u64> {
+        cost(n, self.threshold.now(now, ring), self.rule.interval())
+    }
+
+    fn max_wait(&self) -> Duration {
+        self.rule.shaping().max_wait.unwrap_or_default()
     }
 
     /// Gives a turn up: it goes to the next call, unless somebody stands behind

@@ -134,6 +134,14 @@ impl HotParams {
         Ok(shares)
     }
 
+    /// From when on all rules have room for `call`, if nobody else comes; `None` if
+    /// one never has. Takes nothing.
+    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        // Nobody knows when calls end that run at once.
+        let mut rules = self.0.iter().filter(|rule| rule.running.is_none());
+        rules.try_fold(now, |at, rule| Some(at.max(rule.room_at(call, now)?)))
+    }
+
     /// Whether there is one rule, which lets a call pass at once or never and keeps
     /// nothing of it.
     pub(crate) fn are_simple(&self) -> bool {

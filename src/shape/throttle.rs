@@ -153,6 +153,17 @@ impl Throttle {
         }
     }
 
+    /// When [`join`](Self::join) would find a turn, if no one else comes. Takes
+    /// nothing.
+    pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Tick {
+        let last = self.0.load(Ordering::Relaxed);
+        let from = now.as_nanos().min(FRESH - 1);
+        if cost_ns == 0 {
+            return now;
+        }
+        place(last, from, cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| now)
+    }
+
     /// Gives back a turn that is not used, however late. Says whether the line
     /// has it back; if not, others stand behind it, and its gap stays.
     pub(crate) fn leave(&self, turn: Turn) -> bool {
