@@ -140,8 +140,11 @@ impl Watcher {
         let Some(own) = &self.resource else {
             return Some(*call);
         };
-        let is_own = own == resource || call.resource.is(own);
-        is_own.then(|| Call {
+        let is_named = match call.resource {
+            key @ (Key::Ip(_) | Key::Int(_)) => key.to_string() == *own,
+            key => key.is(own),
+        };
+        (own == resource || is_named).then(|| Call {
             resource: Key::Str(own),
             ..*call
         })

@@ -5,6 +5,7 @@
 mod support;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -15,7 +16,7 @@ use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
-    FlowRule, HotParamRule, IsolationRule, ManualClock, NodeView, Rule, Rules, Sentinel,
+    FlowRule, HotParamRule, IsolationRule, Key, ManualClock, NodeView, Rule, Rules, Sentinel,
     SentinelLayer, ShadowView, SystemRule, Verdict,
 };
 
@@ -331,6 +332,27 @@ fn a_call_without_a_place_is_seen_by_the_rule_of_what_it_names() {
     assert_eq!((own.rule(), own.would_block()), ("own", 2));
     assert_eq!(own.node("r").unwrap().totals().pass(), 1);
     assert_eq!((rest.rule(), rest.would_block()), ("rest", 2));
+}
+
+#[test]
+fn an_address_or_a_number_without_a_place_is_seen_as_well() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("10.0.0.1", 1).shadow())
+        .with(FlowRule::per_second("42", 2).shadow());
+    let builder = Sentinel::builder().rules(rules).clock(ManualClock::new());
+    let sentinel = builder.max_resources(1).build();
+    let address = Key::from(IpAddr::from([10, 0, 0, 1]));
+    for key in [Key::from("first"), address, Key::from(42)] {
+        for _ in 0..4 {
+            assert!(matches!(
+                sentinel.try_enter(Call::new(key)),
+                Verdict::Pass(_)
+            ));
+        }
+    }
+    let blocked = sentinel.shadows();
+    let blocked: Vec<_> = blocked.iter().map(ShadowView::would_block).collect();
+    assert_eq!(blocked, [3, 2]);
 }
 
 #[test]
