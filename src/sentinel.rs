@@ -110,9 +110,11 @@ impl Sentinel {
     ///
     /// Counts are kept: those of every window whose rule has the same length
     /// and buckets exactly, those of a changed one as far as they are known,
-    /// on the refusing side. Calls in flight settle on the rules that admitted
-    /// them, and waiting calls keep their places. A call that meets the reload
-    /// may wait for a lock for as long as one resource takes to be made anew.
+    /// on the refusing side. Values of a parameter begin anew where more than
+    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). Calls in
+    /// flight settle on the rules that admitted them, and waiting calls keep their
+    /// places. A call that meets the reload may wait for a lock for as long as one
+    /// resource takes to be made anew.
     pub fn reload(&self, rules: impl Into<Rules>) -> bool {
         self.engine.reload(rules.into())
     }

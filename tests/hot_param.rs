@@ -469,6 +469,12 @@ fn a_reload_keeps_what_values_have_spent() {
     let other = HotParamRule::per("r", 7, MINUTE * 2).window();
     assert!(bench.sentinel.reload(other), "another interval");
     assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
+    let larger = HotParamRule::per("r", 7, MINUTE * 2).window().max_keys(9);
+    assert!(bench.sentinel.reload(larger.clone()), "another table");
+    assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
+    let other = larger.tier("pro", 8).except("y", 1).except("x", 7);
+    assert!(bench.sentinel.reload(other), "only limits");
+    assert_eq!(bench.passed(9, by("x")), 0);
 }
 
 #[test]

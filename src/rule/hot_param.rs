@@ -200,6 +200,10 @@ impl HotParamRule {
 
     /// How many values the rule knows at least at once: between 1 and 2^26. Default
     /// 65 536, which takes 2 MiB.
+    ///
+    /// A [reload](crate::Sentinel::reload) that changes it, the interval, the
+    /// parameter or the way to count makes a new table: every value has its whole
+    /// quota then. Other thresholds, exceptions and tiers keep what was taken.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.max_keys = max_keys;
