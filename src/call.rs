@@ -503,8 +503,9 @@ impl<'a> Call<'a> {
 
     /// The longest that the call may wait, such as the time until its deadline.
     /// A call that would have to wait as long or longer is refused at once.
-    /// Default: the engine's [occupy timeout](crate::Builder::occupy_timeout),
-    /// which also is the most.
+    /// Default, and the most: for a place that a rule lends the engine's
+    /// [occupy timeout](crate::Builder::occupy_timeout), for a turn in a line the
+    /// longest wait of its rule.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);

@@ -279,6 +279,19 @@ async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
 }
 
 #[tokio::test]
+async fn nobody_is_told_more_than_the_limit() {
+    let rule = HotParamRule::per_second("/x", 2).burst(2);
+    let (_clock, app) = app(rule, |layer| {
+        layer.fields(RateLimitFields::Legacy(ResetForm::Delta))
+    });
+    for left in ["2", "2", "1", "0"] {
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(field(&response, "x-ratelimit-limit"), Some("2"));
+        assert_eq!(field(&response, "x-ratelimit-remaining"), Some(left));
+    }
+}
+
+#[tokio::test]
 async fn nobody_is_told_of_a_quota_by_default() {
     let (_clock, app) = app(FlowRule::per_second("/x", 1), |layer| layer);
     for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {

@@ -7,9 +7,10 @@ mod support;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{Request, Response, StatusCode, Version};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
@@ -115,6 +116,31 @@ async fn a_call_whose_deadline_ends_before_its_turn_is_refused_at_once() {
         let mut call = stage.call_with(request).await;
         assert_eq!(poll_now(call.as_mut()).is_pending(), waits, "{timeout}");
         assert_eq!(stage.node().waiting(), u32::from(waits), "{timeout}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_wait_in_a_line_too() {
+    let rule = FlowRule::per_second(RESOURCE, 1).throttle(Duration::from_secs(9));
+    let sentinel = Sentinel::builder()
+        .rules(rule)
+        .clock(TokioClock::new())
+        .build();
+    let service = SentinelLayer::with(sentinel).layer(service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    }));
+    let start = Instant::now();
+    // The first starts at once, and the next turns are a second apart.
+    for (timeout, status, ms) in [("1S", 200, 0), ("1S", 429, 0), ("1001m", 200, 1_000)] {
+        let mut request = get(RESOURCE);
+        *request.version_mut() = Version::HTTP_2;
+        let value = timeout.parse().unwrap();
+        request.headers_mut().insert("grpc-timeout", value);
+        let response = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), start.elapsed().as_millis()),
+            (status, ms)
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use tower_layer::Layer;
 
 use super::classify::Classify;
@@ -292,6 +292,9 @@ impl<M> SentinelLayer<M> {
 
     /// Which calls are prioritized. Default: none. Decide by something that a
     /// client cannot choose, or everybody will be important.
+    ///
+    /// No call waits longer than its `grpc-timeout`, if it has one, and one that is
+    /// not prioritized comes over HTTP/2.
     #[must_use]
     pub fn prioritize(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.prioritize = Some(Arc::new(choose)))
@@ -419,7 +422,7 @@ impl Settings {
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes);
         let many;
-        let mut call = self.call(head);
+        let mut call = self.call(request.version(), head);
         match &*self.params {
             [] => {}
             [(name, extractor)] if name.is_empty() => {
@@ -436,7 +439,7 @@ impl Settings {
     }
 
     #[inline]
-    fn call<'a>(&self, head: Head<'a>) -> Call<'a> {
+    fn call<'a>(&self, version: Version, head: Head<'a>) -> Call<'a> {
         let resource = match &self.resource {
             Some(extractor) => extractor.key(head).unwrap_or(crate::call::Key::MISSING),
             None => head.resource(),
@@ -458,6 +461,10 @@ impl Settings {
         }
         if let Some(choose) = &self.prioritize {
             call.prioritized = choose(head);
+        }
+        // Also others wait, where calls stand in a line. gRPC is spoken over HTTP/2
+        // alone, and no other request is looked at for its time.
+        if version == Version::HTTP_2 || call.prioritized {
             call.patience = grpc_timeout(head);
         }
         call

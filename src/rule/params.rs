@@ -195,9 +195,11 @@ impl HotParams {
         let left = self.0.iter().filter_map(|rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
-            let left = rule.keys.left(now, key, &quota.prepared);
+            let limit = quota.threshold as u32;
+            // Nobody is told more than the limit: a burst comes on top of it.
+            let left = rule.keys.left(now, key, &quota.prepared).min(limit);
             let more = rule.keys.next_change(now, key, &quota.prepared);
-            Some((rule.index, quota.threshold as u32, left, more))
+            Some((rule.index, limit, left, more))
         });
         let part = |limit: u32, left: u32| f64::from(left) / f64::from(limit.max(1));
         left.min_by(|a, b| part(a.1, a.2).total_cmp(&part(b.1, b.2)))
