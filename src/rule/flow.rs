@@ -318,8 +318,9 @@ impl FlowRule {
         self
     }
 
-    /// How many calls may wait at once for a place that this rule lent.
-    /// Default 10 000; 0: none, like [`lend(false)`](Self::lend).
+    /// How many calls may wait at once for a place that this rule lent, or in its
+    /// line. Default 10 000; 0: none, like [`lend(false)`](Self::lend). The smallest
+    /// number of a resource's rules that let calls wait is that of all of them.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: u32) -> Self {
         self.max_waiting = max_waiting;
@@ -393,8 +394,14 @@ impl FlowRule {
         self.strict
     }
 
-    pub(crate) const fn most_waiting(&self) -> u32 {
-        self.max_waiting
+    /// How many calls may wait at once, if this rule lets any.
+    pub(crate) fn most_waiting(&self) -> Option<u32> {
+        let has_line = self.shaping().max_wait.is_some();
+        (has_line || self.lends()).then_some(self.max_waiting)
+    }
+
+    fn lends(&self) -> bool {
+        self.lend.unwrap_or(!self.strict) && self.max_waiting > 0
     }
 
     /// The whole part of the threshold.
@@ -423,8 +430,7 @@ impl FlowRule {
     }
 
     fn share(&self) -> Share {
-        let lends = self.lend.unwrap_or(!self.strict) && self.max_waiting > 0;
-        if !lends {
+        if !self.lends() {
             Share::Nothing
         } else if self.max_occupy_ratio < 1.0 {
             Share::Part(self.max_occupy_ratio)

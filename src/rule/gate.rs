@@ -193,7 +193,10 @@ impl<'a> Plan<'a> {
         let bucket_ns = ring.grid().bucket_ns;
         let apart = self.apart.iter().map(|(_, rule, _)| rule);
         let others = self.shared.iter().chain(&self.paced).map(|(_, rule)| rule);
-        let max_waiting = others.chain(apart).map(|rule| rule.most_waiting()).min();
+        let max_waiting = others
+            .chain(apart)
+            .filter_map(|rule| rule.most_waiting())
+            .min();
         let (quotas, rules) = self
             .shared
             .iter()

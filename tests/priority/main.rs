@@ -301,6 +301,18 @@ fn a_rule_that_does_not_lend_refuses() {
 }
 
 #[test]
+fn a_rule_that_does_not_lend_keeps_nobody_from_waiting_for_what_others_lend() {
+    let minute = || FlowRule::per("r", 1_000, MINUTE);
+    for other in [minute().lend(false), minute().max_waiting(0)] {
+        let bench = Bench::new(Rules::new().with(FlowRule::per_second("r", 10)).with(other));
+        bench.fill(700, 10);
+        let waiting = bench.borrow(1_200).unwrap();
+        assert!(bench.admit(1_500, waiting).is_ok());
+        bench.assert_settled();
+    }
+}
+
+#[test]
 fn a_strict_rule_that_lends_lends_only_what_its_longer_window_frees() {
     let rule = FlowRule::per_second("r", 10).strict().lend(true);
     let bench = Bench::new(rule.clone());
