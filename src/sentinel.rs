@@ -282,12 +282,14 @@ impl Builder {
     }
 
     /// The window that figures per second are read from: `interval` in
-    /// `buckets` buckets. Default: 1 s in 2.
+    /// `buckets` buckets. Default: 1 s in 2. Each node keeps a place for each
+    /// bucket, and for each second of a longer one: at most 256 KiB in all.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `buckets` divides `interval` into whole parts or
-    /// multiples of one second, of at least 10 ms.
+    /// [`InvalidWindow`] unless `buckets` is between 1 and 3 600 and divides
+    /// `interval`, of at most 1 hour, into whole parts or multiples of one second,
+    /// of at least 10 ms.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         self.window = Shape::new(bucket_ns, buckets, true);

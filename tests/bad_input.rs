@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::stat::LeapArray;
+use tower_sentinel::stat::{Event, LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule,
     Rules, Sentinel, SentinelLayer, Tick,
@@ -342,26 +342,31 @@ fn rules_that_stand_in_the_program_panic_where_they_stand() {
 #[test]
 fn a_bad_window_of_the_engine_names_what_is_allowed() {
     let cases = [
-        (SECOND, 0, "buckets is 0, must be between 1 and 65536"),
+        (SECOND, 0, "buckets is 0, must be between 1 and 3600"),
         (
-            SECOND,
-            65_537,
-            "buckets is 65537, must be between 1 and 65536",
+            SECOND * 60,
+            3_601,
+            "buckets is 3601, must be between 1 and 3600",
         ),
         (
             Duration::ZERO,
             2,
-            "interval is 0ns, must be between 10 ms and 146 years",
+            "interval is 0ns, must be between 10 ms and 1 hour",
         ),
         (
             MS * 9,
             1,
-            "interval is 9ms, must be between 10 ms and 146 years",
+            "interval is 9ms, must be between 10 ms and 1 hour",
         ),
         (
             Duration::MAX,
             1,
-            "interval is 18446744073709551615.999999999s, must be between 10 ms and 146 years",
+            "interval is 18446744073709551615.999999999s, must be between 10 ms and 1 hour",
+        ),
+        (
+            SECOND * 3_602,
+            2,
+            "interval is 3602s, must be between 10 ms and 1 hour",
         ),
         (
             SECOND,
@@ -390,6 +395,23 @@ fn a_bad_window_of_the_engine_names_what_is_allowed() {
     }
     for (interval, buckets) in [(MS * 500, 1), (SECOND, 100), (SECOND * 10, 5)] {
         assert!(Sentinel::builder().window(interval, buckets).is_ok());
+    }
+}
+
+#[test]
+fn figures_over_so_long_that_their_steps_wrap_are_refused() {
+    // 2³² steps of one second: none, as 32 bits count them.
+    let (ages, hour) = (Duration::from_secs(1 << 32), SECOND * 3_600);
+    assert!(Sentinel::builder().window(ages, 1).is_err());
+    assert!(Node::new(ages, 1, Tick::ZERO).is_err());
+    // The longest that are allowed run, and are bounded.
+    for buckets in [1, 60, 3_600] {
+        let builder = Sentinel::builder().window(hour, buckets).unwrap();
+        let sentinel = builder.clock(ManualClock::new()).build();
+        drop(sentinel.try_enter(Call::new("job")));
+        let view = sentinel.node("job").unwrap();
+        assert_eq!(view.sum(Event::Pass), 1);
+        assert!(view.footprint() <= 256 << 10, "{}", view.footprint());
     }
 }
 

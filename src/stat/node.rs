@@ -96,8 +96,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] as for [`LeapArray::new`]; also unless a bucket is a
-    /// whole part or a multiple of one second, of at least 10 ms.
+    /// [`InvalidWindow`] unless `buckets` is between 1 and 3 600 and divides
+    /// `interval`, of at most 1 hour, into whole parts or multiples of one second,
+    /// of at least 10 ms.
     pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         let grid = Grid {

@@ -7,13 +7,28 @@ use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
 use super::quota::{MAX_TOKENS, Quota, Share};
 use crate::clock::{SHORTEST_INTERVAL, Tick};
 
-/// Shortest bucket that figures per second are read from: after an idle time a
-/// node goes through a whole minute of them.
-const MIN_FIGURES_NS: u64 = 10_000_000;
 /// Longest window: what is compared with it cannot overflow.
 const LONGEST_NS: u64 = u64::MAX / 4;
 /// The same in words.
 const LONGEST: &str = "146 years";
+
+/// What any window must keep within.
+const ANY: Bounds = Bounds {
+    least_ns: MIN_BUCKET_NS,
+    longest_ns: LONGEST_NS,
+    longest: LONGEST,
+    most_buckets: MAX_BUCKETS,
+};
+
+/// The same for a window that figures per second are read from. Each node has a
+/// place for each bucket, and for each second of a longer one: 3 600 at most. And
+/// after an idle time it goes through a whole minute of buckets.
+const FIGURES: Bounds = Bounds {
+    least_ns: 10_000_000,
+    longest_ns: 3_600_000_000_000,
+    longest: "1 hour",
+    most_buckets: 3_600,
+};
 
 /// A window that cannot be built, with the reason.
 ///
@@ -54,13 +69,13 @@ impl InvalidWindow {
 
     /// The bucket length, if `buckets` divides `interval` well.
     pub(crate) fn check(interval: Duration, buckets: u32) -> Result<u64, Self> {
-        Self::divide(interval, buckets, MIN_BUCKET_NS)
+        Self::divide(interval, buckets, &ANY)
     }
 
     /// The same, for a window that figures per second are read from.
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
-        let bucket_ns = Self::divide(interval, buckets, MIN_FIGURES_NS)?;
+        let bucket_ns = Self::divide(interval, buckets, &FIGURES)?;
         if SECOND_NS % bucket_ns != 0 && bucket_ns % SECOND_NS != 0 {
             let allowed = format!(
                 "a number that cuts {interval:?} into buckets that divide one second or are whole seconds"
@@ -70,17 +85,23 @@ impl InvalidWindow {
         Ok(bucket_ns)
     }
 
-    /// The bucket length, if `buckets` cuts `interval` into parts of at least
-    /// `least_ns`, which is so many milliseconds.
-    fn divide(interval: Duration, buckets: u32, least_ns: u64) -> Result<u64, Self> {
+    /// The bucket length, if `buckets` cuts `interval` into whole parts, all
+    /// within `bounds`.
+    fn divide(interval: Duration, buckets: u32, bounds: &Bounds) -> Result<u64, Self> {
+        let Bounds {
+            least_ns,
+            longest_ns,
+            longest,
+            most_buckets,
+        } = *bounds;
         let least_ms = least_ns / 1_000_000;
-        if buckets == 0 || buckets > MAX_BUCKETS {
-            let allowed = format!("between 1 and {MAX_BUCKETS}");
+        if buckets == 0 || buckets > most_buckets {
+            let allowed = format!("between 1 and {most_buckets}");
             return Err(Self::new("buckets", buckets, allowed));
         }
         let length = interval.as_nanos();
-        if !(u128::from(least_ns)..=u128::from(LONGEST_NS)).contains(&length) {
-            let allowed = format!("between {least_ms} ms and {LONGEST}");
+        if !(u128::from(least_ns)..=u128::from(longest_ns)).contains(&length) {
+            let allowed = format!("between {least_ms} ms and {longest}");
             return Err(Self::new("interval", format_args!("{interval:?}"), allowed));
         }
         let (length, parts) = (length as u64, u64::from(buckets));
@@ -165,6 +186,17 @@ impl InvalidWindow {
 /// number and nothing is cleared.
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
+
+/// What a window in buckets must keep within.
+struct Bounds {
+    /// Shortest bucket: whole milliseconds.
+    least_ns: u64,
+    /// Longest window.
+    longest_ns: u64,
+    /// The same in words.
+    longest: &'static str,
+    most_buckets: u32,
+}
 
 impl LeapArray {
     /// Adds `n` and returns the sum of the window, this `n` included: each of
