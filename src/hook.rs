@@ -434,12 +434,16 @@ impl Hooks {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Named>) -> T) -> T {
-        let _writer = self.writer.lock();
+        let writer = self.writer.lock();
         let mut hooks = Vec::clone(&self.list.load());
         let result = change(&mut hooks);
         let count = hooks.len();
-        self.list.store(Arc::new(hooks));
+        let before = self.list.swap(Arc::new(hooks));
         self.count.store(count as u32, Ordering::Release);
+        drop(writer);
+        // Only now: a hook that nobody else holds ends here, and its destructor
+        // may change the hooks as well.
+        drop(before);
         result
     }
 

@@ -6,6 +6,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
@@ -276,4 +277,41 @@ fn a_hook_may_do_with_the_engine_whatever_a_program_may() {
         (inner.pass() + inner.block(), inner.complete()),
         (7, inner.pass())
     );
+}
+
+/// Takes its neighbour with it when it goes.
+#[derive(Debug)]
+struct Leaver(Sentinel, mpsc::Sender<bool>);
+
+impl Hook for Leaver {}
+
+impl Drop for Leaver {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.hooks().remove("neighbour"));
+    }
+}
+
+#[test]
+fn a_hook_that_changes_the_hooks_when_it_is_dropped_does_not_wait_for_itself() {
+    let (sentinel, _clock) = configured(Rules::new(), |builder| builder);
+    let (sender, told) = mpsc::channel();
+    let both = move || {
+        for is_replaced in [false, true] {
+            let leaver = Leaver(sentinel.clone(), sender.clone());
+            let hooks = sentinel.hooks();
+            hooks.register("leaver", Arc::new(leaver));
+            hooks.register("neighbour", Arc::new(Nothing));
+            if is_replaced {
+                hooks.register("leaver", Arc::new(Nothing));
+            } else {
+                assert!(hooks.remove("leaver"));
+            }
+        }
+    };
+    // Not in this thread, which would never know.
+    let thread = thread::spawn(both);
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
+    }
+    thread.join().unwrap();
 }
