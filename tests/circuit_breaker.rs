@@ -371,6 +371,20 @@ fn operators_open_and_close_it() {
     assert!(bench.enter().is_ok());
 }
 
+#[test]
+fn what_a_closed_breaker_has_counted_is_forgotten_when_an_operator_closes_it() {
+    let bench = Bench::new(errors());
+    bench.calls(4, 0);
+    let mut in_flight = bench.enter().unwrap();
+    bench.sentinel.node("r").unwrap().breakers()[0].force_close();
+    in_flight.fail();
+    drop(in_flight);
+    bench.calls(4, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.told(), ["errors Closed → Open"]);
+}
+
 // === the layer ===
 
 #[test]

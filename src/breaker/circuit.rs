@@ -308,9 +308,7 @@ impl Breaker {
     pub(super) fn force_close(&self, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
         loop {
             let word = self.word();
-            if word.kind() == Kind::Closed {
-                return;
-            }
+            // Also where it is closed: in the new generation nothing is counted.
             let next = word.closed(draw());
             if self.swap(word, next) {
                 return teller.changed(word, next, None);

@@ -297,9 +297,7 @@ impl Pair {
             }
         } else {
             self.breakers.force_close(index, told);
-            if naive.state != State::Closed {
-                naive.set(State::Closed);
-            }
+            naive.set(State::Closed);
         }
     }
 }

@@ -211,7 +211,8 @@ impl BreakerView {
         }
     }
 
-    /// Closes it; what it has counted is forgotten.
+    /// Closes it; what it has counted is forgotten, also where it is closed
+    /// already, and calls in flight count no more.
     pub fn force_close(&self) {
         if let Some(circuit) = self.resource.circuit() {
             let mut told = |change| self.resource.tell_breaker(circuit, change);
