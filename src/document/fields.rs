@@ -223,9 +223,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A range of numbers, as in `0.7..0.9`.
-    pub(super) fn range<T: FromStr>(&mut self, key: &'static str) -> Option<Range<T>> {
-        self.read(key, "a range such as \"0.7..0.9\"", |value| {
+    /// A range of numbers, which is `allowed`.
+    pub(super) fn range<T: FromStr>(
+        &mut self,
+        key: &'static str,
+        allowed: &'static str,
+    ) -> Option<Range<T>> {
+        self.read(key, allowed, |value| {
             let text = as_text(value)?;
             let (start, end) = text.split_once("..")?;
             Some(start.trim().parse().ok()?..end.trim().parse().ok()?)

@@ -51,6 +51,8 @@ pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
         "origins" if has("allow") => "allow",
         "origins" => "deny",
         "threshold" if has("concurrency") => "concurrency",
+        "memory" if has("memory_bytes") => "memory_bytes",
+        "memory.threshold" => "memory_threshold",
         same => same,
     }
 }
@@ -94,7 +96,8 @@ fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
 }
 
 fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
-    let (shares, bytes) = (fields.range("memory"), fields.range("memory_bytes"));
+    let shares = fields.range("memory", "a range such as \"0.7..0.9\"");
+    let bytes = fields.range("memory_bytes", "a range such as \"1048576..2097152\"");
     let threshold = fields.number("memory_threshold");
     fields.at_most_one(&["memory", "memory_bytes"]);
     let has_marks = fields.has("memory") || fields.has("memory_bytes");

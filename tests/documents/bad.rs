@@ -18,6 +18,10 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": -1} | .threshold | -1 | between 0 and 2147483647
 {"kind": "flow", "resource": "a", "threshold": 1e300} | .threshold | 1e300 | between 0 and
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7", "memory_threshold": 1} | .memory | "0.7" | a range such as "0.7..0.9"
+{"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.9..0.7", "memory_threshold": 1} | .memory | "0.9..0.7" | a rising range
+{"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | between 0 and the whole threshold
+{"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "0.7", "memory_threshold": 1} | .memory_bytes | "0.7" | a range such as "1048576..2097152"
+{"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "2..1", "memory_threshold": 1} | .memory_bytes | "2..1" | a rising range above 0
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9"} | .memory_threshold | missing | a number
 {"kind": "flow", "resource": "a", "threshold": 1, "memory_threshold": 1} | .memory_threshold | 1 | absent without `memory`
 {"kind": "flow", "resource": "a", "threshold": 1, "interval": "5x"} | .interval | "5x" | a time such as "500ms"
