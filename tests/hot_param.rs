@@ -15,7 +15,7 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, Rules, SentinelLayer, Verdict,
+    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, Key, Rules, SentinelLayer, Verdict,
 };
 
 use support::bench::Bench;
@@ -410,6 +410,27 @@ fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
     // A caller that changes its plan keeps the share that it has spent: all.
     assert_eq!(bench.passed(9, by("b").tier("team")), 0);
     assert_eq!(bench.at(201).passed(9, by("b").tier("team")), 1);
+}
+
+#[test]
+fn a_tier_that_reads_like_a_number_or_an_address_is_also_that_one() {
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    let rule = HotParamRule::per_second("r", 2)
+        .tier("7", 3)
+        .tier("007", 4)
+        .tier("10.0.0.1", 5);
+    let bench = Bench::new(rule);
+    let table = [
+        ("a", Key::Int(7), 3),
+        ("b", Key::Str("7"), 3),
+        ("c", Key::Str("007"), 4),
+        ("d", Key::Ip(ip), 5),
+        ("e", Key::Str("10.0.0.1"), 5),
+        ("f", Key::Int(8), 2),
+    ];
+    for (value, tier, expected) in table {
+        assert_eq!(bench.passed(9, by(value).tier(tier)), expected, "{tier:?}");
+    }
 }
 
 #[test]

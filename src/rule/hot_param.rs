@@ -188,7 +188,8 @@ impl HotParamRule {
     }
 
     /// Another threshold for the calls of one [tier](crate::Call::tier), such as
-    /// a plan that is paid for; of two for one tier the last one counts. An
+    /// a plan that is paid for; of two for one tier the last one counts. A name
+    /// that reads like an address or a number is also that one. An
     /// [exception](Self::except) goes before it. A
     /// value whose tier changes keeps what it has spent: of a quota that is
     /// refilled the share, of a window the number.

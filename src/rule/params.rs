@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::hot_param::{HotParamRule, ParamOf};
 use super::{MissingKey, RuleSet};
-use crate::call::{Call, Key};
+use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::few::Few;
 use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
@@ -32,7 +32,7 @@ struct HotParam {
     limit: Quota,
     /// Those of single values. What they are known by is a keyed hash already.
     exceptions: HashMap<Digest, Quota, foldhash::fast::RandomState>,
-    tiers: Box<[(String, Quota)]>,
+    tiers: Box<[(OwnedKey, Quota)]>,
 }
 
 /// Where a call is counted by the rules that count calls at once.
@@ -290,7 +290,10 @@ impl HotParam {
         }
         // Of two for one name, the last one is found first.
         let tiers = rule.tiers().iter().rev();
-        let tiers = tiers.map(|(tier, threshold)| (tier.clone(), quota(*threshold)));
+        let tiers = tiers.flat_map(|(tier, threshold)| {
+            let quota = quota(*threshold);
+            Key::spellings(tier).map(move |key| (key.into(), quota))
+        });
         Self {
             index,
             running: None,
@@ -358,7 +361,7 @@ impl HotParam {
             return own;
         }
         let tier = call.tier.as_ref();
-        let tier = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| tier.is(name)));
+        let tier = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| tier.is_kept_as(name)));
         tier.map_or(&self.limit, |(_, quota)| quota)
     }
 }
