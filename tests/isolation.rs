@@ -1,14 +1,17 @@
 //! Isolation: how many calls run at once, however they begin and end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
+    AdaptiveRule, BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules,
+    Sentinel, Verdict,
 };
 
 fn engine(rules: impl Into<Rules>) -> Sentinel {
@@ -200,4 +203,28 @@ fn eight_threads_never_run_more_than_the_limit_and_reach_it() {
             THREADS as u64 * u64::from(CALLS + 1)
         );
     }
+}
+
+#[test]
+fn the_adaptive_limit_that_is_told_is_the_one_that_is_kept() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(AdaptiveRule::new("r"))
+        .clock(clock.clone())
+        .build();
+    let mut limits = Vec::new();
+    for _ in 0..500 {
+        let running: Vec<_> = iter::from_fn(|| run(&sentinel).ok()).collect();
+        let limit = sentinel.node("r").unwrap().adaptive_limit().unwrap() as usize;
+        // A probe lets a quarter less in.
+        let is_probe = running.len() <= limit - limit / 4;
+        assert!(
+            running.len() == limit || is_probe,
+            "{} of {limit}",
+            running.len()
+        );
+        clock.advance(Duration::from_millis(10));
+        limits.push(limit);
+    }
+    assert!(limits[0] == 20 && limits[499] > 40, "{limits:?}");
 }

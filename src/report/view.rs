@@ -124,12 +124,13 @@ impl NodeView {
         indices.iter().enumerate().map(view).collect()
     }
 
-    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found;
-    /// `None` without such a rule.
+    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
+    /// whole calls as it is enforced, also while a probe lets fewer in; `None`
+    /// without such a rule.
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
         let (_, limiter) = self.resource.limiter()?;
-        Some(limiter.estimate().round() as u32)
+        Some(limiter.estimate() as u32)
     }
 
     /// Calls that wait for a borrowed place.
