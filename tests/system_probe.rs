@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tower_sentinel::ManualClock;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, SystemProbe};
+use tower_sentinel::{ManualClock, Tick};
 
 /// A copy of a recorded machine on which time goes on.
 struct Machine {
@@ -195,6 +195,21 @@ fn readings_too_close_together_change_nothing() {
     assert_share(&probe, 0.6);
     machine.run(Duration::from_millis(99), 15, [40, 0]);
     assert_share(&probe, 0.6);
+}
+
+#[test]
+fn after_a_step_back_of_the_clock_a_share_is_measured_anew() {
+    let machine = Machine::new("cgroup_v1", "back");
+    machine.clock.set(Tick::from_millis(3_600_000));
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 0, [0, 4_000]);
+    assert_share(&probe, 0.0);
+    machine.clock.set(Tick::ZERO);
+    assert_share(&probe, 0.0);
+    // Well before the clock is where it was.
+    let second = Duration::from_secs(1);
+    machine.run(second, 150, [400, 0]);
+    assert_share(&probe, 1.0 - (-0.5_f64).exp());
 }
 
 #[test]

@@ -180,6 +180,11 @@ impl Probe for SystemProbe {
     fn cpu(&self) -> Option<f64> {
         let mut cpu = self.cpu.lock();
         let now = self.clock.now();
+        if now < cpu.last.at {
+            // Nobody knows how long it has been, so it is measured from here on.
+            cpu.last = Sample::read(&self.root, now);
+            return cpu.smoothed;
+        }
         let elapsed = now - cpu.last.at;
         if elapsed < SHORTEST {
             return cpu.smoothed;
