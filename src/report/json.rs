@@ -7,11 +7,16 @@ use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::stat::Event;
 
 impl Snapshot {
-    /// The snapshot as one JSON object: the figures of [`Snapshot`] and, as a list
+    /// The snapshot as one JSON object: figures of [`Snapshot`] and, as a list
     /// under `nodes`, those of each [`NodeSnapshot`], under the names of their
     /// methods. Response times are in milliseconds, null where no call has ended;
-    /// rates are per second, under `pass_qps` and the like. `name` is that of an
-    /// origin or a context.
+    /// rates are per second, under `pass_qps`, `block_qps`, `complete_qps` and
+    /// `error_qps`. `name` is that of an origin or a context.
+    ///
+    /// Not in it: the totals of all resources together; single buckets, the window
+    /// in one, and the footprint of a node; of its minute and its previous second
+    /// all but `pass`, `block`, `complete`, `error` and `occupied`; of its totals
+    /// `calls`, `rt` and `waited`.
     ///
     /// Characters that would end a script, or change the direction of the text
     /// around them, are escaped, so it can be put into a page or a log.

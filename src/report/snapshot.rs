@@ -90,7 +90,8 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The statistics of one node, copied.
+/// The statistics of one node, copied. Its window is that of
+/// [`Builder::window`](crate::Builder::window).
 ///
 /// # Examples
 ///
@@ -214,7 +215,7 @@ impl NodeSnapshot {
         &self.scope
     }
 
-    /// How often `event` was counted, per second, over the last second.
+    /// How often `event` was counted, per second, over the window.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         let sum = match event {
@@ -228,25 +229,25 @@ impl NodeSnapshot {
         sum as f64 / self.interval.as_secs_f64()
     }
 
-    /// What was counted in the last second, in one.
+    /// What was counted in the window, in one.
     #[must_use]
     pub const fn window(&self) -> &NodeBucket {
         &self.window
     }
 
-    /// The buckets of the last second, oldest first.
+    /// The buckets of the window, oldest first.
     #[must_use]
     pub fn buckets(&self) -> &[NodeBucket] {
         &self.buckets
     }
 
-    /// The average response time of the calls that ended in the last second.
+    /// The average response time of the calls that ended in the window.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.window.average_rt()
     }
 
-    /// The smallest response time of the last second.
+    /// The smallest response time of the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.window.min_rt()
@@ -359,7 +360,8 @@ impl Snapshot {
     }
 
     /// Everything counted on all resources since the engine was built, what has
-    /// been evicted included. It never falls.
+    /// been evicted included. It never falls, but [`pass`](Totals::pass) may by
+    /// calls that were dropped while they waited.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals

@@ -16,6 +16,9 @@ use crate::sync::Arc;
 /// The statistics of one resource, at the engine's present, and what the rules
 /// know of it that were in force when the view was made.
 ///
+/// Its window is that of [`Builder::window`](crate::Builder::window): the last
+/// second, in two buckets, unless set otherwise.
+///
 /// It keeps the resource alive, so hold it only as long as you read.
 ///
 /// # Examples
@@ -67,31 +70,31 @@ impl NodeView {
         self.resource.text()
     }
 
-    /// How often `event` was counted, per second, over the last second.
+    /// How often `event` was counted, per second, over the window.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         self.node().qps(self.now(), event)
     }
 
-    /// How often `event` was counted in the last second.
+    /// How often `event` was counted in the window.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.node().sum(self.now(), event)
     }
 
-    /// The average response time of the calls that ended in the last second.
+    /// The average response time of the calls that ended in the window.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.node().average_rt(self.now())
     }
 
-    /// The smallest response time of the last second.
+    /// The smallest response time of the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.node().min_rt(self.now())
     }
 
-    /// The largest concurrency of the last second.
+    /// The largest concurrency of the window.
     #[must_use]
     pub fn max_concurrency(&self) -> u32 {
         self.node().max_concurrency(self.now())
@@ -222,7 +225,8 @@ impl BreakerView {
     }
 }
 
-/// The statistics of many nodes together, summed up at each reading.
+/// The statistics of many nodes together, summed up at each reading. The window
+/// is that of [`Builder::window`](crate::Builder::window).
 ///
 /// # Examples
 ///
@@ -284,19 +288,19 @@ impl<'a> InboundView<'a> {
         }
     }
 
-    /// How often `event` was counted in the last second.
+    /// How often `event` was counted in the window.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.fold(0, |sum, node, now| sum + node.sum(now, event))
     }
 
-    /// How often `event` was counted, per second, over the last second.
+    /// How often `event` was counted, per second, over the window.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         self.sum(event) as f64 / self.engine.shared().shape.interval().as_secs_f64()
     }
 
-    /// The average response time of the calls that ended in the last second.
+    /// The average response time of the calls that ended in the window.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         let (calls, rt) = self.fold((0, Duration::ZERO), |(calls, rt), node, now| {
@@ -306,7 +310,7 @@ impl<'a> InboundView<'a> {
         (calls > 0).then(|| Duration::from_nanos((rt.as_nanos() / u128::from(calls)) as u64))
     }
 
-    /// The smallest response time of the last second.
+    /// The smallest response time of the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.fold(None, |min: Option<Duration>, node, now| {
@@ -342,7 +346,7 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// The buckets of the last second, oldest first, added up over the nodes.
+    /// The buckets of the window, oldest first, added up over the nodes.
     #[must_use]
     pub fn buckets(&self) -> Vec<NodeBucket> {
         self.fold(Vec::new(), |sum, node, now| {
@@ -359,7 +363,8 @@ impl<'a> InboundView<'a> {
     }
 
     /// Everything counted since the engine was built, what has been evicted
-    /// included, so it never falls. (Of an [entrance](crate::Sentinel::entrance):
+    /// included, so it never falls, but [`pass`](Totals::pass) may by calls that
+    /// were dropped while they waited. (Of an [entrance](crate::Sentinel::entrance):
     /// what its nodes have counted; evicted ones are forgotten.)
     #[must_use]
     pub fn totals(&self) -> Totals {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// Counts that only ever grow.
+/// Counts from the beginning, which time does not lower.
+///
+/// All but one only grow. [`pass`](Self::pass) counts a call that waits from when
+/// its bucket begins, and no more if it is then dropped: it falls by such calls.
 ///
 /// # Examples
 ///
@@ -22,7 +25,7 @@ use crate::clock::Tick;
 /// assert!(matches!(refused, Verdict::Block(_)));
 /// clock.advance(Duration::from_millis(20));
 /// drop(running);
-/// // Unlike figures per second they never fall.
+/// // Unlike figures per second they do not fall with time.
 /// clock.advance(Duration::from_secs(3_600));
 /// let totals = sentinel.inbound().totals();
 /// assert_eq!((totals.pass(), totals.block(), totals.complete()), (3, 2, 3));
@@ -96,7 +99,8 @@ macro_rules! figures {
 }
 
 figures!(Totals {
-    /// Calls that passed, by weight.
+    /// Calls that passed, by weight; also those that still wait although their
+    /// bucket has begun. It falls when such a call is dropped.
     pass: u64,
     /// Calls that were refused, by weight.
     block: u64,
