@@ -100,7 +100,8 @@ impl AdaptiveRule {
         self
     }
 
-    /// The limit is never above this: at least the floor. Default 200.
+    /// The limit is never above this: at least the floor, and at most 2³¹ − 1.
+    /// Default 200.
     #[must_use]
     pub fn ceiling(mut self, ceiling: u32) -> Self {
         self.ceiling = ceiling;

@@ -121,7 +121,7 @@ enum Threshold {
 impl CircuitBreakerRule {
     /// Opens when at least `ratio` of the calls of `resource` took longer than
     /// `max_rt`: above 0 and at most 1. A `max_rt` of 0 means that every call
-    /// which took any time is slow.
+    /// which took any time is slow; it is at most 366 days.
     #[must_use]
     pub fn slow_ratio(resource: impl Into<String>, max_rt: Duration, ratio: f64) -> Self {
         let strategy = Strategy::Slow(max_rt);

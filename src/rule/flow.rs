@@ -146,7 +146,7 @@ pub enum MissingKey {
 }
 
 impl FlowRule {
-    /// At most `threshold` calls of `resource` per second.
+    /// At most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
     ///
     /// The threshold may have a fraction, of which only the whole part matters:
     /// below 1 nothing passes, like for 0. For one call in two seconds, say
@@ -156,7 +156,8 @@ impl FlowRule {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
-    /// At most `threshold` calls of `resource` per `interval`.
+    /// At most `threshold` calls of `resource` per `interval`, which is between
+    /// 1 ms and 366 days.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {

@@ -87,16 +87,17 @@ pub(crate) enum ParamOf {
 }
 
 impl HotParamRule {
-    /// At most `threshold` calls of `resource` per second for each value.
+    /// At most `threshold` calls of `resource` per second for each value: between
+    /// 0 and 2³¹ − 1.
     #[must_use]
     pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
-    /// At most `threshold` calls of `resource` per `interval` for each value.
-    /// The threshold may have a fraction, of which a window and calls at once
-    /// count the whole part only; below 1, without a burst, nothing passes, and at
-    /// 0 nothing does whatever the burst.
+    /// At most `threshold` calls of `resource` per `interval` for each value; the
+    /// interval is between 1 ms and 366 days. The threshold may have a fraction, of
+    /// which a window and calls at once count the whole part only; below 1, without
+    /// a burst, nothing passes, and at 0 nothing does whatever the burst.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -114,9 +115,10 @@ impl HotParamRule {
         }
     }
 
-    /// At most `max` calls of `resource` at once for each value, counted until
-    /// the end of the response body, whatever their weight. A value with calls in
-    /// flight is never forgotten. A resource has at most two such rules.
+    /// At most `max` calls of `resource` at once for each value, between 0 and
+    /// 2³¹ − 1, counted until the end of the response body, whatever their weight.
+    /// A value with calls in flight is never forgotten. A resource has at most two
+    /// such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: u32) -> Self {
         Self {
@@ -150,7 +152,7 @@ impl HotParamRule {
     }
 
     /// How many calls more than the threshold a value that has rested may make
-    /// at once. Default 0. Only for the quota that is refilled.
+    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
@@ -159,7 +161,8 @@ impl HotParamRule {
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead
     /// of a quota that is refilled: no aligned window holds more than the
-    /// threshold, as with a [`FlowRule`](crate::FlowRule). At most 1 048 575.
+    /// threshold, as with a [`FlowRule`](crate::FlowRule). The threshold is then
+    /// at most 1 048 575.
     #[must_use]
     pub fn window(mut self) -> Self {
         self.count = Count::Window;
@@ -167,7 +170,7 @@ impl HotParamRule {
     }
 
     /// The calls of a value pass one after the other, evenly spaced, and each
-    /// waits for its turn, at most `max_wait`; see
+    /// waits for its turn, at most `max_wait`, which is at most 256 s; see
     /// [`FlowRule::throttle`](crate::FlowRule::throttle). At most 10 000 calls of
     /// a resource wait at once, or as many as its flow rules
     /// [allow](crate::FlowRule::max_waiting).
@@ -177,22 +180,22 @@ impl HotParamRule {
         self
     }
 
-    /// Another threshold for one value; 0 refuses all its calls. An address or a
-    /// number is written as text, and then stands for that text as well; one of
-    /// IPv6 as the [extractor](crate::key) cuts it, `2001:db8:1:2::` for a /64. Of
-    /// two for one value the last one counts.
+    /// Another threshold for one value, in the same range; 0 refuses all its
+    /// calls. An address or a number is written as text, and then stands for that
+    /// text as well; one of IPv6 as the [extractor](crate::key) cuts it,
+    /// `2001:db8:1:2::` for a /64. Of two for one value the last one counts.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.exceptions.push((value.into(), threshold.into()));
         self
     }
 
-    /// Another threshold for the calls of one [tier](crate::Call::tier), such as
-    /// a plan that is paid for; of two for one tier the last one counts. A name
-    /// that reads like an address or a number is also that one. An
-    /// [exception](Self::except) goes before it. A
-    /// value whose tier changes keeps what it has spent: of a quota that is
-    /// refilled the share, of a window the number.
+    /// Another threshold, in the same range, for the calls of one
+    /// [tier](crate::Call::tier), such as a plan that is paid for; of two for one
+    /// tier the last one counts. A name that reads like an address or a number is
+    /// also that one. An [exception](Self::except) goes before it. A value whose
+    /// tier changes keeps what it has spent: of a quota that is refilled the share,
+    /// of a window the number.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.tiers.push((tier.into(), threshold.into()));

@@ -45,7 +45,7 @@ pub struct IsolationRule {
 }
 
 impl IsolationRule {
-    /// At most `max` calls of `resource` at once.
+    /// At most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
     #[must_use]
     pub fn new(resource: impl Into<String>, max: u32) -> Self {
         Self {

@@ -46,8 +46,8 @@ impl FlowRule {
     /// Calls pass one after the other, evenly spaced, instead of as many as fit
     /// into a window: 10 per second means one every 100 ms. A call that comes
     /// before its turn waits for it, at most `max_wait`, and is refused if that
-    /// would not do. Zero: nobody waits, and a call that comes too early is
-    /// refused.
+    /// would not do; one day is the most. Zero: nobody waits, and a call that comes
+    /// too early is refused.
     ///
     /// Idle time is no credit: there are no bursts. A call of weight `n` takes
     /// `n` turns, and the next one waits for them. The turn of a call that is
@@ -95,7 +95,8 @@ impl FlowRule {
     /// A rule that has been idle is cold and admits less: a third of the
     /// threshold, unless [`cold_factor`](Self::cold_factor) says otherwise.
     /// Under load it admits more and more, and all of the threshold after about
-    /// `period`. When the load falls below a third it cools down again.
+    /// `period`, which is above 0 and at most one day. When the load falls below a
+    /// third it cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks accordingly.
     ///

@@ -23,15 +23,17 @@ const INBOUND: &str = "__inbound__";
 ///
 /// | limit | refuses a call | looks at |
 /// |---|---|---|
-/// | [`qps`](Self::qps) | that would exceed it | weight that passed in the last second |
+/// | [`qps`](Self::qps) | that would exceed it | weight that passed in the window, per second |
 /// | [`concurrency`](Self::concurrency) | that would exceed it | calls in flight |
-/// | [`rt`](Self::rt) | once it is reached | average response time of the last second |
+/// | [`rt`](Self::rt) | once it is reached | average response time of the window |
 /// | [`load`](Self::load) | once it is reached, beyond the [capacity](Self::capacity) | load of the machine |
 /// | [`cpu`](Self::cpu) | once it is reached | share of the CPU in use |
 ///
-/// They are looked at in this order. What is not known refuses nothing: the
-/// response time while no call has ended, the load and the CPU where no
-/// [`Probe`](crate::system::Probe) tells them. A refusal says which limit it was:
+/// They are looked at in this order. The window is that of
+/// [`Builder::window`](crate::Builder::window), the last second unless set
+/// otherwise. What is not known refuses nothing: the response time while no call
+/// has ended, the load and the CPU where no [`Probe`](crate::system::Probe) tells
+/// them. A refusal says which limit it was:
 /// [`Blocked::system_reason`](crate::Blocked::system_reason).
 ///
 /// # Examples
@@ -111,7 +113,8 @@ impl SystemRule {
         self
     }
 
-    /// At most `qps` inbound calls per second, by weight. 0 refuses all.
+    /// At most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
+    /// refuses all.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<f64>) -> Self {
         self.qps = Some(qps.into());
@@ -119,15 +122,16 @@ impl SystemRule {
     }
 
     /// Refuses calls while the average response time has reached `rt`, which is
-    /// above 0. The average is over the calls that ended in the last second, so
-    /// when no call ends any more, calls pass again.
+    /// above 0. The average is over the calls that ended in the window, so when
+    /// no call ends any more, calls pass again.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
         self.rt = Some(rt);
         self
     }
 
-    /// At most `concurrency` inbound calls at once. 0 refuses all.
+    /// At most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0
+    /// refuses all.
     #[must_use]
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.concurrency = Some(concurrency);

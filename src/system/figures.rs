@@ -35,7 +35,7 @@ use crate::stat::{Event, Node};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SystemReason {
-    /// Too many inbound calls in the last second.
+    /// Too many inbound calls per second.
     Qps,
     /// Too many inbound calls at once.
     Concurrency,
