@@ -172,14 +172,16 @@ impl Blocked {
         self.retry_after
     }
 
-    /// The limit of the rule, in tokens per [`interval`](Self::interval) or, for
-    /// isolation, at once.
+    /// The limit of a flow rule, or of a rule on a parameter for the value, in
+    /// tokens per [`interval`](Self::interval); of a rule that counts calls at once,
+    /// in calls. `None` for other rules.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.map(|limit| limit.tokens)
     }
 
-    /// The interval that the limit of a flow rule is for.
+    /// The interval that the limit of a flow rule, or of a rule on a parameter, is
+    /// for; `None` for calls at once.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.limit

@@ -299,7 +299,8 @@ impl Builder {
     /// The longest that a prioritized call may wait for a borrowed place; it
     /// waits for less than this. Default: 500 ms. Zero: nothing is lent.
     ///
-    /// A call can borrow from at most 64 buckets ahead.
+    /// A call can borrow from at most 512 buckets of its resource ahead, which is
+    /// 256 s unless its rules need finer ones.
     pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self

@@ -30,7 +30,9 @@ use std::time::Duration;
 /// A mutual exclusion lock without poison: what it guards is changed in steps
 /// that each leave it whole, so a panic while it is held harms nobody.
 ///
-/// Only paths of new keys, reloads and snapshots take one.
+/// Paths of new keys, reloads, snapshots, changes of hooks, probes and watches take
+/// one. So a call with known keys takes one only beside a reload or to read a probe;
+/// where the clock has stepped back it tries to, and does not wait.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 

@@ -164,8 +164,8 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`] if its bucket has not begun, or if an isolation rule has
-    /// no slot left.
+    /// [`NotAdmitted`] if its bucket has not begun, or if by now an isolation rule
+    /// has no slot left or a circuit breaker refuses.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
         let now = self.inner().places.resource().shared().time.now();
         if now < self.start() {
@@ -179,7 +179,7 @@ impl Waiting {
     /// # Errors
     ///
     /// [`Blocked`] if there is no timer to wait on, or if an isolation rule has
-    /// no slot left when the wait is over.
+    /// no slot left or a circuit breaker refuses when the wait is over.
     ///
     /// # Cancel safety
     ///

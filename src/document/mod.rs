@@ -83,11 +83,10 @@
 //!
 //! Keys that mean nothing here are kept, and [written](Document::write) again: a
 //! document loses nothing on its way through. What cannot be translated keeps its
-//! rule from being loaded (`regex`, thresholds that follow the memory in use,
-//! calls at once of one origin). What is not heeded but leaves the rule with a
-//! meaning is a [warning](Problem::is_warning): `clusterMode`, a second authority
-//! rule of a resource, what Sentinel itself ignores, and a key that looks like a
-//! misspelt one.
+//! rule from being loaded (`regex`, calls at once of one origin). What is not
+//! heeded but leaves the rule with a meaning is a [warning](Problem::is_warning):
+//! `clusterMode`, a second authority rule of a resource, what Sentinel itself
+//! ignores, and a key that looks like a misspelt one.
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};

@@ -319,7 +319,8 @@ impl SlidingWindow {
     }
 
     /// Adds `n` if the sum of the window, this `n` included, is then at most
-    /// `limit`; otherwise it adds nothing and returns false.
+    /// `limit`; otherwise it adds nothing and returns false. A limit above 2³¹ − 1
+    /// is as good as that one.
     pub fn try_add(&self, now: Tick, n: u32, limit: u32) -> bool {
         let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Share::Nothing);
         self.0.try_acquire(now, n, &[quota]).is_ok()

@@ -179,8 +179,10 @@ impl Sampler {
     }
 
     /// Reads on a thread of its own, at once and then `every` so often (at
-    /// least 10 ms apart), until the handle is dropped. Admissions then never
-    /// read files; when it has stopped, they read again.
+    /// least 10 ms apart), until the handle is dropped. Admissions then read
+    /// neither load nor CPU use, but the memory still, where a rule follows it:
+    /// see [`sample_memory`](Self::sample_memory). When it has stopped, they read
+    /// everything again.
     ///
     /// # Errors
     ///
