@@ -62,7 +62,7 @@ macro_rules! all {
 fn shared<T: Debug + Send + Sync + Unpin + 'static>() {}
 fn value<T: Debug + Clone + Send + Sync + Unpin>() {}
 fn small<T: Debug + Copy + Send + Sync + Unpin>() {}
-fn map_key<T: Debug + Copy + Eq + Hash + Send + Sync>() {}
+fn map_key<T: Debug + Clone + Eq + Hash + Send + Sync>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
 fn made_by_default<T: Default>() {}
 
@@ -96,7 +96,8 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,
-        SystemReason, SourceErrorKind,
+        SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, ResetForm, Format,
+        Capacity, Scope,
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,

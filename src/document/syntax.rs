@@ -27,7 +27,7 @@ pub(super) const MAX_BYTES: usize = 4 << 20;
 /// assert!(Document::read(&toml, Format::Json).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
     /// JSON: the rules of this crate as `{"rules": […]}`, or those of Sentinel as

@@ -144,7 +144,7 @@ impl<'a> ResponseHead<'a> {
 /// assert_eq!(ByTrailer.trailers(None), Outcome::Ignore);
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Judgement {
     /// How the call ended.

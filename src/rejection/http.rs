@@ -94,7 +94,7 @@ pub struct Http {
 /// assert_eq!(told, ["\"search\";r=1;t=1", "\"search\";r=0;t=1", "\"search\";r=0;t=1"]);
 /// # });
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitFields {
     /// None.
@@ -144,7 +144,7 @@ pub enum RateLimitFields {
 /// assert!(reset(ResetForm::UnixTime).await > 1_700_000_000);
 /// # });
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetForm {
     /// Seconds from now.

@@ -44,7 +44,7 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 /// assert_eq!(Scope::OverflowOrigins.to_string(), "overflow_origins");
 /// assert_eq!(Scope::Origin("shop".to_owned()).to_string(), "origin \"shop\"");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scope {
     /// All calls to the resource.

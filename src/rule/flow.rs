@@ -133,7 +133,7 @@ pub(crate) enum Basis {
 /// assert_eq!(blocked.kind(), BlockKind::MissingKey);
 /// assert!(matches!(sentinel.try_enter(Call::new("/search").origin("shop")), Verdict::Pass(_)));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
     /// All such calls share one quota, under the name `-`.
