@@ -97,7 +97,7 @@ fn types_are_shared_cloned_and_printed() {
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,
         SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, ResetForm, Format,
-        Capacity, Scope,
+        Capacity, Completion, Scope,
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,

@@ -52,7 +52,7 @@ const MOST_PARAMS: usize = 8;
 /// assert_eq!(second(Completion::Head).await, StatusCode::OK);
 /// # });
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Completion {
     /// When the body of its response has ended or is dropped. The response time
