@@ -17,7 +17,7 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
-    Rules, Sentinel, SentinelLayer, Verdict,
+    Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::{Rng, bench, get, ms, ready};
@@ -491,5 +491,27 @@ async fn a_service_that_is_not_ready_after_the_wait_leaves_the_way_free() {
         assert_eq!(breaker.state(), BreakerState::Closed, "round {round}");
         let node = sentinel.node("r").unwrap();
         assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+    }
+}
+
+#[test]
+fn a_caller_whose_clock_is_a_little_older_than_the_opening_is_no_probe() {
+    for older in [0, 1, 8_000, 30_000, 1_000_000, 900_000_000] {
+        let rule = CircuitBreakerRule::error_count("r", 1)
+            .min_calls(1)
+            .open_for(ms(5_000));
+        let clock = ManualClock::starting_at(Tick::from_millis(100_250));
+        let sentinel = Sentinel::builder().rules(rule).clock(clock.clone()).build();
+        let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the first one");
+        };
+        entry.fail();
+        drop(entry);
+        // Its thread has slept between reading the clock and asking.
+        clock.set(Tick::from_nanos(100_250_000_000 - older));
+        let late = sentinel.try_enter(Call::new("r"));
+        assert!(matches!(late, Verdict::Block(_)), "{older} ns");
+        let breakers = sentinel.node("r").unwrap().breakers();
+        assert_eq!(breakers[0].state(), BreakerState::Open, "{older} ns");
     }
 }

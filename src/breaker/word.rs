@@ -25,6 +25,10 @@ const VERSION_MASK: u64 = 0xffff;
 /// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
 /// years.
 const UNIT_NS: u64 = 8_000;
+
+/// How much older than the moment's writer a reader's clock may be before it counts
+/// as one that has stepped back: threads sleep between reading it and using it.
+const SLACK_NS: u64 = 1_000_000_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 
 /// What a breaker does with calls, in more detail than users see.
@@ -182,11 +186,12 @@ impl Moment {
     }
 
     /// When it comes; `None` if it is over. One that is further away than
-    /// `longest_ns` is over as well: the clock has stepped back since.
+    /// `longest_ns`, and some slack, is over as well: the clock has stepped back
+    /// since.
     pub(super) const fn ahead_of(self, now: Tick, longest_ns: u64) -> Option<Tick> {
         let present = now.as_nanos() / UNIT_NS;
         let ahead = (self.0 >> 16).wrapping_sub(present) & TIME_MASK;
-        if ahead == 0 || ahead > longest_ns.div_ceil(UNIT_NS) + 1 {
+        if ahead == 0 || ahead > longest_ns.saturating_add(SLACK_NS).div_ceil(UNIT_NS) + 1 {
             return None;
         }
         Some(Tick::from_nanos(
