@@ -203,7 +203,10 @@ impl Engine {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let make = || Resource::new(query, id, rules, self.shared.clone(), None, now);
         if let Some(resource) = self.resources.find_or_make(query, now, make) {
-            return resource;
+            if resource.is_fresh() {
+                return resource;
+            }
+            return self.renew(query, &resource, now);
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         self.overflow(query.direction, now)
@@ -323,7 +326,10 @@ impl Engine {
         }
         let make = || Branch::new(resource, query, None, now);
         if let Some(branch) = self.branches.find_or_make(query, now, make) {
-            return Ok(Some(branch));
+            if branch.agrees_with(resource) {
+                return Ok(Some(branch));
+            }
+            return self.install_branch(resource, query, now).map(Some);
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         if query.kind == BranchKind::Context {
@@ -421,5 +427,35 @@ mod tests {
             assert!(engine.reload_part(rules(), part));
             assert_eq!(engine.rules().part(), part);
         }
+    }
+
+    #[test]
+    fn a_call_by_older_rules_gets_no_branch_of_newer_ones() {
+        let rule = || FlowRule::per_second("r", 0).by_origin().strict();
+        let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
+        let sentinel = Sentinel::new(rule());
+        let engine = sentinel.engine();
+        let call = |origin| drop(sentinel.try_enter(Call::new("r").origin(origin)));
+        call("a");
+        let now = engine.shared().time.now();
+        let resource = || engine.known(Direction::Inbound, "r", now).unwrap();
+        let old = resource();
+        sentinel.reload(Rules::build(others.chain([rule()])).unwrap());
+        call("b");
+        let branch = |resource: &Resource| {
+            let name = Key::Str("b");
+            let query = BranchQuery {
+                resource: resource.id(),
+                kind: BranchKind::Origin,
+                name: &name,
+            };
+            engine.new_branch(resource, &query, now)
+        };
+        // It has looked for the branch before the reload, and makes it after.
+        assert!(
+            branch(&old).is_err(),
+            "its rules would be looked up in another set"
+        );
+        assert!(branch(&resource()).is_ok());
     }
 }

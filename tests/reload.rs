@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
@@ -538,4 +539,56 @@ fn under_a_storm_of_reloads_a_rule_that_changes_its_ring_lets_no_more_pass() {
     assert_eq!(passed, 400);
     let node = sentinel.node("r").unwrap();
     assert_eq!((node.totals().complete(), node.concurrency()), (400, 0));
+}
+
+/// What happens while a call is being refused.
+struct Meanwhile(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl Hook for Meanwhile {
+    fn on_block(&self, event: &BlockEvent<'_>) {
+        if let ("r", Some(run)) = (event.resource(), self.0.get()) {
+            run();
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_after_a_reload_is_judged_by_the_new_rules() {
+    let closed = || FlowRule::per_second("r", 0);
+    let clock = ManualClock::new();
+    let meanwhile = Arc::new(Meanwhile(OnceLock::new()));
+    let sentinel = Sentinel::builder()
+        .rules(closed())
+        .clock(clock.clone())
+        .max_resources(2)
+        .idle_after(Duration::from_millis(1))
+        .hook("meanwhile", meanwhile.clone())
+        .build();
+    let enter = {
+        let sentinel = sentinel.clone();
+        move |resource: &str| matches!(sentinel.try_enter(Call::new(resource)), Verdict::Pass(_))
+    };
+    assert!(enter("x") && !enter("r"));
+    clock.advance(Duration::from_secs(60));
+    let other = sentinel.clone();
+    let call = enter.clone();
+    let run = Box::new(move || {
+        // This one takes the place of "x", which others may still be looking at.
+        assert!(call("y"));
+        other.reload(
+            Rules::new()
+                .with(closed())
+                .with(SystemRule::new().concurrency(0)),
+        );
+        assert!(!call("x"), "by the rules of before");
+    });
+    assert!(meanwhile.0.set(run).is_ok());
+    assert!(!enter("r"));
+    assert_eq!(sentinel.hooks().panics(), 0);
 }
