@@ -235,7 +235,10 @@ impl<V: Resident> Table<V> {
         let limbo = std::mem::take(&mut writer.limbo);
         writer.limbo = limbo
             .into_iter()
-            .filter_map(|entry| settle(entry, |entry| entry.retire(&mut retired)).err())
+            .filter_map(|entry| {
+                let retire = |entry: &V| entry.retire(&mut retired);
+                settle(entry, |entry| entry.is_idle(now), retire).err()
+            })
             .collect();
         writer.retired = retired;
         writer.entries.len() + writer.limbo.len() < self.capacity
@@ -288,14 +291,24 @@ impl<V: Resident> Writer<V> {
 }
 
 /// Hands the entry to `read` if nobody else holds it any more, with everything
-/// that was done to it done.
-fn settle<V>(entry: Arc<V>, read: impl FnOnce(&V)) -> Result<(), Arc<V>> {
+/// that was done to it done, and that is no reason for it to stay: a call may have
+/// found it, used it and let it go since it was chosen.
+fn settle<V>(
+    entry: Arc<V>,
+    may_go: impl FnOnce(&V) -> bool,
+    read: impl FnOnce(&V),
+) -> Result<(), Arc<V>> {
     if planted(Bug::ReadBeforeLast) {
         read(&entry);
         return Arc::try_unwrap(entry).map(drop);
     }
     // Unwrapping synchronizes with every holder that let go before.
-    Arc::try_unwrap(entry).map(|entry| read(&entry))
+    let entry = Arc::try_unwrap(entry)?;
+    if !may_go(&entry) {
+        return Err(Arc::new(entry));
+    }
+    read(&entry);
+    Ok(())
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -314,10 +327,21 @@ pub(super) mod models {
             call.fetch_add(1, Ordering::Relaxed);
         });
         let mut retired = None;
-        let left = settle(entry, |entry| retired = Some(entry.load(Ordering::Relaxed)));
+        let left = settle(
+            entry,
+            |_| true,
+            |entry| retired = Some(entry.load(Ordering::Relaxed)),
+        );
         caller.join().unwrap();
         if let Err(entry) = left {
-            assert!(settle(entry, |entry| retired = Some(entry.load(Ordering::Relaxed))).is_ok());
+            assert!(
+                settle(
+                    entry,
+                    |_| true,
+                    |entry| retired = Some(entry.load(Ordering::Relaxed))
+                )
+                .is_ok()
+            );
         }
         assert_eq!(retired, Some(1), "an event was lost");
     }
@@ -456,5 +480,61 @@ mod tests {
         held.take().unwrap().count.fetch_add(5, Ordering::Relaxed);
         let again = table.find_or_make(&1, at(9), make(1, at(9))).unwrap();
         assert_eq!(again.count.load(Ordering::Relaxed), 5);
+    }
+
+    /// Used by a call just after the evictor has found it idle.
+    #[derive(Debug)]
+    struct Shy {
+        key: u64,
+        used_ms: AtomicU64,
+        looks: AtomicU32,
+        place: AtomicU32,
+    }
+
+    impl Resident for Shy {
+        type Key = u64;
+        type Sum = ();
+
+        fn key(&self) -> &u64 {
+            &self.key
+        }
+
+        fn place(&self) -> &AtomicU32 {
+            &self.place
+        }
+
+        fn is_idle(&self, now: Tick) -> bool {
+            let used = Tick::from_millis(self.used_ms.load(Ordering::Relaxed));
+            let is_idle = now - used > Duration::from_secs(1);
+            if self.looks.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.used_ms.store(now.as_millis(), Ordering::Relaxed);
+            }
+            is_idle
+        }
+
+        fn retire(&self, (): &mut ()) {}
+    }
+
+    #[test]
+    fn what_a_call_has_used_since_the_evictor_looked_stays() {
+        let table = Table::<Shy>::new(1);
+        let make = |key| {
+            move || Shy {
+                key,
+                used_ms: AtomicU64::new(0),
+                looks: AtomicU32::new(0),
+                place: AtomicU32::new(0),
+            }
+        };
+        assert!(table.find_or_make(&1, at(0), make(1)).is_some());
+        assert!(
+            table.find_or_make(&2, at(9), make(2)).is_none(),
+            "its quota would be fresh"
+        );
+        let first = table.find_or_make(&1, at(9), make(1)).unwrap();
+        assert_eq!(first.used_ms.load(Ordering::Relaxed), 9_000);
+        drop(first);
+        // Idle again, it makes place.
+        assert!(table.find_or_make(&2, at(99), make(2)).is_some());
     }
 }
