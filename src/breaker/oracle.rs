@@ -86,7 +86,8 @@ impl Naive {
             State::Open(Some(end)) => end,
             State::HalfOpen { lease_end, .. } => lease_end,
         };
-        let is_ahead = end > now && end - now <= self.lease_ms();
+        // Further ahead by more than a second: the clock has stepped back.
+        let is_ahead = end > now && end - now <= self.lease_ms() + 1_000;
         is_ahead.then_some(Some(end))
     }
 

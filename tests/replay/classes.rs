@@ -218,7 +218,7 @@ pub(crate) const STATISTIC_NODE: &[Class] = &[
 ];
 
 pub(crate) const CIRCUIT_BREAKER: &[Class] = &[
-    listed(LATE, clock_runs_back, (26, 13)),
+    listed(LATE, clock_runs_back, (26, 6)),
     listed(
         "a call from before a change of state decides nothing and counts nowhere",
         |answer| half_open_past(answer).has_old_call,
