@@ -1,0 +1,366 @@
+//! Keys: the names by which calls are counted.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Encoded;
+
+/// Longest text, in bytes, that is kept as it is; a longer key is known by a
+/// keyed hash of it.
+pub(crate) const MAX_KEY_BYTES: usize = 256;
+
+/// A name by which calls are counted: a resource, a caller, a parameter value.
+///
+/// Looking up a known key allocates nothing.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Key;
+///
+/// assert_eq!(Key::Joined("GET", "/users"), Key::from("GET /users"));
+/// // A text is neither an address nor a number, even if it reads like one.
+/// assert_ne!(Key::from("7"), Key::from(7_u64));
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Key<'a> {
+    /// A text. Longer than 256 bytes, it is known by a hash of it.
+    Str(&'a str),
+    /// Two texts that stand for the first, a space, and the second, such as a
+    /// method and a route.
+    Joined(&'a str, &'a str),
+    /// An address.
+    Ip(IpAddr),
+    /// A number.
+    Int(u64),
+    /// A text as it stands in a URL: the same key as what it says.
+    #[doc(hidden)]
+    Encoded(Encoded<'a>),
+    /// The hash of a long text, or of a secret one.
+    #[doc(hidden)]
+    Digest(u64, u64),
+}
+
+impl<'a> Key<'a> {
+    /// The key by which calls without one are counted together.
+    pub const MISSING: Key<'static> = Key::Str("-");
+
+    /// The keys that `text` stands for where a rule names it: the text, and the
+    /// address or the number that is written so. Not every text of a number is
+    /// one: "007" and "+7" are names.
+    pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
+        let ip = text.parse().ok().map(Key::Ip);
+        let number = text.parse::<u64>().ok();
+        let number = number.filter(|number| number.to_string() == text);
+        let others = ip.or(number.map(Key::Int));
+        [Key::Str(text)].into_iter().chain(others)
+    }
+
+    /// The same key, short enough to be kept; `room` holds the short form of a
+    /// long one. By reference, because a key is dear to move.
+    #[inline]
+    pub(crate) fn shortened<'k>(
+        &'k self,
+        hash: &[impl BuildHasher; 2],
+        room: &'k mut Option<Key<'static>>,
+    ) -> &'k Key<'k> {
+        let is_long = match self {
+            Key::Str(text) => text.len() > MAX_KEY_BYTES,
+            Key::Joined(first, second) => first.len() + second.len() >= MAX_KEY_BYTES,
+            Key::Encoded(encoded) => encoded.with_text(|text| text.len() > MAX_KEY_BYTES),
+            _ => false,
+        };
+        if is_long {
+            room.insert(self.digest(hash))
+        } else {
+            self
+        }
+    }
+
+    /// What is known of a key that is not kept.
+    #[cold]
+    pub(crate) fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
+        Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
+    }
+
+    /// Whether `kept` is the same key.
+    #[inline]
+    pub(crate) fn is_kept_as(&self, kept: &OwnedKey) -> bool {
+        match (self, kept) {
+            (Key::Str(text), OwnedKey::Str(kept)) => **text == **kept,
+            (key, OwnedKey::Str(kept)) => key.is(kept),
+            (Key::Ip(ip), OwnedKey::Ip(kept)) => ip == kept,
+            (Key::Int(number), OwnedKey::Int(kept)) => number == kept,
+            (Key::Digest(a, b), OwnedKey::Digest(c, d)) => (a, b) == (c, d),
+            _ => false,
+        }
+    }
+
+    /// Whether the key is the text `name`.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        match *self {
+            Key::Str(text) => text == name,
+            Key::Joined(first, second) => {
+                name.len() == first.len() + 1 + second.len()
+                    && name.starts_with(first)
+                    && name.as_bytes()[first.len()] == b' '
+                    && name.ends_with(second)
+            }
+            Key::Encoded(encoded) => encoded.is(name),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Str(text) => f.write_str(text),
+            Key::Joined(first, second) => write!(f, "{first} {second}"),
+            Key::Ip(ip) => ip.fmt(f),
+            Key::Int(number) => number.fmt(f),
+            Key::Encoded(encoded) => encoded.with_text(|text| f.write_str(text)),
+            Key::Digest(high, low) => write!(f, "#{high:016x}{low:016x}"),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    fn from(text: &'a str) -> Self {
+        Key::Str(text)
+    }
+}
+
+impl<'a> From<&'a String> for Key<'a> {
+    fn from(text: &'a String) -> Self {
+        Key::Str(text)
+    }
+}
+
+impl From<IpAddr> for Key<'_> {
+    fn from(ip: IpAddr) -> Self {
+        Key::Ip(ip)
+    }
+}
+
+impl From<u64> for Key<'_> {
+    fn from(number: u64) -> Self {
+        Key::Int(number)
+    }
+}
+
+impl Hash for Key<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match *self {
+            // A text that may be two joined ones hashes as they do.
+            Key::Str(text) => match split(text) {
+                Some((first, second)) => Key::Joined(first, second).hash(state),
+                None => text.hash(state),
+            },
+            Key::Joined(first, second) if is_head(first) => {
+                first.hash(state);
+                second.hash(state);
+            }
+            Key::Joined(first, second) => {
+                with_joined(first, second, |text| Key::Str(text).hash(state));
+            }
+            Key::Ip(ip) => ip.hash(state),
+            Key::Int(number) => number.hash(state),
+            Key::Encoded(encoded) => encoded.with_text(|text| Key::Str(text).hash(state)),
+            Key::Digest(high, low) => (high, low).hash(state),
+        }
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Key::Joined(a, b), Key::Joined(c, d)) => {
+                (a == c && b == d) || joined(a, b).eq(joined(c, d))
+            }
+            (key, Key::Str(name)) | (Key::Str(name), key) => key.is(name),
+            (key, Key::Encoded(encoded)) | (Key::Encoded(encoded), key) => {
+                encoded.with_text(|text| key.is(text))
+            }
+            (Key::Ip(a), Key::Ip(b)) => a == b,
+            (Key::Int(a), Key::Int(b)) => a == b,
+            (Key::Digest(a, b), Key::Digest(c, d)) => a == c && b == d,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Key<'_> {}
+
+/// The two parts of a text that begins like `GET /path`. Only those are looked
+/// at, so that other texts hash in one go.
+fn split(text: &str) -> Option<(&str, &str)> {
+    if text.as_bytes().first().is_some_and(u8::is_ascii_uppercase) {
+        text.split_once(' ')
+    } else {
+        None
+    }
+}
+
+/// Whether [`split`] finds `first` where it is joined to something.
+fn is_head(first: &str) -> bool {
+    let bytes = first.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_uppercase) && !bytes.contains(&b' ')
+}
+
+/// The bytes of `first`, a space, and those of `second`.
+fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
+    first.bytes().chain(*b" ").chain(second.bytes())
+}
+
+/// Shows `look` the text that two joined ones stand for. Allocates only for one
+/// that is too long to be kept.
+#[cold]
+fn with_joined<R>(first: &str, second: &str, look: impl FnOnce(&str) -> R) -> R {
+    let mut room = [0; MAX_KEY_BYTES];
+    let Some(text) = room.get_mut(..first.len() + 1 + second.len()) else {
+        return look(&format!("{first} {second}"));
+    };
+    text.iter_mut()
+        .zip(joined(first, second))
+        .for_each(|(to, byte)| *to = byte);
+    look(std::str::from_utf8(text).expect("two texts and a space are a text"))
+}
+
+/// A key that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OwnedKey {
+    Str(Arc<str>),
+    Ip(IpAddr),
+    Int(u64),
+    Digest(u64, u64),
+}
+
+impl OwnedKey {
+    pub(crate) fn as_key(&self) -> Key<'_> {
+        match *self {
+            OwnedKey::Str(ref text) => Key::Str(text),
+            OwnedKey::Ip(ip) => Key::Ip(ip),
+            OwnedKey::Int(number) => Key::Int(number),
+            OwnedKey::Digest(high, low) => Key::Digest(high, low),
+        }
+    }
+}
+
+impl From<Key<'_>> for OwnedKey {
+    fn from(key: Key<'_>) -> Self {
+        match key {
+            Key::Str(text) => OwnedKey::Str(text.into()),
+            Key::Joined(..) | Key::Encoded(_) => OwnedKey::Str(key.to_string().into()),
+            Key::Ip(ip) => OwnedKey::Ip(ip),
+            Key::Int(number) => OwnedKey::Int(number),
+            Key::Digest(high, low) => OwnedKey::Digest(high, low),
+        }
+    }
+}
+
+impl papaya::Equivalent<OwnedKey> for Key<'_> {
+    #[inline]
+    fn equivalent(&self, key: &OwnedKey) -> bool {
+        self.is_kept_as(key)
+    }
+}
+
+impl Hash for OwnedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_key().hash(state);
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use std::hash::RandomState;
+
+    #[test]
+    fn joined_texts_are_the_text_with_a_space() {
+        let hash = RandomState::new();
+        let pairs = [
+            (Key::Joined("GET", "/a"), "GET /a"),
+            (Key::Joined("GET", "/a b"), "GET /a b"),
+            (Key::Joined("POST", ""), "POST "),
+        ];
+        for (joined, text) in pairs {
+            assert_eq!(joined, Key::Str(text));
+            assert_eq!(Key::Str(text), joined);
+            assert_eq!(hash.hash_one(joined), hash.hash_one(Key::Str(text)));
+            assert_eq!(hash.hash_one(joined), hash.hash_one(OwnedKey::from(joined)));
+            assert_eq!(joined.to_string(), text);
+        }
+        let kept = OwnedKey::from(Key::Str("GET /a"));
+        assert!(Key::Joined("GET", "/a").is_kept_as(&kept));
+        assert!(!Key::Joined("GET", "/b").is_kept_as(&kept));
+        assert!(!Key::Int(7).is_kept_as(&kept));
+        assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET/a"));
+        assert_ne!(Key::Joined("GET", "/a"), Key::Str("GET  /a"));
+    }
+
+    #[test]
+    fn keys_that_are_equal_hash_alike_however_they_are_written() {
+        let hash = RandomState::new();
+        let parts = [
+            "", "a", "A", " ", "a b", "A b", "GET", "Get x", "GET ", " GET", "é", "/",
+        ];
+        let long = "x".repeat(MAX_KEY_BYTES);
+        let parts = || parts.into_iter().chain([&*long]);
+        let keys: Vec<_> = parts()
+            .flat_map(|first| parts().map(move |second| (first, second)))
+            .collect();
+        let texts: Vec<_> = keys.iter().map(|(a, b)| format!("{a} {b}")).collect();
+        for (&(first, second), text) in keys.iter().zip(&texts) {
+            let (key, text) = (Key::Joined(first, second), Key::Str(text));
+            assert_eq!(key, text);
+            assert_eq!(hash.hash_one(key), hash.hash_one(text), "{key:?}");
+            for (&(a, b), other) in keys.iter().zip(&texts) {
+                let are_equal = text == Key::Str(other);
+                assert_eq!(key == Key::Joined(a, b), are_equal, "{key:?} {a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
+        let v6 = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
+        let table = [
+            ("a", None),
+            ("", None),
+            ("10.0.0.1", Some(Key::Ip([10, 0, 0, 1].into()))),
+            ("2001:db8:1:2::", Some(Key::Ip(v6))),
+            ("0", Some(Key::Int(0))),
+            ("18446744073709551615", Some(Key::Int(u64::MAX))),
+            ("18446744073709551616", None),
+            ("007", None),
+            ("+7", None),
+            ("-7", None),
+            (" 7", None),
+            ("7.0", None),
+        ];
+        for (text, other) in table {
+            let expected: Vec<_> = [Key::Str(text)].into_iter().chain(other).collect();
+            assert_eq!(Key::spellings(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_key_is_known_by_its_hash() {
+        let hash = [RandomState::new(), RandomState::new()];
+        let long = "x".repeat(64 * 1024);
+        let (mut room, mut again) = (None, None);
+        let key = Key::Str(&long);
+        let short = *key.shortened(&hash, &mut room);
+        assert!(matches!(short, Key::Digest(..)));
+        assert_eq!(short, *key.shortened(&hash, &mut again));
+        assert!(short.to_string().len() <= MAX_KEY_BYTES);
+        let key = Key::Str("abc");
+        assert_eq!(*key.shortened(&hash, &mut None), Key::Str("abc"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Who gets a place in the table, who keeps it, and who makes place.
+
+use super::*;
+use crate::sync::AtomicU64;
+use std::time::Duration;
+
+#[derive(Debug)]
+struct Counter {
+    key: u64,
+    used: Tick,
+    count: AtomicU64,
+    place: AtomicU32,
+}
+
+impl Resident for Counter {
+    type Key = u64;
+    type Sum = u64;
+
+    fn key(&self) -> &u64 {
+        &self.key
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        now - self.used > Duration::from_secs(1)
+    }
+
+    fn retire(&self, sum: &mut u64) {
+        *sum += self.count.load(Ordering::Relaxed);
+    }
+}
+
+fn make(key: u64, used: Tick) -> impl FnOnce() -> Counter {
+    move || Counter {
+        key,
+        used,
+        count: AtomicU64::new(0),
+        place: AtomicU32::new(0),
+    }
+}
+
+fn at(secs: u64) -> Tick {
+    Tick::from_millis(secs * 1_000)
+}
+
+#[test]
+fn a_new_key_takes_the_place_of_an_idle_one_and_nothing_is_lost() {
+    let table = Table::<Counter>::new(4);
+    for key in 0..100 {
+        let now = at(key * 2);
+        let entry = table
+            .find_or_make(&key, now, make(key, now))
+            .expect("one is idle");
+        entry.count.fetch_add(key, Ordering::Relaxed);
+    }
+    let census = table.census();
+    assert!(table.len() <= 4);
+    let alive: u64 = census
+        .entries
+        .iter()
+        .map(|e| e.count.load(Ordering::Relaxed))
+        .sum();
+    assert_eq!(alive + census.retired, (0..100).sum::<u64>());
+    assert_eq!(census.evicted, 96);
+}
+
+#[test]
+fn without_an_idle_one_a_new_key_gets_no_place() {
+    let table = Table::<Counter>::new(2);
+    for key in 0..2 {
+        assert!(table.find_or_make(&key, at(0), make(key, at(0))).is_some());
+    }
+    assert!(table.find_or_make(&7, at(0), make(7, at(0))).is_none());
+    assert!(
+        table.find_or_make(&1, at(0), make(1, at(0))).is_some(),
+        "a known one is found"
+    );
+}
+
+#[test]
+fn a_replaced_entry_keeps_its_place() {
+    let table = Table::<Counter>::new(3);
+    for key in 0..3 {
+        table.find_or_make(&key, at(0), make(key, at(0)));
+    }
+    table.replace(&1, Tick::ZERO, |old| {
+        assert_eq!(old.map(|old| old.key), Some(1));
+        make(1, at(77))()
+    });
+    table.replace(&9, Tick::ZERO, |old| {
+        assert!(old.is_none());
+        make(9, at(0))()
+    });
+    let mut used: Vec<_> = table
+        .census()
+        .entries
+        .iter()
+        .map(|e| (e.key, e.used))
+        .collect();
+    used.sort_unstable();
+    assert_eq!(used, [(0, at(0)), (1, at(77)), (2, at(0)), (9, at(0))]);
+}
+
+#[test]
+fn an_entry_that_somebody_holds_stays() {
+    let table = Table::<Counter>::new(1);
+    let held = table.find_or_make(&1, at(0), make(1, at(0))).unwrap();
+    assert!(table.find_or_make(&2, at(9), make(2, at(9))).is_none());
+    drop(held);
+    assert!(table.find_or_make(&2, at(9), make(2, at(9))).is_some());
+    assert!(table.find(&1, |_| ()).is_none());
+}
+
+#[test]
+fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
+    let table = Table::<Counter>::new(2);
+    table.find_or_make(&1, at(0), make(1, at(0)));
+    table.find_or_make(&2, at(0), make(2, at(9)));
+    let held = std::cell::RefCell::new(None);
+    {
+        // Held in a way that the hand does not see: as if found while it looked.
+        let mut writer = table.writer.lock();
+        let entry = writer.take(0);
+        table.map.pin().remove(&1);
+        *held.borrow_mut() = Some(entry.clone());
+        writer.limbo.push(entry);
+    }
+    held.take().unwrap().count.fetch_add(5, Ordering::Relaxed);
+    let again = table.find_or_make(&1, at(9), make(1, at(9))).unwrap();
+    assert_eq!(again.count.load(Ordering::Relaxed), 5);
+}
+
+/// Used by a call just after the evictor has found it idle.
+#[derive(Debug)]
+struct Shy {
+    key: u64,
+    used_ms: AtomicU64,
+    looks: AtomicU32,
+    place: AtomicU32,
+}
+
+impl Resident for Shy {
+    type Key = u64;
+    type Sum = ();
+
+    fn key(&self) -> &u64 {
+        &self.key
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        let used = Tick::from_millis(self.used_ms.load(Ordering::Relaxed));
+        let is_idle = now - used > Duration::from_secs(1);
+        if self.looks.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.used_ms.store(now.as_millis(), Ordering::Relaxed);
+        }
+        is_idle
+    }
+
+    fn retire(&self, (): &mut ()) {}
+}
+
+#[test]
+fn what_a_call_has_used_since_the_evictor_looked_stays() {
+    let table = Table::<Shy>::new(1);
+    let make = |key| {
+        move || Shy {
+            key,
+            used_ms: AtomicU64::new(0),
+            looks: AtomicU32::new(0),
+            place: AtomicU32::new(0),
+        }
+    };
+    assert!(table.find_or_make(&1, at(0), make(1)).is_some());
+    assert!(
+        table.find_or_make(&2, at(9), make(2)).is_none(),
+        "its quota would be fresh"
+    );
+    let first = table.find_or_make(&1, at(9), make(1)).unwrap();
+    assert_eq!(first.used_ms.load(Ordering::Relaxed), 9_000);
+    drop(first);
+    // Idle again, it makes place.
+    assert!(table.find_or_make(&2, at(99), make(2)).is_some());
+}
