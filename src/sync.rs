@@ -124,6 +124,8 @@ pub(crate) enum Bug {
     BlindExtreme,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
+    /// A cut of what passed comes from a ring that counts no more.
+    CutFromOldRing,
     /// Who finds a throttle's line empty writes its turn without comparing.
     StoreAtIdle,
     /// A caller moves a throttle's line first, and back if it is refused.

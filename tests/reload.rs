@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::hook::{BlockEvent, Hook};
-use tower_sentinel::stat::Event;
+use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
     IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
 };
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn at(ms: u64) -> Tick {
@@ -242,6 +243,29 @@ fn calls_in_flight_settle_under_whatever_rules_are_in_force_when_they_end() {
     drop((third, fourth));
     assert_eq!((node().slots_in_use(), node().concurrency()), (0, 0));
     assert_eq!(node().totals().complete(), 4);
+}
+
+#[test]
+fn a_view_and_a_call_from_before_follow_the_resource_to_another_ring() {
+    let (sentinel, clock) = engine(FlowRule::per_second("r", 9));
+    let running = run(&sentinel).unwrap();
+    let view = sentinel.node("r").unwrap();
+    // Finer buckets: the resource counts on a ring of another shape.
+    assert!(sentinel.reload(FlowRule::per_second("r", 9).buckets(4)));
+    assert_eq!(passed(&sentinel, 3), 3);
+    assert_eq!((view.sum(Event::Pass), view.totals().pass()), (4, 4));
+    assert_eq!(view.concurrency(), 1);
+    // Nobody has called for two seconds when it ends.
+    clock.advance(2 * SECOND);
+    drop(running);
+    for view in [view, sentinel.node("r").unwrap()] {
+        assert_eq!(view.sum(Event::Complete), 1);
+        assert_eq!(view.average_rt(), Some(2 * SECOND));
+        assert_eq!(view.concurrency(), 0);
+        let seconds = view.seconds().unwrap();
+        let passed: Vec<_> = seconds.iter().map(NodeBucket::pass).collect();
+        assert_eq!(passed, [4, 0, 0]);
+    }
 }
 
 #[test]

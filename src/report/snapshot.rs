@@ -138,7 +138,7 @@ impl NodeSnapshot {
             text,
             resource.direction(),
             scope,
-            resource.node(),
+            &resource.node().latest(),
             resource.footprint(),
             now,
         )
@@ -157,7 +157,7 @@ impl NodeSnapshot {
             text,
             branch.direction(),
             scope,
-            branch.node(),
+            &branch.node().latest(),
             branch.footprint(),
             now,
         )

@@ -19,7 +19,8 @@ use crate::sync::Arc;
 /// Its window is that of [`Builder::window`](crate::Builder::window): the last
 /// second, in two buckets, unless set otherwise.
 ///
-/// It keeps the resource alive, so hold it only as long as you read.
+/// It keeps the resource alive, so hold it only as long as you read. Counts go on
+/// through a reload.
 ///
 /// # Examples
 ///
@@ -56,12 +57,10 @@ impl NodeView {
         Self { resource }
     }
 
-    fn now(&self) -> Tick {
-        self.resource.shared().time.now()
-    }
-
-    fn node(&self) -> &Node {
-        self.resource.node()
+    /// What `read` finds in the node that counts now.
+    fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
+        let now = self.resource.shared().time.now();
+        read(&self.resource.node().latest(), now)
     }
 
     /// The name of the resource.
@@ -73,43 +72,43 @@ impl NodeView {
     /// How often `event` was counted, per second, over the window.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
-        self.node().qps(self.now(), event)
+        self.read(|node, now| node.qps(now, event))
     }
 
     /// How often `event` was counted in the window.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
-        self.node().sum(self.now(), event)
+        self.read(|node, now| node.sum(now, event))
     }
 
     /// The average response time of the calls that ended in the window.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
-        self.node().average_rt(self.now())
+        self.read(Node::average_rt)
     }
 
     /// The smallest response time of the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
-        self.node().min_rt(self.now())
+        self.read(Node::min_rt)
     }
 
     /// The largest concurrency of the window.
     #[must_use]
     pub fn max_concurrency(&self) -> u32 {
-        self.node().max_concurrency(self.now())
+        self.read(Node::max_concurrency)
     }
 
     /// Calls in flight.
     #[must_use]
     pub fn concurrency(&self) -> u32 {
-        self.node().concurrency(self.now())
+        self.read(Node::concurrency)
     }
 
     /// Concurrency slots in use, if an isolation rule hands them out.
     #[must_use]
     pub fn slots_in_use(&self) -> u32 {
-        self.node().slots_in_use()
+        self.resource.node().slots_in_use()
     }
 
     /// The circuit breakers of the resource, in the order of their rules.
@@ -139,25 +138,25 @@ impl NodeView {
     /// Calls that wait for a borrowed place.
     #[must_use]
     pub fn waiting(&self) -> u32 {
-        self.node().waiting()
+        self.resource.node().waiting()
     }
 
     /// Tokens held for buckets to come.
     #[must_use]
     pub fn held(&self) -> u32 {
-        self.node().held(self.now())
+        self.read(Node::held)
     }
 
     /// Everything counted since the resource was first called.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.node().totals(self.now())
+        self.read(Node::totals)
     }
 
     /// The seconds of the last minute; see [`Node::seconds`].
     #[must_use]
     pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
-        self.node().seconds(self.now())
+        self.read(Node::seconds)
     }
 
     /// Bytes that the resource occupies, heap included, without its name.

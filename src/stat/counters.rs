@@ -16,7 +16,7 @@
 //! of the calls that end just then may be counted one bucket away from their
 //! completions; sums over both are right.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
 use super::cuts::{Cuts, MAX_JUMP, StepHead};
@@ -25,7 +25,7 @@ use super::extremes::Extremes;
 use super::leap_array::LeapArray;
 use super::word::divide;
 use crate::clock::{Tick, nanos};
-use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.
@@ -49,7 +49,11 @@ pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
 const MINUTE_WORDS: usize = 7;
 /// Sixty seconds, the present one included, and the one being opened.
-const MINUTE_SLOTS: u32 = 62;
+const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
+    4
+} else {
+    62
+};
 
 /// How time is cut for the figures of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,10 @@ pub(super) struct Counters {
     pub(super) second: Cuts<SECOND_WORDS>,
     pub(super) extremes: Extremes,
     pub(super) minute: OnceLock<Box<Cuts<MINUTE_WORDS>>>,
-    pub(super) shape: Arc<Shape>,
+    /// The ring of the newest node over these counters, if there was another one
+    /// before. Only who finds its own ring moved looks here.
+    successor: Lock<Option<Arc<LeapArray>>>,
+    pub(super) shape: StdArc<Shape>,
     /// The step in which the node was made.
     pub(super) born: u64,
 }
@@ -144,7 +151,7 @@ impl Shape {
 // === impl Counters ===
 
 impl Counters {
-    pub(super) fn new(shape: Arc<Shape>, now: Tick) -> Self {
+    pub(super) fn new(shape: StdArc<Shape>, now: Tick) -> Self {
         let head = now.as_nanos() / shape.step_ns;
         let zero = || AtomicU64::new(0);
         // The window, whose newest bucket is the present one, and the bucket
@@ -173,6 +180,7 @@ impl Counters {
             second: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             minute: OnceLock::new(),
+            successor: Lock::default(),
             shape,
             born: head,
         }
@@ -190,6 +198,16 @@ impl Counters {
             + self.minute.get().map_or(0, |minute| {
                 size_of::<Cuts<MINUTE_WORDS>>() + minute.footprint()
             })
+    }
+
+    /// `ring` takes the place of those before.
+    pub(super) fn go_on_with(&self, ring: &Arc<LeapArray>) {
+        *self.successor.lock() = Some(ring.clone());
+    }
+
+    /// The ring that has taken the place of those before, if one has.
+    pub(super) fn successor(&self) -> Option<Arc<LeapArray>> {
+        self.successor.lock().clone()
     }
 
     /// The newest step.

@@ -678,6 +678,11 @@ impl LeapArray {
 
     // --- reading words ---
 
+    /// Whether another array counts on in its place.
+    pub(super) fn has_moved(&self) -> bool {
+        self.load_head().is_frozen()
+    }
+
     /// Whether `head` is open at bucket `now`.
     #[inline]
     pub(super) fn is_present(&self, head: Head, now: u64) -> bool {

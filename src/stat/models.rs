@@ -10,6 +10,7 @@
 //! Each model names its bound of preemptions; `SENTINEL_LOOM_MORE=1` raises all by
 //! one.
 
+mod moved;
 mod room;
 
 use loom::thread;

@@ -4,19 +4,20 @@
 //! everything else. Both are brought to the present together: first the ring,
 //! then the cuts of the counters, then the event is counted.
 
+use std::borrow::Cow;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::counters::{Counters, Shape};
 use super::event::{Event, Outcome};
-use super::leap_array::{Bucket, Denied, Grid, LeapArray, Moved, Taken};
+use super::leap_array::{Bucket, Denied, Grid, LeapArray, Taken};
 use super::occupy::{Borrowed, Loan, Wish};
 use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
 use super::word::divide;
 use crate::clock::{Tick, nanos};
-use crate::sync::{Arc, Ordering, fence};
+use crate::sync::{Arc, Bug, Ordering, fence, planted};
 
 /// Statistics: what passed, was refused, completed, failed and is in flight,
 /// per second, for the last minute and in total.
@@ -59,7 +60,7 @@ use crate::sync::{Arc, Ordering, fence};
 ///
 /// # Memory
 ///
-/// 512 bytes for two buckets, where a pointer has 64 bits:
+/// 528 bytes for two buckets, where a pointer has 64 bits:
 ///
 /// | part | bytes |
 /// |---|---|
@@ -72,6 +73,7 @@ use crate::sync::{Arc, Ordering, fence};
 /// | the newest step, the last one used | 16 |
 /// | places of the rings of cuts and of extremes | 32 |
 /// | place of the minute, and the shape of time | 32 |
+/// | place of the ring that has taken over | 16 |
 /// | cuts of six counters at three buckets | 144 |
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
@@ -127,9 +129,24 @@ impl Node {
         }
     }
 
-    /// The same counters over another ring.
+    /// The same counters over the ring that this node's has moved to.
     pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
+        self.counters.go_on_with(&ring);
         Self::of(ring, self.counters.clone())
+    }
+
+    /// The node that counts what passes: this one, or the one that has taken its
+    /// place.
+    pub(crate) fn latest(&self) -> Cow<'_, Self> {
+        let successor = if self.ring.has_moved() {
+            self.counters.successor()
+        } else {
+            None
+        };
+        match successor {
+            Some(ring) => Cow::Owned(Self::of(ring, self.counters.clone())),
+            None => Cow::Borrowed(self),
+        }
     }
 
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
@@ -202,7 +219,7 @@ impl Node {
     /// A call starts after `wait`, of which `occupied` tokens were borrowed.
     pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
         self.come(now);
-        self.counters.started(n, self.ring.taken_now());
+        self.counters.started(n, self.latest().ring.taken_now());
         self.counters.waited(occupied, wait);
     }
 
@@ -256,10 +273,10 @@ impl Node {
 
     #[cold]
     fn begin_step(&self, now: Tick) {
-        let bucket = self.ring.bucket_number(now);
-        let step = self.step(bucket);
-        self.roll(bucket, step);
-        self.counters.note_use(step);
+        let step = self.step(self.ring.bucket_number(now));
+        if self.roll(now, step) {
+            self.counters.note_use(step);
+        }
     }
 
     /// Brings the node to `now` for a reader, and returns the ring's bucket of
@@ -268,7 +285,7 @@ impl Node {
         let bucket = self.ring.bucket_number(now);
         let step = self.step(bucket);
         if self.counters.head() < step {
-            self.roll(bucket, step);
+            self.roll(now, step);
         }
         bucket
     }
@@ -282,13 +299,20 @@ impl Node {
         }
     }
 
+    /// Brings the node to `now`, in `step`. Not while its ring moves: then an event
+    /// counts in the newest step that there is.
     #[cold]
-    fn roll(&self, bucket: u64, step: u64) {
-        // The ring first: the counters' cuts of what passed come from it. One
-        // that has been replaced still tells what it had taken.
-        match self.ring.bring_to(bucket) {
-            Ok(_) | Err(Moved) => self.counters.roll(&self.ring, step),
-        }
+    fn roll(&self, now: Tick, step: u64) -> bool {
+        // The ring first: the counters' cuts of what passed come from it. One that
+        // has moved does not know what passed since.
+        let roll = |ring: &LeapArray| {
+            let is_there = ring.bring_to(ring.bucket_number(now)).is_ok();
+            if is_there || planted(Bug::CutFromOldRing) {
+                self.counters.roll(ring, step);
+            }
+            is_there
+        };
+        roll(&self.ring) || self.counters.successor().is_some_and(|ring| roll(&ring))
     }
 
     // --- gauges that limit ---
@@ -476,15 +500,44 @@ impl From<Bucket> for u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
+        let at = Tick::from_millis;
+        let old = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+        old.pass(at(100), 1);
+        let grid = Grid {
+            bucket_ns: 250_000_000,
+            buckets: 4,
+            ahead: 2,
+        };
+        let new = old.over(Arc::new(old.ring().move_to(grid, at(200))));
+        for second in [1_000, 2_000] {
+            new.pass(at(second), 10);
+        }
+        // A call from before ends, as the first event of the fourth second.
+        let rt = Duration::from_millis(2_900);
+        old.complete(at(3_000), 1, rt, Outcome::Success);
+        assert_eq!(old.latest().sum(at(3_100), Event::Complete), 1);
+        assert_eq!(old.latest().average_rt(at(3_100)), Some(rt));
+        new.pass(at(3_100), 1);
+        let passed = |node: &Node| -> Vec<_> {
+            let seconds = node.seconds(at(3_100)).unwrap();
+            seconds.iter().map(NodeBucket::pass).collect()
+        };
+        assert_eq!(passed(&new), [1, 10, 10, 1]);
+        assert_eq!(passed(&old.latest()), [1, 10, 10, 1]);
+        assert_eq!(new.concurrency(at(3_100)), 3);
+    }
+
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_node_takes_what_its_documentation_says() {
         assert_eq!(size_of::<LeapArray>(), 64 + 40);
         assert_eq!(
             size_of::<Counters>(),
-            64 + 24 + 24 + 8 + 16 + 16 + 16 + 16 + 16
+            64 + 24 + 24 + 8 + 16 + 16 + 16 + 16 + 16 + 16
         );
         let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
-        assert_eq!(node.footprint(), 104 + 200 + 144 + 32 + 32);
+        assert_eq!(node.footprint(), 104 + 216 + 144 + 32 + 32);
     }
 }

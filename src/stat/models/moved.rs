@@ -1,0 +1,38 @@
+//! One node over two rings: a call from before a reload beside those after it.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::quota;
+use crate::clock::Tick;
+use crate::stat::counters::Shape;
+use crate::stat::leap_array::Grid;
+use crate::stat::{Node, Outcome};
+use crate::sync::Arc;
+use crate::sync::fault::model;
+
+model! {
+    an_end_on_the_old_ring_beside_a_pass_on_the_new_one at 2 fails with
+        a_cut_that_the_old_ring_makes: CutFromOldRing;
+    || {
+        let at = |seconds: u64| Tick::from_millis(1_000 * seconds);
+        let grid = |buckets| Grid { bucket_ns: 1_000_000_000, buckets, ahead: 1 };
+        let shape = StdArc::new(Shape::new(1_000_000_000, 1, true));
+        let old = Node::with_grid(grid(1), shape, at(0));
+        old.pass(at(0), 1);
+        old.pass(at(1), 1);
+        let ending = old.clone();
+        let ending = thread::spawn(move || {
+            ending.complete(at(2), 1, Duration::from_secs(1), Outcome::Success);
+        });
+        let new = old.over(Arc::new(old.ring().move_to(grid(2), at(1))));
+        // In bucket 2 if the other thread has come there first. With a quota, as
+        // what is only counted may be counted in the bucket after the one told.
+        let bucket = new.acquire(at(1), 1, &[quota(1, 9)]).unwrap().bucket;
+        ending.join().unwrap();
+        let before = new.previous_second(at(2)).unwrap().pass();
+        assert_eq!(before, if bucket == 1 { 2 } else { 1 });
+    }
+}
