@@ -212,12 +212,14 @@ impl HotKeys {
 
     /// Takes back what a call has taken that does not run after all. A window has
     /// it back while its bucket still counts, a line while nobody stands behind
-    /// the call, and a quota that is refilled as far as time has not done so.
+    /// the call, and a quota that is refilled less the time since the call's start.
     pub(crate) fn give_back(&self, now: Tick, taken: &Taken) {
-        let Taken { paid, after, .. } = *taken;
+        let Taken {
+            start, paid, after, ..
+        } = *taken;
         match self.count {
             Count::Refill => self.change(taken, |word| {
-                refill::refund(self.origin, now, word, after, paid)
+                refill::refund(self.origin, start, now, word, paid)
             }),
             // What was paid came from a `u32`.
             Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),

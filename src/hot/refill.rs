@@ -33,8 +33,24 @@
 //! stands still; a debt ends within 9 years, so a capacity that takes longer to
 //! earn is cut to what is earned in them.
 //!
-//! A call gives back what it has paid and time has not repaid: a quota that was
-//! full since then does not become fuller.
+//! # What a call gives back
+//!
+//! A call that does not run gives back what it has paid, less the time since its
+//! start. That is its *open* part, which closes as time goes on. At the latest time
+//! of a call on a word, that word less the open parts of all who may still go back
+//!
+//! * is not before that time, if there are open parts: a call adds to the word at
+//!   least what it opens, and a part that stays open closes by as much as time
+//!   moves on;
+//! * is not before the debt that those who run have left alone: one of them moves
+//!   both on by its cost, from its time or later, and before that the first was not
+//!   the earlier one.
+//!
+//! So calls that run get no more than if the others had not come, in whatever order
+//! these go back. Nothing is lost at one moment; later, what a key in debt has
+//! earned while such a call was on its way, at most what the call has paid. The
+//! debt that a call left does not tell how much of it there still is, as those who
+//! took before it may have given back from under it.
 //!
 //! # Source
 //!
@@ -137,11 +153,11 @@ fn units(origin: Tick, now: Tick) -> u64 {
     age_ns.saturating_mul(UNITS).min(LAST)
 }
 
-/// The word without what is not repaid yet of a call that has paid `cost` and
-/// left the debt at `due`; `None` if that is nothing.
-pub(super) fn refund(origin: Tick, now: Tick, word: u64, due: u64, cost: u64) -> Option<u64> {
-    let now = units(origin, now);
-    let open = due.saturating_sub(now).min(cost);
+/// The word without the open part, `now`, of a call that has paid `cost` at
+/// `start`; `None` if there is none.
+pub(super) fn refund(origin: Tick, start: Tick, now: Tick, word: u64, cost: u64) -> Option<u64> {
+    let (start, now) = (units(origin, start), units(origin, now));
+    let open = cost.saturating_sub(now.saturating_sub(start));
     let paid_back = word.saturating_sub(open).max(now);
     (paid_back < word).then_some(paid_back)
 }

@@ -17,8 +17,8 @@ pub(super) struct Held {
 pub(super) struct Exact {
     /// Where a refilled quota would be paid off, in 1/16 ns.
     paid_off: i128,
-    /// The costs of calls, as debts that begin one after the other.
-    debts: Vec<(usize, i128, i128)>,
+    /// The costs of calls.
+    debts: Vec<(usize, i128)>,
     /// When a window counted which call.
     counted: Vec<(usize, i128, i128)>,
     /// The turns of a line, gaps included.
@@ -60,7 +60,7 @@ impl Exact {
                     return None;
                 }
                 self.paid_off = from + n * cost;
-                self.debts.push((id, self.paid_off, n * cost));
+                self.debts.push((id, n * cost));
             }
             Count::Window => {
                 let bucket = now / (interval / 2);
@@ -93,8 +93,8 @@ impl Exact {
 
     pub(super) fn give_back(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
-        if let Some(&(_, due, cost)) = self.debts.iter().find(|debt| debt.0 == held.id) {
-            let open = (due - now).clamp(0, cost);
+        if let Some(&(_, cost)) = self.debts.iter().find(|debt| debt.0 == held.id) {
+            let open = (held.now * 16 + cost - now).clamp(0, cost);
             self.paid_off = self.paid_off.min((self.paid_off - open).max(now));
         }
         self.counted.retain(|call| call.0 != held.id);

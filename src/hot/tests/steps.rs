@@ -23,6 +23,25 @@ enum Step {
     End(Index),
 }
 
+/// What happens to a single key.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// By a reading of the clock that is so old.
+    Take {
+        late_ns: u64,
+        n: u32,
+    },
+    GiveBack(Index),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let late_ns = prop_oneof![3 => Just(0), 1 => 0..500 * MS];
+    prop_oneof![
+        2 => (late_ns, 1..9_u32).prop_map(|(late_ns, n)| Turn::Take { late_ns, n }),
+        1 => any::<Index>().prop_map(Turn::GiveBack),
+    ]
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let wait = prop_oneof![
         0..5_u64,
@@ -224,15 +243,16 @@ proptest! {
         }
     }
 
-    /// The promise itself: in any time, no more than the capacity and what is
-    /// earned in it.
+    /// The promise itself: of calls that run, in any time, no more than the capacity
+    /// and what is earned in it; whoever else gives back, and however late a thread
+    /// comes with its reading of the clock.
     #[test]
     fn a_refilled_quota_never_gives_more_than_it_has_and_earns(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],
         fraction in prop_oneof![Just(0.0), 0.0..1.0_f64],
         burst in 0..5_u32,
         interval_ms in prop_oneof![Just(1_u64), Just(1_000), 1..100_000_u64],
-        calls in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], 1..9_u32), 1..60),
+        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], turn()), 1..60),
     ) {
         let interval = Duration::from_millis(interval_ms);
         let max_keys = 1;
@@ -241,16 +261,26 @@ proptest! {
         let threshold = f64::from(threshold) - fraction;
         let limit = keys.limit(threshold, burst);
         let mut now = 0;
-        let mut passed: Vec<(u64, u32)> = Vec::new();
-        for (wait, n) in calls {
+        let mut passed: Vec<(u64, u32, Taken)> = Vec::new();
+        for (wait, turn) in steps {
             now += wait;
-            if keys.take(Tick::from_nanos(now), digest(1), &limit, n).is_ok() {
-                passed.push((now, n));
+            match turn {
+                Turn::Take { late_ns, n } => {
+                    let read = now.saturating_sub(late_ns);
+                    let taken = keys.take(Tick::from_nanos(read), digest(1), &limit, n);
+                    passed.extend(taken.map(|taken| (read, n, taken)));
+                }
+                Turn::GiveBack(index) if !passed.is_empty() => {
+                    let (.., taken) = passed.swap_remove(index.index(passed.len()));
+                    keys.give_back(Tick::from_nanos(now), &taken);
+                }
+                Turn::GiveBack(_) => {}
             }
         }
-        for (first, &(from, _)) in passed.iter().enumerate() {
+        passed.sort_unstable_by_key(|&(read, ..)| read);
+        for (first, &(from, ..)) in passed.iter().enumerate() {
             let mut sum = 0.0;
-            for &(to, n) in &passed[first..] {
+            for &(to, n, _) in &passed[first..] {
                 sum += f64::from(n);
                 let earned = (to - from) as f64 * threshold / interval.as_nanos() as f64;
                 let most = threshold + f64::from(burst) + earned;

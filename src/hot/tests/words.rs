@@ -97,7 +97,7 @@ fn a_debt_outlives_a_change_of_the_limit() {
 }
 
 #[test]
-fn what_is_given_back_is_there_again_as_far_as_time_has_not_repaid_it() {
+fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
     let keys = keys(Count::Refill, SECOND);
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
@@ -107,10 +107,22 @@ fn what_is_given_back_is_there_again_as_far_as_time_has_not_repaid_it() {
 
     let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
     assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
-    // Three of the four are repaid.
+    // Three of the four have been earned again.
     keys.give_back(at(1_300), &four);
     assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
     assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
+}
+
+#[test]
+fn what_is_given_back_from_under_others_is_not_given_twice() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.0, 0);
+    let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
+    keys.give_back(at(0), &first);
+    // The second one's debt, which ended at 1 000, now ends at 500.
+    assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
+    keys.give_back(at(500), &second);
+    assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
 }
 
 #[test]
