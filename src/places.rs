@@ -351,10 +351,10 @@ impl Places {
     }
 
     /// Gives back what a call has claimed that does not run.
-    pub(crate) fn give_up(&self, claims: &Claims, now: Tick) {
+    pub(crate) fn give_up(&self, claims: &Claims) {
         self.leave(&claims.turns);
         if let Some(params) = self.resource.params() {
-            params.give_back(&claims.shares, now);
+            params.give_back(&claims.shares, &self.resource.shared().time);
         }
     }
 

@@ -166,6 +166,8 @@ pub(crate) enum Bug {
     SpareByTag,
     /// A debt that ends just now is at rest.
     RestTooSoon,
+    /// Who gives back reads the clock before the word.
+    RefundByEarlierTime,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
 }

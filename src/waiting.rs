@@ -277,7 +277,7 @@ impl Inner {
         for (place, held) in &self.held {
             self.places.cancel(*place, now, *held, self.n);
         }
-        self.places.give_up(&self.claims, now);
+        self.places.give_up(&self.claims);
         self.places.each(Node::stop_waiting);
     }
 }

@@ -5,6 +5,8 @@ mod support;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,7 +17,8 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, Key, Rules, SentinelLayer, Verdict,
+    BlockKind, Call, Clock, FlowRule, HotParamRule, IsolationRule, Key, ManualClock, Rule, Rules,
+    Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::bench::Bench;
@@ -293,6 +296,56 @@ fn who_is_refused_by_another_rule_spends_nothing() {
         let second = bench.enter(by("x")).unwrap();
         assert!(bench.enter(by("x")).is_err(), "two of two");
         drop((running, second));
+    }
+}
+
+/// A clock that moves on by half a second after it was next read, once it is told.
+#[derive(Clone, Debug)]
+struct Jumping {
+    clock: ManualClock,
+    is_told: Arc<AtomicBool>,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Tick {
+        let now = self.clock.now();
+        if self.is_told.swap(false, Ordering::Relaxed) {
+            self.clock.advance(ms(500));
+        }
+        now
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_late_gives_back_less_by_the_time_since_its_start() {
+    let others: [Rule; 3] = [
+        FlowRule::per_second("r", 1).into(),
+        FlowRule::per_second("r", 1).for_origin("full").into(),
+        HotParamRule::per("r", 1, MINUTE).window().into(),
+    ];
+    for other in others {
+        let clock = Jumping {
+            clock: ManualClock::starting_at(Tick::from_millis(10_000)),
+            is_told: Arc::default(),
+        };
+        let sentinel = Sentinel::builder()
+            .rules(
+                Rules::new()
+                    .with(HotParamRule::per_second("r", 10))
+                    .with(other),
+            )
+            .clock(clock.clone())
+            .build();
+        let call = by("x").origin("full");
+        let enter = |weight| sentinel.try_enter(call.batch(weight));
+        assert!(matches!(enter(1), Verdict::Pass(_)));
+        clock.is_told.store(true, Ordering::Relaxed);
+        assert!(matches!(enter(6), Verdict::Block(_)));
+        // Six cost 600 ms, behind the 100 ms of the first. Half a second later five
+        // of them have been earned again: one was left to be given back.
+        assert_eq!(clock.now(), Tick::from_millis(10_500));
+        let params = sentinel.node("r").unwrap().hot_params();
+        assert_eq!(params[0].left("x"), 9);
     }
 }
 

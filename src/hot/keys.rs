@@ -11,6 +11,7 @@ use super::{Judge, window};
 use crate::call::Key;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
+use crate::sync::{Bug, planted};
 
 use window::Window;
 
@@ -210,17 +211,24 @@ impl HotKeys {
         }
     }
 
-    /// Takes back what a call has taken that does not run after all. A window has
-    /// it back while its bucket still counts, a line while nobody stands behind
-    /// the call, and a quota that is refilled less the time since the call's start.
-    pub(crate) fn give_back(&self, now: Tick, taken: &Taken) {
+    /// Takes back what a call has taken that does not run after all; `time` reads
+    /// the clock. A window has it back while its bucket still counts, a line while
+    /// nobody stands behind the call, and a quota that is refilled less the time
+    /// since the call's start.
+    pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
         let Taken {
             start, paid, after, ..
         } = *taken;
         match self.count {
-            Count::Refill => self.change(taken, |word| {
-                refill::refund(self.origin, start, now, word, paid)
-            }),
+            Count::Refill => {
+                let early = planted(Bug::RefundByEarlierTime).then(&time);
+                self.change(taken, |word| {
+                    // After the word (acquire): so no call has changed that by a
+                    // later reading, of which its new value was made.
+                    let now = early.unwrap_or_else(&time);
+                    refill::refund(self.origin, start, now, word, paid)
+                });
+            }
             // What was paid came from a `u32`.
             Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
             Count::Line(_) => self.change(taken, |word| line::leave(word, paid, after)),

@@ -11,8 +11,8 @@ use loom::thread;
 use super::table::Table;
 use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
 use crate::clock::Tick;
-use crate::sync::Arc;
 use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Keys of a table of `slots` sets of one slot.
 fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
@@ -106,7 +106,7 @@ model! {
         let _ = take(&keys, 0, A, once).unwrap();
         let other = spawn(&keys, move |keys| {
             let taken = take(keys, 1_000, B, twice).unwrap();
-            keys.give_back(at(1_000), &taken);
+            keys.give_back(|| at(1_000), &taken);
         });
         assert!(take(&keys, 1_000, A, once).is_some());
         other.join().unwrap();
@@ -150,11 +150,34 @@ model! {
         let keys = keys(Count::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
-        let other = spawn(&keys, move |keys| keys.give_back(at(0), &taken));
+        let other = spawn(&keys, move |keys| keys.give_back(|| at(0), &taken));
         let b = [(); 2].map(|()| take(&keys, 600, B, limit).is_some());
         other.join().unwrap();
         assert_eq!(b, [true; 2]);
         assert!(take(&keys, 600, B, limit).is_none(), "B was given what was A's");
+    }
+}
+
+model! {
+    a_call_that_goes_back_beside_later_ones at 3 fails with
+        one_that_has_read_the_clock_before: RefundByEarlierTime;
+    || {
+        // A's first is earned again at 500; at 1 000 it has its two.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let taken = take(&keys, 0, A, limit).unwrap();
+        // A clock is one for all threads: each sees the last tick. So loom must know
+        // them in one order, which it only does if all are read-modify-writes.
+        let clock = Arc::new(AtomicU64::new(0));
+        let ours = clock.clone();
+        let other = spawn(&keys, move |keys| {
+            keys.give_back(|| at(clock.fetch_add(0, Ordering::AcqRel)), &taken);
+        });
+        ours.fetch_add(1_000, Ordering::AcqRel);
+        let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());
+        other.join().unwrap();
+        assert_eq!(passed, [true; 2]);
+        assert!(take(&keys, 1_000, A, limit).is_none(), "given back twice");
     }
 }
 

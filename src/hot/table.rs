@@ -350,10 +350,12 @@ const fn scale(bits: u64, size: usize) -> usize {
 
 /// Changes a word that has no owner by `change`: its values before and after.
 fn update<E>(word: &AtomicU64, change: impl Fn(u64) -> Result<u64, E>) -> Result<(u64, u64), E> {
-    let mut found = word.load(Ordering::Relaxed);
+    // Acquire: `change` may read the clock, and does so after the word.
+    let (won, lost) = (Ordering::Relaxed, Ordering::Acquire);
+    let mut found = word.load(Ordering::Acquire);
     loop {
         let next = change(found)?;
-        match word.compare_exchange_weak(found, next, Ordering::Relaxed, Ordering::Relaxed) {
+        match word.compare_exchange_weak(found, next, won, lost) {
             Ok(_) => return Ok((found, next)),
             Err(now) => found = now,
         }

@@ -79,7 +79,7 @@ fn take_share_and_alone(
     let share = params.take_simple(call, now).map_err(Detour::NoShare)?;
     take_alone(resource, now, call.weight).map_err(|denied| {
         if let Some(share) = &share {
-            params.give_back_simple(share, now);
+            params.give_back_simple(share, &resource.shared().time);
         }
         Detour::Denied(denied)
     })

@@ -185,7 +185,7 @@ fn pass(
     };
     let mut claims = Claims::default();
     if let Some(params) = resource.params() {
-        match params.take(call, now) {
+        match params.take(call, now, &resource.shared().time) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
                 let rest = places.open_behind_params_at(engine, now, call.weight);
@@ -196,12 +196,12 @@ fn pass(
     match places.full_related(engine, now, call.weight) {
         Ok(None) => {}
         Ok(Some((rule, at))) => {
-            places.give_up(&claims, now);
+            places.give_up(&claims);
             let at = later(at, places.open_behind_related_at(now, call.weight));
             return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
         }
         Err(moved) => {
-            places.give_up(&claims, now);
+            places.give_up(&claims);
             return Err(moved);
         }
     }
@@ -209,7 +209,7 @@ fn pass(
         match places.line_up(now, call.weight) {
             Ok(turns) => claims.turns = turns,
             Err((rule, _)) => {
-                places.give_up(&claims, now);
+                places.give_up(&claims);
                 let at = places.open_behind_related_at(now, call.weight);
                 return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
             }
@@ -234,7 +234,7 @@ fn take_and_enter(
     let admission = match admit(resource, now) {
         Ok(admission) => admission,
         Err(blocked) => {
-            places.give_up(claims, now);
+            places.give_up(claims);
             return Ok(refuse(Counted::In(&places), call, now, blocked));
         }
     };
@@ -258,7 +258,7 @@ fn take_and_enter(
     match refused {
         Refusal::Full(rule) => full(&places, call, now, rule, claims),
         Refusal::Moved => {
-            places.give_up(claims, now);
+            places.give_up(claims);
             Err(Moved)
         }
     }
@@ -314,7 +314,7 @@ fn full(
             return Ok(Verdict::Wait(waiting));
         }
     } else {
-        places.give_up(claims, now);
+        places.give_up(claims);
     }
     let at = places.room_at(now, call.weight);
     Ok(refuse_flow(Counted::In(places), call, now, rule, at))

@@ -44,7 +44,7 @@ pub(super) fn wait(
             call.weight,
         ))),
         other => {
-            places.give_up(claims, now);
+            places.give_up(claims);
             other.map(|_| None)
         }
     }

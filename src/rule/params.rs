@@ -11,6 +11,7 @@ use crate::few::Few;
 use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 use crate::partners::partners;
 use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -114,8 +115,14 @@ impl HotParams {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// Takes a share of every rule, or of none.
-    pub(crate) fn take(&self, call: &Call<'_>, now: Tick) -> Result<Shares, NoShare> {
+    /// Takes a share of every rule at `now`, or of none; `time` is what is asked
+    /// when shares are given back.
+    pub(crate) fn take(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        time: &Timekeeper,
+    ) -> Result<Shares, NoShare> {
         let mut shares = Shares::EMPTY;
         for (place, rule) in self.0.iter().enumerate() {
             match rule.take(call, now) {
@@ -126,7 +133,7 @@ impl HotParams {
                     taken,
                 }),
                 Err(none) => {
-                    self.give_back(&shares, now);
+                    self.give_back(&shares, time);
                     return Err(self.until_all_have_room(none, place, call, now));
                 }
             }
@@ -155,8 +162,8 @@ impl HotParams {
     }
 
     /// Gives back what [`take_simple`](Self::take_simple) has taken.
-    pub(crate) fn give_back_simple(&self, taken: &Taken, now: Tick) {
-        self.0[0].keys.give_back(now, taken);
+    pub(crate) fn give_back_simple(&self, taken: &Taken, time: &Timekeeper) {
+        self.0[0].keys.give_back(|| time.now(), taken);
     }
 
     /// What the rule at `place` has said, but not before the rules after it have
@@ -181,11 +188,11 @@ impl HotParams {
     }
 
     /// Gives shares back of a call that does not run.
-    pub(crate) fn give_back(&self, shares: &Shares, now: Tick) {
+    pub(crate) fn give_back(&self, shares: &Shares, time: &Timekeeper) {
         for share in shares.iter() {
             self.0[share.place as usize]
                 .keys
-                .give_back(now, &share.taken);
+                .give_back(|| time.now(), &share.taken);
         }
     }
 

@@ -198,7 +198,7 @@ impl Pair {
     fn give_back(&mut self, now: u64, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         assert!(held.taken_at() <= now.into());
-        self.keys.give_back(Tick::from_nanos(now), &taken);
+        self.keys.give_back(|| Tick::from_nanos(now), &taken);
         self.exact_of(key, is_overflow).give_back(now, held);
     }
 
@@ -272,7 +272,7 @@ proptest! {
                 }
                 Turn::GiveBack(index) if !passed.is_empty() => {
                     let (.., taken) = passed.swap_remove(index.index(passed.len()));
-                    keys.give_back(Tick::from_nanos(now), &taken);
+                    keys.give_back(|| Tick::from_nanos(now), &taken);
                 }
                 Turn::GiveBack(_) => {}
             }

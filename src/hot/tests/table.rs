@@ -69,7 +69,7 @@ fn a_call_that_was_pushed_out_credits_nobody() {
         };
         let before = left();
         for taken in &held {
-            keys.give_back(at(1_000), taken);
+            keys.give_back(|| at(1_000), taken);
             keys.free(taken);
         }
         assert_eq!(left(), before, "{count:?}");
@@ -255,7 +255,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
                 let key = keys.digest(&Key::Int(call % 40));
                 if let Ok(taken) = keys.take(now, key, &limit, 1) {
                     if call % 2 == 0 {
-                        keys.give_back(now, &taken);
+                        keys.give_back(|| now, &taken);
                     } else {
                         keys.free(&taken);
                     }

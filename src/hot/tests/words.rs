@@ -1,5 +1,7 @@
 //! Each way of counting, call by call.
 
+use std::cell::Cell;
+
 use super::*;
 
 #[test]
@@ -102,13 +104,13 @@ fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
     assert_eq!(keys.left(at(0), digest(1), &limit), 6);
-    keys.give_back(at(0), &four);
+    keys.give_back(|| at(0), &four);
     assert_eq!(keys.left(at(0), digest(1), &limit), 10);
 
     let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
     assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
     // Three of the four have been earned again.
-    keys.give_back(at(1_300), &four);
+    keys.give_back(|| at(1_300), &four);
     assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
     assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
 }
@@ -118,11 +120,44 @@ fn what_is_given_back_from_under_others_is_not_given_twice() {
     let keys = keys(Count::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
-    keys.give_back(at(0), &first);
+    keys.give_back(|| at(0), &first);
     // The second one's debt, which ended at 1 000, now ends at 500.
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
-    keys.give_back(at(500), &second);
+    keys.give_back(|| at(500), &second);
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
+}
+
+#[test]
+fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.0, 0);
+    let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
+    // Whoever sleeps until 1 000 just before it asks for the time finds that others
+    // have come, and asks again.
+    let has_slept = Cell::new(false);
+    let time = || {
+        if has_slept.replace(true) {
+            return at(1_000);
+        }
+        assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
+        at(0)
+    };
+    keys.give_back(time, &first);
+    assert!(has_slept.get());
+    assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 0);
+}
+
+#[test]
+fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
+    for (stepped_to, room_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
+        let keys = keys(Count::Refill, SECOND);
+        let limit = keys.limit(2.0, 0);
+        let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
+        assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
+        keys.give_back(|| at(stepped_to), &first);
+        let room = keys.room_at(at(1_000), digest(1), &limit, 1);
+        assert_eq!(room, Some(at(room_at)), "{stepped_to}");
+    }
 }
 
 #[test]
@@ -179,15 +214,15 @@ fn a_window_has_it_back_while_its_bucket_counts() {
     let limit = keys.limit(5.0, 0);
     let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
     let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
-    keys.give_back(at(200), &first);
+    keys.give_back(|| at(200), &first);
     assert_eq!(keys.left(at(200), digest(1), &limit), 2);
     let fourth = take(600);
-    keys.give_back(at(600), &second);
+    keys.give_back(|| at(600), &second);
     assert_eq!(keys.left(at(600), digest(1), &limit), 2);
     let _ = take(1_000);
-    keys.give_back(at(1_000), &third.unwrap());
+    keys.give_back(|| at(1_000), &third.unwrap());
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 1);
-    keys.give_back(at(1_000), &fourth);
+    keys.give_back(|| at(1_000), &fourth);
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 3);
 }
 
@@ -250,14 +285,14 @@ fn the_last_of_a_line_can_leave_it() {
     let limit = keys.limit(10.0, 0);
     let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
     let only = join();
-    keys.give_back(at(5), &only);
+    keys.give_back(|| at(5), &only);
     let [first, second, third] = [join(), join(), join()];
     assert_eq!(
         [first, second, third].map(|turn| turn.start()),
         [at(5), at(105), at(205)]
     );
-    keys.give_back(at(5), &second);
-    keys.give_back(at(5), &third);
+    keys.give_back(|| at(5), &second);
+    keys.give_back(|| at(5), &third);
     assert_eq!(join().start(), at(205));
 }
 
@@ -273,7 +308,7 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let third = take().unwrap();
     assert_eq!(keys.left(at(3), digest(1), &limit), 0);
     keys.free(&second);
-    keys.give_back(at(4), &third);
+    keys.give_back(|| at(4), &third);
     assert_eq!(keys.left(at(3), digest(1), &limit), 2);
     assert_eq!(keys.keys_in_use(at(3)), 0);
 }
