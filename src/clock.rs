@@ -43,6 +43,13 @@ pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest interval of a limit: a leap year.
 pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
 
+/// How far behind the newest reading another thread's may be: threads sleep between
+/// reading the clock and using what they read. One that is further behind is of a
+/// clock that has stepped back. A second is long for a thread that may run, and short
+/// beside what a clock loses that is set.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub(crate) const SLACK_NS: u64 = SLACK.as_nanos() as u64;
+
 /// A reading of a [`Clock`]: nanoseconds since that clock's start.
 ///
 /// Ticks of different clocks must not be mixed. Arithmetic saturates at both

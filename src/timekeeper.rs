@@ -5,23 +5,19 @@
 //! ran ahead, and all others are now behind) or to skip them. So where a
 //! reading does not fit to what a node has seen, it is taken again:
 //!
-//! * Ahead by more than a window: a glitch of one reading is not confirmed by
-//!   the next, and the smaller one is used.
+//! * Ahead by more than the [slack](SLACK): a glitch of one reading is not
+//!   confirmed by the next, and the smaller one is used.
 //! * Behind: usually the thread was asleep between reading and using it, and
 //!   the next reading is right.
-//! * Still behind: the clock has stepped back. After one window in which
-//!   nobody's clock came any further, the engine's time goes on from where it
-//!   was, with an offset from the clock.
+//! * Still behind, by more than the slack: the clock has stepped back. When for
+//!   as long nobody's clock has come any further, the engine's time goes on from
+//!   where it was, with an offset from the clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Tick, nanos};
+use crate::clock::{Clock, SLACK, SLACK_NS, Tick, nanos};
 use crate::sync::{AtomicU64, Lock, Ordering};
-
-/// How far a reading may be off before it is doubted, and how long the engine
-/// waits for a clock that is behind.
-const WINDOW: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -65,7 +61,7 @@ impl Timekeeper {
     /// step that a node has seen.
     #[inline]
     pub(crate) fn check(&self, now: Tick, seen: Tick) -> Tick {
-        if now < seen || now.nanos_since(seen) > WINDOW.as_nanos() as u64 {
+        if now < seen || now.nanos_since(seen) > SLACK_NS {
             self.doubt(now, seen)
         } else {
             now
@@ -73,9 +69,9 @@ impl Timekeeper {
     }
 
     /// How long it takes from `now` to `at`, on a node that has seen `seen`. A
-    /// clock that is further behind than a window is not waited for.
+    /// clock that is further behind than the slack is not waited for.
     pub(crate) fn until(at: Tick, now: Tick, seen: Tick) -> Duration {
-        (at - now).min((at - seen).saturating_add(WINDOW))
+        (at - now).min((at - seen).saturating_add(SLACK))
     }
 
     #[cold]
@@ -86,21 +82,21 @@ impl Timekeeper {
             return now.min(again).max(seen);
         }
         let again = now.max(again);
-        if again + WINDOW < seen {
+        if again + SLACK < seen {
             self.catch_up(again, seen)
         } else {
             again
         }
     }
 
-    /// The clock is behind by more than a window.
+    /// The clock is behind by more than the slack.
     fn catch_up(&self, now: Tick, seen: Tick) -> Tick {
         let Some(mut behind) = self.behind.try_lock() else {
             return now;
         };
         match *behind {
             Some(known) if seen <= known.high && now >= known.since => {
-                if now - known.since < WINDOW {
+                if now - known.since < SLACK {
                     return now;
                 }
                 *behind = None;

@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{Tick, nanos};
+use crate::clock::{SLACK_NS, Tick, nanos};
 use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 const COUNT_BITS: u32 = 14;
@@ -36,9 +36,6 @@ const FULL: u64 = 4_096;
 const MAX_RT: Duration = Duration::from_secs(60);
 /// A gate that somebody passed.
 const CLOSING: u64 = u64::MAX;
-/// How far readings of several threads may lie apart. A clock further behind
-/// the window's beginning has stepped back.
-const SLACK_NS: u64 = 1_000_000_000;
 
 /// When a window may close, and which calls it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

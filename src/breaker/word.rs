@@ -12,7 +12,7 @@
 //! which version it belongs to.
 
 use super::BreakerState;
-use crate::clock::Tick;
+use crate::clock::{SLACK_NS, Tick};
 
 const SINCE: u32 = 32;
 const VERSION: u32 = 16;
@@ -25,10 +25,6 @@ const VERSION_MASK: u64 = 0xffff;
 /// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
 /// years.
 const UNIT_NS: u64 = 8_000;
-
-/// How much older than the moment's writer a reader's clock may be before it counts
-/// as one that has stepped back: threads sleep between reading it and using it.
-const SLACK_NS: u64 = 1_000_000_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 
 /// What a breaker does with calls, in more detail than users see.
