@@ -89,11 +89,16 @@ impl Timekeeper {
         }
     }
 
-    /// The clock is behind by more than the slack.
-    fn catch_up(&self, now: Tick, seen: Tick) -> Tick {
+    /// The clock is behind by more than the slack, or was `before`.
+    fn catch_up(&self, before: Tick, seen: Tick) -> Tick {
         let Some(mut behind) = self.behind.try_lock() else {
-            return now;
+            return before;
         };
+        // Another thread may have caught up since, so only now the time is certain.
+        let now = self.now();
+        if now + SLACK >= seen {
+            return now;
+        }
         match *behind {
             Some(known) if seen <= known.high && now >= known.since => {
                 if now - known.since < SLACK {
@@ -157,6 +162,59 @@ mod tests {
             time.check(time.now(), seen),
             seen + Duration::from_millis(5)
         );
+    }
+
+    type Meanwhile = Box<dyn FnOnce() + Send>;
+
+    /// A clock whose reader sleeps, once, between reading it and using that:
+    /// something else happens meanwhile.
+    struct Sleepy {
+        clock: ManualClock,
+        meanwhile: Lock<Option<Meanwhile>>,
+    }
+
+    impl std::fmt::Debug for Sleepy {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.clock.fmt(f)
+        }
+    }
+
+    impl Clock for Sleepy {
+        fn now(&self) -> Tick {
+            let now = self.clock.now();
+            let meanwhile = self.meanwhile.lock().take();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile();
+            }
+            now
+        }
+    }
+
+    #[test]
+    fn who_slept_while_another_thread_caught_up_does_not_start_anew() {
+        let clock = ManualClock::starting_at(at(3_600_000));
+        let sleepy = Arc::new(Sleepy {
+            clock: clock.clone(),
+            meanwhile: Lock::new(None),
+        });
+        let time = Arc::new(Timekeeper::new(sleepy.clone()));
+        let seen = time.now();
+        clock.set(at(1_000));
+        assert_eq!(time.check(time.now(), seen), at(1_000));
+        clock.advance(SLACK);
+        let late = time.now();
+        let other = time.clone();
+        *sleepy.meanwhile.lock() = Some(Box::new(move || {
+            assert_eq!(other.check(other.now(), seen), seen);
+        }));
+        // It reads the old time once more, and sleeps over what the other one does.
+        assert_eq!(time.check(late, seen), seen);
+        // So a second step back is waited for as long as the first.
+        clock.set(at(0));
+        let now = time.now();
+        assert_eq!(time.check(now, seen), now);
+        clock.advance(SLACK - Duration::from_nanos(1));
+        assert!(time.check(time.now(), seen) < seen);
     }
 
     #[test]
