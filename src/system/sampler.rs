@@ -25,7 +25,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use super::probe::{Memory, Probe, Readings};
-use crate::clock::{Tick, nanos};
+use crate::clock::{SLACK, Tick, nanos};
 use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, StopSignal, planted};
 
 /// How long a reading is good for, as in Sentinel.
@@ -215,10 +215,10 @@ impl Sampler {
 }
 
 /// Whether a reading that is good for `period` is due: also when the clock has
-/// stepped back by more than that.
+/// stepped back since the last one.
 fn is_due(due: u64, now: Tick, period: Duration) -> bool {
     let now_ns = now.as_nanos();
-    due != BUSY && (now_ns >= due || due - now_ns > nanos(period))
+    due != BUSY && (now_ns >= due || due - now_ns > nanos(period + SLACK))
 }
 
 fn next_due(now: Tick, period: Duration) -> u64 {
@@ -341,8 +341,22 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_does_not_stop_it() {
-        bounds(&[(at(9_000), 0.0), (at(8_999), 1.0), (at(9_500), 1.0)]);
+        bounds(&[(at(9_000), 0.0), (at(7_999), 1.0), (at(8_998), 1.0)]);
         bounds(&[(at(9_000), 0.0), (at(0), 1.0), (at(1_000), 2.0)]);
+    }
+
+    #[test]
+    fn a_caller_whose_clock_is_a_little_older_reads_nothing_anew() {
+        let older = Tick::from_nanos(at(9_000).as_nanos() - 1);
+        bounds(&[(at(9_000), 0.0), (older, 0.0), (at(8_000), 0.0)]);
+        let probe = ManualProbe::new();
+        let sampler = Sampler::new(probe.clone());
+        for used in [1, 2] {
+            probe.set_memory(Memory::new(used, 100));
+            let now = if used == 1 { at(9_000) } else { older };
+            let found = sampler.sample_memory(now).unwrap();
+            assert_eq!(found.used(), 1, "at {now:?}");
+        }
     }
 
     #[test]
