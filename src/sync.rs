@@ -150,6 +150,8 @@ pub(crate) enum Bug {
     TellWithoutWinning,
     /// A retry time is written without looking whether it is late.
     BlindMoment,
+    /// The first retry time stands, also if it is that of a reader with an old clock.
+    FirstMomentStands,
     /// A sampling window is closed by whoever finds it due, not by one of them.
     CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::BreakerState;
-use super::circuit::{Answer, Breaker, End, Teller};
+use super::circuit::{Answer, Breaker, Changes, End, Teller};
 use super::spec::Spec;
-use super::word::{Kind, is_newer};
+use super::word::{Kind, Word};
 use crate::clock::Tick;
 use crate::partners::partners;
 use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted};
@@ -52,7 +52,11 @@ pub(crate) struct Change {
     pub(crate) value: Option<f64>,
 }
 
+/// The states of all breakers.
+type Words = [Word; MAX_BREAKERS];
+
 /// Why a call did not get its probes.
+#[derive(Debug)]
 enum Missed {
     Refused(Refusal),
     /// Some state changed meanwhile.
@@ -150,7 +154,11 @@ impl Breakers {
     ) -> Result<Admission, Refusal> {
         loop {
             self.check(now)?;
-            match self.probe_all(now, told) {
+            let mut changes = Changes::default();
+            let words = self.look();
+            let taken = self.take_probes(now, &words, self.draw(), &mut changes);
+            tell(&changes, told);
+            match taken {
                 Ok(admission) => return Ok(admission),
                 Err(Missed::Refused(refusal)) => return Err(refusal),
                 // Someone else got on.
@@ -159,26 +167,37 @@ impl Breakers {
         }
     }
 
-    /// Takes all probes, or none.
-    fn probe_all(&self, now: Tick, told: &mut dyn FnMut(Change)) -> Result<Admission, Missed> {
-        // Before the states, and newer than any of them unless they change.
-        let mut admission = Admission {
-            epoch: self.draw(),
-            probes: 0,
-        };
-        let end = End {
-            now,
-            epoch: admission.epoch,
-            is_bad: false,
-        };
+    /// The states, as they are before a probe draws its epoch.
+    fn look(&self) -> Words {
+        let mut words = [Word(0); MAX_BREAKERS];
+        for (word, breaker) in words.iter_mut().zip(&self.list) {
+            *word = breaker.word();
+        }
+        words
+    }
+
+    /// Takes all probes, or none, in the name of `epoch`. It was drawn between two
+    /// looks at the states, which must agree: so it is newer than all that ever
+    /// happened in those that are changed here, such as probes that have joined, and
+    /// not newer than those in which the call just passes.
+    fn take_probes(
+        &self,
+        now: Tick,
+        words: &Words,
+        epoch: u32,
+        changes: &mut Changes,
+    ) -> Result<Admission, Missed> {
+        let mut admission = Admission { epoch, probes: 0 };
+        let is_bad = false;
+        let end = End { now, epoch, is_bad };
         for (index, breaker) in self.list.iter().enumerate() {
             let (word, answer) = breaker.ask(now);
-            let mut teller = Teller { index, tell: told };
+            let mut teller = Teller { index, changes };
             let missed = match answer {
                 Answer::Refuse(retry_at) => Missed::Refused(Refusal { index, retry_at }),
-                _ if is_newer(word.since(), end.epoch) => Missed::Changed,
+                _ if word != words[index] => Missed::Changed,
                 Answer::Pass => {
-                    breaker.renew(word, end.epoch);
+                    breaker.renew(word, epoch);
                     continue;
                 }
                 Answer::Probe if breaker.probe(word, end, &mut teller) => {
@@ -188,7 +207,7 @@ impl Breakers {
                 Answer::Probe => Missed::Changed,
             };
             if !planted(Bug::KeepPartialProbes) {
-                self.give_back(admission, told);
+                self.leave_all(admission, changes);
             }
             return Err(missed);
         }
@@ -202,9 +221,15 @@ impl Breakers {
         if admission.probes == 0 {
             return;
         }
+        let mut changes = Changes::default();
+        self.leave_all(admission, &mut changes);
+        tell(&changes, told);
+    }
+
+    fn leave_all(&self, admission: Admission, changes: &mut Changes) {
         for (index, breaker) in self.list.iter().enumerate() {
             if admission.probes >> index & 1 == 1 {
-                breaker.leave(admission.epoch, &mut Teller { index, tell: told });
+                breaker.leave(admission.epoch, &mut Teller { index, changes });
             }
         }
     }
@@ -218,10 +243,12 @@ impl Breakers {
         is_error: bool,
         told: &mut dyn FnMut(Change),
     ) {
+        let mut changes = Changes::default();
         for (index, breaker) in self.list.iter().enumerate() {
             let is_bad = breaker.spec().is_bad(rt, is_error);
-            self.ended(index, now, admission, is_bad, told);
+            self.ended(index, now, admission, is_bad, &mut changes);
         }
+        tell(&changes, told);
     }
 
     /// A call was dropped at `now`, after `elapsed`, before it delivered
@@ -233,13 +260,16 @@ impl Breakers {
         elapsed: Duration,
         told: &mut dyn FnMut(Change),
     ) {
+        let mut changes = Changes::default();
         for (index, breaker) in self.list.iter().enumerate() {
             if breaker.spec().is_bad_cancelled(elapsed) {
-                self.ended(index, now, admission, true, told);
+                self.ended(index, now, admission, true, &mut changes);
             } else if admission.probes >> index & 1 == 1 {
-                breaker.leave(admission.epoch, &mut Teller { index, tell: told });
+                let changes = &mut changes;
+                breaker.leave(admission.epoch, &mut Teller { index, changes });
             }
         }
+        tell(&changes, told);
     }
 
     fn ended(
@@ -248,12 +278,12 @@ impl Breakers {
         now: Tick,
         admission: Admission,
         is_bad: bool,
-        told: &mut dyn FnMut(Change),
+        changes: &mut Changes,
     ) {
         let breaker = &self.list[index];
         let epoch = admission.epoch;
         let end = End { now, epoch, is_bad };
-        let mut teller = Teller { index, tell: told };
+        let mut teller = Teller { index, changes };
         if admission.probes >> index & 1 == 1 {
             breaker.decide(end, || self.draw(), &mut teller);
         } else {
@@ -289,12 +319,24 @@ impl Breakers {
 
     /// Opens the breaker at `index` until [`force_close`](Self::force_close).
     pub(crate) fn force_open(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        self.list[index].force_open(&mut Teller { index, tell: told });
+        let mut changes = Changes::default();
+        let mut teller = Teller {
+            index,
+            changes: &mut changes,
+        };
+        self.list[index].force_open(&mut teller);
+        tell(&changes, told);
     }
 
     /// Closes the breaker at `index`, with no counts.
     pub(crate) fn force_close(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        self.list[index].force_close(|| self.draw(), &mut Teller { index, tell: told });
+        let mut changes = Changes::default();
+        let mut teller = Teller {
+            index,
+            changes: &mut changes,
+        };
+        self.list[index].force_close(|| self.draw(), &mut teller);
+        tell(&changes, told);
     }
 
     /// A new epoch. Release: who reads it, or a later one, sees that the states
@@ -305,14 +347,19 @@ impl Breakers {
     }
 }
 
+/// Tells of `changes` when all of them are made: who listens may be slow.
+#[inline]
+fn tell(changes: &Changes, told: &mut dyn FnMut(Change)) {
+    changes.iter().copied().for_each(told);
+}
+
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::super::{Limit, Strategy};
     use super::*;
 
-    #[test]
-    fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
-        let spec = Spec {
+    fn spec() -> Spec {
+        Spec {
             strategy: Strategy::Error,
             limit: Limit::Count(2),
             exceeds: false,
@@ -320,11 +367,36 @@ mod tests {
             open_for: Duration::from_secs(1),
             interval: Duration::from_secs(1),
             buckets: 1,
-            probes: 1,
+            probes: 2,
             cancelled_as_slow: true,
             id: None,
-        };
-        let breakers = Breakers::new([spec], Tick::ZERO, None);
+        }
+    }
+
+    #[test]
+    fn a_probe_that_joins_after_an_epoch_is_not_followed_by_that_epoch() {
+        let second = |n: u64| Tick::from_millis(n * 1_000);
+        let breakers = Breakers::new([spec()], Tick::ZERO, None);
+        for _ in 0..2 {
+            let call = breakers.admit(Tick::ZERO, &mut |_| {}).unwrap();
+            breakers.complete(Tick::ZERO, call, Duration::ZERO, true, &mut |_| {});
+        }
+        breakers.admit(second(1), &mut |_| {}).unwrap();
+        // A call draws its epoch and sleeps; meanwhile another one joins the first.
+        let (words, epoch) = (breakers.look(), breakers.draw());
+        let joined = breakers.admit(second(1), &mut |_| {}).unwrap();
+        // At 2 s both leases are over. The joined probe must not count as one of the
+        // generation that begins then, so it is not to begin with the older epoch.
+        let missed = breakers.take_probes(second(2), &words, epoch, &mut Changes::default());
+        assert!(matches!(missed, Err(Missed::Changed)), "{missed:?}");
+        breakers.admit(second(2), &mut |_| {}).unwrap();
+        breakers.complete(second(2), joined, Duration::ZERO, true, &mut |_| {});
+        assert_eq!(breakers.state(0), BreakerState::HalfOpen);
+    }
+
+    #[test]
+    fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
+        let breakers = Breakers::new([spec()], Tick::ZERO, None);
         let told = &mut |_| {};
         let mut fail = || {
             let admission = breakers.admit(Tick::ZERO, told).unwrap();

@@ -4,10 +4,11 @@
 //! Every change of state is one compare-and-swap of the word, and whoever wins
 //! it tells of it. The time at which an open breaker may be probed, or at which
 //! a half-open one stops to wait for its probes, is written after the change and
-//! stamped with the version that it belongs to; the first one written stands.
-//! Who needs it before that writes one of its own, from its own clock: nobody
-//! waits for a thread that is slow to write, and what such a thread writes late
-//! is not taken for the time of another version.
+//! stamped with the version that it belongs to. Who needs it before that writes
+//! one of its own, from its own clock: nobody waits for a thread that is slow to
+//! write, and what such a thread writes late is not taken for the time of another
+//! version. Of the two the later one stands, for a reader's clock may have been
+//! read long ago.
 //!
 //! Whether a call belongs to the present generation is told by its epoch, see
 //! [`breaker`](super).
@@ -19,6 +20,7 @@ use super::spec::{Limit, Spec};
 use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
+use crate::few::Few;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// After so many epochs a closed generation is said to have begun later, so that
@@ -65,10 +67,13 @@ pub(super) struct End {
     pub(super) is_bad: bool,
 }
 
-/// Tells of changes of the breaker at an index.
+/// What is to be told: hardly any call changes two breakers.
+pub(super) type Changes = Few<Change, 1>;
+
+/// Notes changes of the breaker at an index.
 pub(super) struct Teller<'a> {
     pub(super) index: usize,
-    pub(super) tell: &'a mut dyn FnMut(Change),
+    pub(super) changes: &'a mut Changes,
 }
 
 // === impl Teller ===
@@ -77,7 +82,7 @@ impl Teller<'_> {
     fn changed(&mut self, from: Word, to: Word, value: Option<f64>) {
         let (index, from, to) = (self.index, from.state(), to.state());
         if from != to {
-            (self.tell)(Change {
+            self.changes.push(Change {
                 index,
                 from,
                 to,
@@ -235,7 +240,7 @@ impl Breaker {
             let (next, value) = if end.is_bad {
                 (word.opened(Kind::Waiting), Some(1.0))
             } else if word.good() + 1 >= self.spec.probes {
-                (word.closed(draw()), None)
+                (self.closed(word, draw()), None)
             } else {
                 (word.left_good(), None)
             };
@@ -309,11 +314,20 @@ impl Breaker {
         loop {
             let word = self.word();
             // Also where it is closed: in the new generation nothing is counted.
-            let next = word.closed(draw());
+            let next = self.closed(word, draw());
             if self.swap(word, next) {
                 return teller.changed(word, next, None);
             }
         }
+    }
+
+    /// `word` as closed, in the generation that begins at `epoch`. Nothing is left
+    /// that was counted under its stamp, 256 versions ago.
+    fn closed(&self, word: Word, epoch: u32) -> Word {
+        let next = word.closed(epoch);
+        let is_over = || self.word() != word;
+        self.circuit.window.forget(next.generation(), is_over);
+        next
     }
 
     /// Release: who sees the new state sees the epoch that was drawn for it.
@@ -330,21 +344,30 @@ impl Breaker {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();
         if moment.version() != word.version() {
-            self.publish(word, otherwise);
+            self.write(word, otherwise, |_, _| true);
             moment = load();
         }
         (moment.version() == word.version()).then_some(moment)
     }
 
-    /// Writes `time` for `word`, unless one is written or the state has changed.
+    /// Writes `time` for `word`, which the caller has made, unless a reader has
+    /// written a later one or the state has changed.
     fn publish(&self, word: Word, time: Tick) {
+        self.write(word, time, |found, ours| {
+            !found.is_before(ours) || planted(Bug::FirstMomentStands)
+        });
+    }
+
+    /// Writes `time` for `word`, unless the one found of it `stands` before this one,
+    /// or the state has changed.
+    fn write(&self, word: Word, time: Tick, stands: fn(Moment, Moment) -> bool) {
         let moment = Moment::new(time, word.version());
         let cell = &self.circuit.moment;
         loop {
             // Acquire: if this is of a newer version, so is the state below.
             let found = Moment(cell.load(Ordering::Acquire));
-            let is_late =
-                found.version() == word.version() || self.word().version() != word.version();
+            let is_written = found.version() == word.version() && stands(found, moment);
+            let is_late = is_written || self.word().version() != word.version();
             if is_late && !planted(Bug::BlindMoment) {
                 return;
             }

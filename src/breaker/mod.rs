@@ -31,7 +31,7 @@
 //! had read the new epoch (acquire), which was drawn (release) after the old state
 //! had been left, it would have found the old state left. So it carries an older
 //! number, and whatever becomes of it counts in no newer generation. A call that
-//! sees a newer state than its epoch reads the epoch again.
+//! probes draws an epoch, and begins again if a state has changed since before that.
 //!
 //! Epochs are 32 bits wide and compared by their distance, which is right for
 //! calls that live through fewer than 2³¹ generations.

@@ -267,6 +267,23 @@ model! {
 }
 
 model! {
+    an_opening_beside_a_reader_with_an_old_clock at 3
+        fails with a_reader_whose_retry_time_stands: FirstMomentStands;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        let call = first.enter(0).unwrap();
+        let reader = breakers.clone();
+        // Its clock was read 8 ms ago.
+        let thread = thread::spawn(move || reader.check(Tick::ZERO).is_ok());
+        first.end(8, call, true);
+        thread.join().unwrap();
+        let refusal = breakers.check(Tick::from_millis(9)).unwrap_err();
+        assert_eq!(refusal.retry_at, Some(Tick::from_millis(18)));
+    }
+}
+
+model! {
     a_call_beside_a_generation at 3
         fails with a_call_that_outlives_its_generation: CountInAnyGeneration;
     || {

@@ -22,8 +22,8 @@
 //! that nobody reads any more.
 //!
 //! A cell tells buckets of 2¹² rounds of the ring apart and generations of 2⁸
-//! versions. Who moves the head rewrites the cells that it skips, so none keeps
-//! an old stamp. A late clock counts in the newest bucket. Calls that end at the
+//! versions. Who moves the head rewrites the cells that it skips, and who begins a
+//! generation those that have its stamp already, so no stamp comes back. A late clock counts in the newest bucket. Calls that end at the
 //! same instant in two neighbouring buckets may each miss the other one when
 //! they add up; the next call sees both.
 
@@ -81,6 +81,15 @@ struct Cell(u64);
 impl Cell {
     const fn empty(round: u64, generation: u8) -> Self {
         Self((round & ROUND_MASK) << 8 | generation as u64)
+    }
+
+    const fn generation(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// The same without its counts.
+    const fn emptied(self) -> Self {
+        Self(self.0 & TAG_MASK)
     }
 
     const fn is_like(self, other: Self) -> bool {
@@ -151,6 +160,32 @@ impl Window {
                 .is_ok()
             {
                 return Some(self.sum(spot, ended.generation));
+            }
+        }
+    }
+
+    /// Empties the cells with the stamp of `generation`, before that begins. Once
+    /// `is_over` says that another change was faster, the rest stays as it is: then
+    /// such a cell may be of a generation that runs.
+    pub(super) fn forget(&self, generation: u8, is_over: impl Fn() -> bool) {
+        for cell in &self.cells {
+            loop {
+                let found = Cell(cell.load(Ordering::Acquire));
+                let is_empty = found.emptied().0 == found.0;
+                if found.generation() != generation || is_empty {
+                    break;
+                }
+                // After the look at the cell, as in `count`.
+                if is_over() {
+                    return;
+                }
+                let (old, new) = (found.0, found.emptied().0);
+                if cell
+                    .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    break;
+                }
             }
         }
     }

@@ -23,7 +23,7 @@ const SMALL_MASK: u64 = 63;
 const VERSION_MASK: u64 = 0xffff;
 
 /// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
-/// years.
+/// years: of two moments the one that is less than that ahead is the later one.
 const UNIT_NS: u64 = 8_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 
@@ -179,6 +179,12 @@ impl Moment {
     /// The same time for another version.
     pub(super) const fn with_version(self, version: u16) -> Self {
         Self(self.0 & !VERSION_MASK | version as u64)
+    }
+
+    /// Whether it comes before `other`.
+    pub(super) const fn is_before(self, other: Self) -> bool {
+        let ahead = (other.0 >> 16).wrapping_sub(self.0 >> 16) & TIME_MASK;
+        ahead != 0 && ahead <= TIME_MASK / 2
     }
 
     /// When it comes; `None` if it is over. One that is further away than
