@@ -29,7 +29,7 @@ mod key;
 mod percent;
 
 pub use key::Key;
-pub(crate) use key::{MAX_KEY_BYTES, OwnedKey};
+pub(crate) use key::{MAX_KEY_BYTES, OwnedKey, joined};
 pub(crate) use percent::Encoded;
 
 /// Whether a call comes in to be served here or goes out to be served

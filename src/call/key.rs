@@ -213,7 +213,7 @@ fn is_head(first: &str) -> bool {
 }
 
 /// The bytes of `first`, a space, and those of `second`.
-fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
+pub(crate) fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
     first.bytes().chain(*b" ").chain(second.bytes())
 }
 

@@ -26,7 +26,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use crate::call::Key;
+use crate::call::{Key, joined};
 
 const TEXT: u64 = 0xff;
 const IP_V4: u64 = 4;
@@ -112,9 +112,8 @@ impl Sip {
     #[cold]
     fn joined(&self, first: &str, second: &str) -> u64 {
         let mut sip = *self;
-        let mut bytes = first.bytes().chain(*b" ").chain(second.bytes());
         let (mut block, mut length) = ([0; 8], 0);
-        for byte in &mut bytes {
+        for byte in joined(first, second) {
             block[length % 8] = byte;
             length += 1;
             if length % 8 == 0 {
