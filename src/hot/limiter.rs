@@ -141,6 +141,10 @@ impl std::error::Error for NoRoom {}
 ///   of 3 in 10⁸;
 /// * a key that found no place and later gets one starts with a whole quota: the
 ///   keys that share one may so spend one quota more;
+/// * a call is judged by the `now` that it brings, and one that brings an old one
+///   may pass where it should not: if its key had not come to rest by then, but has
+///   since and was pushed out, or if a window is more than 1 024 buckets ahead,
+///   which up to a whole limit may then pass again;
 /// * times are told apart for 18 years from when the limiter was built, and a
 ///   quota that takes longer than nine years to earn is cut to what they give;
 /// * a window is right for keys that come again within 2²³ intervals.

@@ -37,6 +37,11 @@
 //! from the overflow word to a slot starts fresh there: all of them together may
 //! spend one quota more than if each had had a slot from the start.
 //!
+//! Whether a key is at rest depends on the time, and each call has its own reading
+//! of the clock. One whose reading is earlier than that of a call that has pushed its
+//! key out since finds no debt where it would have found one. It may pass for that;
+//! nobody else gains by it, as by the later reading there was no debt.
+//!
 //! # How many keys have a place
 //!
 //! There are two slots for each key that the table is to know, 32 bytes. A new

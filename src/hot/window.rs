@@ -23,6 +23,10 @@
 //! may be refused for that, and never gets more. A thread that stands still for
 //! as long within one call may do the same to another key.
 //!
+//! A call whose reading of the clock is behind by more than [`SLACK`] buckets takes
+//! the window for an old one and opens it anew, and another key's as well if it
+//! takes that one's slot: up to a limit may then pass once more.
+//!
 //! # Source
 //!
 //! The leap array of Sentinel with two buckets, cut down to one counter.

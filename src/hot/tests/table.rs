@@ -76,6 +76,58 @@ fn a_call_that_was_pushed_out_credits_nobody() {
     }
 }
 
+/// How many calls pass of a key that has spent all at 1 000, by threads that read the
+/// clock at `read` and sleep beyond 3 000, when another key may have come.
+fn passes_after_a_sleep(count: Count, read: u64, other_comes: bool) -> u32 {
+    let keys = crowded(count);
+    let limit = keys.limit(5.0, 0);
+    let take = |now, slot: u64, id| {
+        let taken = keys.take(at(now), Digest(slot << 32 | id), &limit, 1);
+        assert!(taken.is_ok(), "{slot} {id} at {now}");
+    };
+    for slot in 1..8 {
+        take(100, slot, 1);
+    }
+    let sleeper = Digest(1);
+    assert_eq!(passes(&keys, 1_000, sleeper, &limit, 100), 5);
+    for slot in 1..4 {
+        take(3_000, slot, 1);
+    }
+    if other_comes {
+        // Of the slots at its home only the sleeper's is at rest.
+        take(3_000, 0, 2);
+    }
+    let passed = passes(&keys, read, sleeper, &limit, 100);
+    assert_eq!(keys.overflows(), 0);
+    passed
+}
+
+#[test]
+fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota() {
+    for (count, read, kept, fresh) in [
+        // A debt until 2 000.
+        (Count::Refill, 1_400, 2, 5),
+        (Count::Refill, 2_001, 5, 5),
+        // Its window is that of the buckets at 1 000 and 1 500.
+        (Count::Window, 1_999, 0, 5),
+    ] {
+        let found = [false, true].map(|comes| passes_after_a_sleep(count, read, comes));
+        assert_eq!(found, [kept, fresh], "{count:?} at {read}");
+    }
+}
+
+#[test]
+fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
+    for (buckets, is_pushed_out) in [(1_024, false), (1_025, true)] {
+        let keys = crowded(Count::Window);
+        let limit = keys.limit(5.0, 0);
+        exhaust(&keys, 500 * (buckets + 7), &limit);
+        // By a reading from so many buckets ago.
+        assert!(keys.take(at(500 * 7), digest(9), &limit, 1).is_ok());
+        assert_eq!(keys.overflows() == 0, is_pushed_out, "{buckets}");
+    }
+}
+
 #[test]
 fn a_slot_changes_hands_only_after_the_largest_cost_of_its_line() {
     let keys = crowded(Count::Line(ms(0)));

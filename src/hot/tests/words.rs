@@ -245,6 +245,20 @@ fn numbers_of_buckets_come_round() {
 }
 
 #[test]
+fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
+    for (buckets, again) in [(1_024, 0), (1_025, 5)] {
+        let keys = keys(Count::Window, SECOND);
+        let limit = keys.limit(5.0, 0);
+        let now = 500 * (buckets + 7);
+        assert_eq!(passes(&keys, now, digest(1), &limit, 100), 5);
+        // By a reading from so many buckets ago.
+        let slept = passes(&keys, 500 * 7, digest(1), &limit, 1);
+        assert_eq!(slept, again.min(1), "{buckets}");
+        assert_eq!(passes(&keys, now, digest(1), &limit, 100), again);
+    }
+}
+
+#[test]
 fn calls_of_a_line_wait_for_their_turn_or_are_refused() {
     let keys = keys(Count::Line(ms(250)), SECOND);
     let limit = keys.limit(10.0, 0);
