@@ -9,7 +9,7 @@ use std::sync::Arc as StdArc;
 
 use arc_swap::ArcSwap;
 
-use crate::call::{Call, Key};
+use crate::call::{Call, Key, OwnedKey};
 use crate::engine::Engine;
 use crate::entry::{Entry, Verdict};
 use crate::hook::{BlockEvent, Subject};
@@ -33,8 +33,16 @@ pub(crate) struct Watcher {
     /// `None` for all rules together.
     rule: Option<Rule>,
     /// `None`: it is for all.
-    resource: Option<String>,
+    resource: Option<Watched>,
     engine: StdArc<Engine>,
+}
+
+/// The resource that a rule watches.
+#[derive(Debug)]
+struct Watched {
+    name: String,
+    /// The keys whose text is that name.
+    keys: Box<[OwnedKey]>,
 }
 
 /// A rule that is to watch.
@@ -115,8 +123,21 @@ impl<'a> Wanted<'a> {
         Watcher {
             id: self.id.clone(),
             rule: self.rule.cloned(),
-            resource: self.rule.and_then(Rule::only_resource).map(str::to_owned),
+            resource: self.rule.and_then(Rule::only_resource).map(Watched::new),
             engine,
+        }
+    }
+}
+
+// === impl Watched ===
+
+impl Watched {
+    fn new(name: &str) -> Self {
+        // As for enforced rules, a key is known by its text.
+        let keys = Key::spellings(name).filter(|key| key.to_string() == name);
+        Self {
+            name: name.to_owned(),
+            keys: keys.map(OwnedKey::from).collect(),
         }
     }
 }
@@ -140,12 +161,9 @@ impl Watcher {
         let Some(own) = &self.resource else {
             return Some(*call);
         };
-        let is_named = match call.resource {
-            key @ (Key::Ip(_) | Key::Int(_)) => key.to_string() == *own,
-            key => key.is(own),
-        };
-        (own == resource || is_named).then(|| Call {
-            resource: Key::Str(own),
+        let is_named = || own.keys.iter().any(|key| call.resource.is_kept_as(key));
+        (own.name == resource || is_named()).then(|| Call {
+            resource: Key::Str(&own.name),
             ..*call
         })
     }
@@ -211,6 +229,37 @@ mod tests {
 
     fn shadow(id: &str) -> FlowRule {
         FlowRule::per_second("r", 1).id(id)
+    }
+
+    #[test]
+    fn a_rule_watches_the_numbers_and_addresses_that_are_written_as_its_resource() {
+        use crate::call::{Call, Key};
+        use std::net::IpAddr;
+
+        let ip = |text: &str| Key::Ip(text.parse::<IpAddr>().unwrap());
+        let cases = [
+            ("7", Key::Int(7), true),
+            ("007", Key::Int(7), false),
+            ("::1", ip("::1"), true),
+            // Enforced, it would not be the rule of that address either.
+            ("0:0::1", ip("::1"), false),
+            ("10.0.0.1", ip("10.0.0.1"), true),
+            ("10.0.0.1", ip("10.0.0.2"), false),
+            ("GET /a", Key::Joined("GET", "/a"), true),
+            ("a", Key::Str("a"), true),
+            ("a", Key::Str("b"), false),
+        ];
+        for (resource, key, is_watched) in cases {
+            let rule = FlowRule::per_second(resource, 1);
+            let sentinel = Sentinel::builder()
+                .rules(crate::rule::Rule::from(rule).shadow())
+                .build();
+            let watcher = &sentinel.engine().watchers().list()[0];
+            let call = Call::new(key);
+            let view = watcher.view("elsewhere", &call);
+            assert_eq!(view.is_some(), is_watched, "{resource} for {key:?}");
+            assert!(watcher.view(resource, &call).is_some());
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tower_sentinel::middleware::skip;
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    ManualClock, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
+    ManualClock, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -368,6 +368,19 @@ fn a_rule_of_each_kind_allocates_nothing() {
     let call = Call::new("r").origin("app").param(7_u64).tier("pro");
     let call = || assert_passes(&sentinel, call);
     assert_allocates_nothing("a rule of each kind", &clock, call);
+}
+
+#[test]
+fn a_call_that_a_rule_in_shadow_mode_does_not_see_allocates_nothing() {
+    let rules = Rules::new()
+        .with(Rule::from(FlowRule::per_second("watched", OPEN)).shadow())
+        .with(Rule::from(FlowRule::per_second("7", OPEN)).shadow());
+    let (sentinel, clock) = engine(rules);
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    for call in [Call::new("r"), Call::new(8_u64), Call::new(address)] {
+        let what = format!("beside rules in shadow mode, {call:?}");
+        assert_allocates_nothing(&what, &clock, || assert_passes(&sentinel, call));
+    }
 }
 
 #[test]
