@@ -20,7 +20,7 @@ use tower_sentinel::{
     SentinelLayer, ShadowView, SystemRule, Verdict,
 };
 
-use support::{bench, get, ms, ready, run};
+use support::{bench, configured, get, ms, ready, run};
 
 /// What hooks are told, as `enforced|shadow kind rule`.
 #[derive(Debug, Default)]
@@ -332,6 +332,19 @@ fn a_call_without_a_place_is_seen_by_the_rule_of_what_it_names() {
     assert_eq!((own.rule(), own.would_block()), ("own", 2));
     assert_eq!(own.node("r").unwrap().totals().pass(), 1);
     assert_eq!((rest.rule(), rest.would_block()), ("rest", 2));
+}
+
+#[test]
+fn what_it_would_refuse_stays_when_resources_make_place() {
+    let (sentinel, clock) = configured(SystemRule::new().qps(0).shadow(), |builder| {
+        builder.max_resources(1).idle_after(ms(1))
+    });
+    for (name, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        drop(run(&sentinel, Call::new(name)));
+        assert_eq!(sentinel.shadows()[0].would_block(), count);
+        clock.advance(ms(10_000));
+    }
+    assert_eq!(sentinel.shadows()[0].snapshot().evicted(), 2);
 }
 
 #[test]

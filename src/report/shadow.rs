@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{NodeView, Scope, Snapshot, view};
+use super::{NodeView, Snapshot, view};
 use crate::call::{Direction, Key};
 use crate::watch::Watcher;
 
@@ -42,13 +42,11 @@ impl ShadowView {
         self.0.id()
     }
 
-    /// How many calls, by weight, it would have refused.
+    /// How many calls, by weight, it would have refused, also of resources
+    /// that have made place for others.
     #[must_use]
     pub fn would_block(&self) -> u64 {
-        let snapshot = self.snapshot();
-        let resources = snapshot.nodes().iter();
-        let resources = resources.filter(|node| *node.scope() == Scope::Resource);
-        resources.map(|node| node.totals().block()).sum()
+        self.snapshot().totals().block()
     }
 
     /// What it makes of inbound calls to `resource`; `None` if it has seen none.
