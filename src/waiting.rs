@@ -185,7 +185,11 @@ impl Waiting {
     ///
     /// Dropping the future gives the place up.
     pub async fn ready(self) -> Result<Entry, Blocked> {
-        match timer::sleep(self.left()) {
+        let left = self.left();
+        if left.is_zero() {
+            return self.begin();
+        }
+        match timer::sleep(left) {
             Ok(sleep) => {
                 sleep.await;
                 self.begin()

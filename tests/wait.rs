@@ -392,4 +392,14 @@ fn a_call_whose_turn_has_come_before_its_first_poll_needs_no_timer() {
     clock.advance(ms(300));
     assert_eq!(ready(call).unwrap().status(), StatusCode::OK);
     assert_eq!(assert_at_rest(&sentinel, RESOURCE).waits(), 1);
+
+    // Without a layer as well.
+    let (clock, sentinel) = full_by_hand();
+    let call = Call::new(RESOURCE).prioritized(true);
+    let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+        panic!("its turn is to come");
+    };
+    clock.advance(ms(300));
+    drop(ready(waiting.ready()).unwrap());
+    assert_eq!(assert_at_rest(&sentinel, RESOURCE).waits(), 1);
 }
