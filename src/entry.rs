@@ -105,7 +105,7 @@ pub(crate) struct Passed {
 struct Aside {
     /// The same call as rules in shadow mode see it: they end with this one.
     watching: Vec<Entry>,
-    /// What its parameters had left when it started.
+    /// What its parameters had left when it started, or began to wait.
     quota: Option<QuotaLeft>,
 }
 
@@ -225,8 +225,13 @@ impl Entry {
     #[cold]
     pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
         if let Some(quota) = self.places.params_left(call, self.start) {
-            self.aside.get_or_insert_default().quota = Some(quota);
+            self.tell_quota(quota);
         }
+    }
+
+    /// Who is told what is left is told of `quota` as well.
+    pub(crate) fn tell_quota(&mut self, quota: QuotaLeft) {
+        self.aside.get_or_insert_default().quota = Some(quota);
     }
 
     /// The resource that was called.

@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::blocked::{BlockKind, Blocked};
+use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::{Entry, Kept, admit, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::{Held, Place};
-use crate::places::{Claims, Places};
+use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::Resource;
 use crate::stat::Node;
 use crate::timer;
@@ -59,6 +60,8 @@ struct Inner {
     since: Tick,
     start: Tick,
     n: u32,
+    /// What its parameters had left when it began to wait.
+    quota: Option<Box<QuotaLeft>>,
 }
 
 /// Why a waiting call does not start.
@@ -124,7 +127,17 @@ impl Waiting {
                 since,
                 start,
                 n,
+                quota: None,
             })),
+        }
+    }
+
+    /// Notes what the parameters of `call` have left, for who is told.
+    #[cold]
+    pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
+        if let Some(inner) = &mut self.inner {
+            let quota = inner.places.params_left(call, inner.since);
+            inner.quota = quota.map(Box::new);
         }
     }
 
@@ -250,13 +263,13 @@ impl Waiting {
             shared.hooks.tell(|hook| hook.on_pass(&event));
         }
         let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
-        Ok(Entry::new(
-            inner.places,
-            now,
-            inner.n,
-            isolation.is_some(),
-            kept,
-        ))
+        let has_slot = isolation.is_some();
+        let mut entry = Entry::new(inner.places, now, inner.n, has_slot, kept);
+        if let Some(mut quota) = inner.quota {
+            quota.reset = quota.reset.saturating_sub(waited);
+            entry.tell_quota(*quota);
+        }
+        Ok(entry)
     }
 
     /// Gives the place up because there is nothing to sleep on.

@@ -17,9 +17,10 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::CallLayer;
+use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel,
-    SentinelLayer, Tick, Verdict,
+    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules,
+    Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::stage::{RESOURCE, Stage, is_prioritized, prioritized};
@@ -249,6 +250,25 @@ async fn a_call_that_finds_no_slot_after_its_wait_is_refused_and_gives_the_place
     let totals = stage.assert_at_rest();
     assert_eq!((totals.pass(), totals.block()), (11, 1));
     assert_eq!(stage.admits(20).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_is_told_what_is_left_as_well() {
+    let sentinel = Sentinel::builder()
+        .rules(HotParamRule::per_second(RESOURCE, 10).throttle(ms(1_000)))
+        .clock(TokioClock::new())
+        .build();
+    let mut service = SentinelLayer::with(sentinel)
+        .fields(RateLimitFields::Legacy(ResetForm::Delta))
+        .layer(upstream());
+    let calls = [(); 3].map(|()| ready(service.ready()).unwrap().call(get(RESOURCE)));
+    let mut left = Vec::new();
+    for call in calls {
+        let response = call.await.unwrap();
+        left.push(response.headers()["x-ratelimit-remaining"].clone());
+    }
+    // Ten more would have their turn within a second, then nine, then eight.
+    assert_eq!(left, ["10", "9", "8"]);
 }
 
 // === what an inner limit sees ===

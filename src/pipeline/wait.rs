@@ -35,14 +35,14 @@ pub(super) fn wait(
         _ => Ok(None),
     };
     match found {
-        Ok(Some((held, start))) => Ok(Some(Waiting::new(
-            places.clone(),
-            held,
-            std::mem::take(claims),
-            now,
-            start,
-            call.weight,
-        ))),
+        Ok(Some((held, start))) => {
+            let claims = std::mem::take(claims);
+            let mut waiting = Waiting::new(places.clone(), held, claims, now, start, call.weight);
+            if call.tells_quota {
+                waiting.note_quota(call);
+            }
+            Ok(Some(waiting))
+        }
         other => {
             places.give_up(claims);
             other.map(|_| None)
