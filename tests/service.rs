@@ -334,6 +334,17 @@ async fn templates_come_and_go_with_the_rules() {
     assert_eq!(sentinel.node("/users/{id}").unwrap().totals().block(), 2);
 }
 
+#[test]
+fn a_resource_that_a_rule_looks_at_is_named_by_its_template() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/search", 2).when("/orders/{id}"));
+    let service = SentinelLayer::with(sentinel).layer(service_fn(answer));
+    let status = |path| ready(service.clone().oneshot(get(path))).unwrap().status();
+    for path in ["/orders/1", "/search", "/orders/2"] {
+        assert_eq!(status(path), StatusCode::OK);
+    }
+    assert_eq!(status("/search"), StatusCode::TOO_MANY_REQUESTS);
+}
+
 #[tokio::test]
 async fn the_clock_is_read_once_at_each_end_of_a_call() {
     #[derive(Debug)]

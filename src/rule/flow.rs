@@ -247,8 +247,8 @@ impl FlowRule {
 
     /// The rule looks at the calls of another resource: calls of its own are
     /// refused while `related` has no room for them under the threshold, such
-    /// as reads that yield to writes. Calls in the other direction than the
-    /// refused one do not count.
+    /// as reads that yield to writes. It may be a template, as the name of a rule.
+    /// Calls in the other direction than the refused one do not count.
     ///
     /// Nothing is taken there, so calls that come at one moment may all pass
     /// when there is room for one. While `related` has never been called, the
@@ -370,6 +370,14 @@ impl FlowRule {
 
     pub(crate) const fn basis(&self) -> &Basis {
         &self.basis
+    }
+
+    /// The other resource that the rule looks at.
+    pub(super) fn related(&self) -> Option<&str> {
+        match &self.basis {
+            Basis::Related(related) => Some(related),
+            Basis::Own | Basis::Context(_) => None,
+        }
     }
 
     /// The rule that counts for this one on the resource that it looks at, and

@@ -190,6 +190,17 @@ impl Rule {
         }
     }
 
+    /// The resources that the rule names, and the fields in which it does.
+    fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let (own, related) = match self.itself() {
+            Rule::System(_) => (None, None),
+            Rule::Flow(rule) => (Some(rule.resource()), rule.related()),
+            rule => (Some(rule.resource()), None),
+        };
+        let own = own.map(|name| ("resource", name));
+        own.into_iter().chain(related.map(|name| ("related", name)))
+    }
+
     /// What a resource may have only so many of, and how many.
     fn bound(&self) -> Option<(&'static str, usize)> {
         match self.itself() {
@@ -403,9 +414,9 @@ impl Rules {
             let allowed = "a name: only a circuit breaker may be for all resources";
             inspector.refuse("resource", format_args!("{ANY_RESOURCE:?}"), allowed);
         }
-        if !matches!(rule.itself(), Rule::System(_)) {
-            if let Err(allowed) = self.templates.add(rule.resource(), index) {
-                inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
+        for (field, name) in rule.resources() {
+            if let Err(allowed) = self.templates.add(name, index) {
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
         }
         if let Some((what, most)) = rule.bound() {

@@ -9,24 +9,26 @@ impl Rules {
     ///
     /// Everything that is wrong with the rule. The set is then as it was.
     pub(crate) fn try_add(&mut self, rule: Rule, index: usize) -> Result<(), InvalidRules> {
-        let is_new_template = !self.templates.has(rule.resource());
+        let names = rule.resources().map(|(_, name)| name);
+        let is_new = |name: &&str| !self.templates.has(name);
+        let new_templates: Vec<_> = names.filter(is_new).map(str::to_owned).collect();
         let is_new_id = rule.id().is_some_and(|id| !self.ids.contains(id));
         let mut problems = Vec::new();
         self.add_as(index, rule, &mut problems);
         let verdict = super::verdict(problems);
         if verdict.is_err() {
-            self.take_back(is_new_template, is_new_id);
+            self.take_back(&new_templates, is_new_id);
         }
         verdict
     }
 
-    /// Undoes the last addition.
-    fn take_back(&mut self, is_new_template: bool, is_new_id: bool) {
+    /// Undoes the last addition, which may have brought `new_templates`.
+    fn take_back(&mut self, new_templates: &[String], is_new_id: bool) {
         let Some(rule) = self.list.pop() else {
             return;
         };
-        if is_new_template {
-            self.templates.remove(rule.resource());
+        for template in new_templates {
+            self.templates.remove(template);
         }
         if let Some(id) = rule.id().filter(|_| is_new_id) {
             self.ids.remove(id);

@@ -82,6 +82,17 @@ fn a_bad_rule_leaves_no_trace() {
 }
 
 #[test]
+fn a_bad_rule_leaves_no_template_of_what_it_looks_at() {
+    let rule = |threshold: i32, related: &str| json!({"kind": "flow", "resource": "a", "threshold": threshold, "when": related});
+    let list = [rule(-1, "/b/{x}"), rule(1, "/b/{y}"), rule(1, "/b/{z}")];
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
+    assert_eq!(paths, ["rules[0].threshold", "rules[2].when"]);
+    assert_eq!(document.lenient().0.len(), 1);
+}
+
+#[test]
 fn what_rules_cannot_be_together_is_told() {
     let breaker = json!({"kind": "circuit-breaker", "resource": "a", "error_count": 5});
     let adaptive = json!({"kind": "adaptive", "resource": "a"});
