@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::{Future, Ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
+use tower::limit::ConcurrencyLimitLayer;
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
@@ -38,7 +39,7 @@ use tower_sentinel::{
 };
 use tower_test::mock;
 
-use support::{assert_at_rest, engine, get, ready};
+use support::{assert_at_rest, engine, get, poll_now, ready};
 
 // === readiness and errors ===
 
@@ -106,6 +107,37 @@ fn in_fail_mode_a_refusal_is_an_error_that_can_be_told_from_the_services() {
     let totals = assert_at_rest(&sentinel, "/x");
     assert_eq!((totals.complete(), totals.error()), (2, 1));
     assert_eq!(totals.block(), 1);
+}
+
+#[test]
+fn a_refused_call_does_not_hold_the_permit_of_an_inner_limit() {
+    async fn answer<T>(_: T) -> Result<Response<Body>, BoxError> {
+        Ok(Response::new(Body::empty()))
+    }
+    /// Makes a call that is refused, and asks whether another handle is ready.
+    fn is_free_after_a_refusal<S, Req>(mut service: S, request: Req) -> bool
+    where
+        S: Service<Req, Error = BoxError> + Clone,
+    {
+        drop(ready(ready(service.ready()).unwrap().call(request)));
+        let mut other = service.clone();
+        let is_free = poll_now(pin!(other.ready())).is_ready();
+        drop(service);
+        is_free
+    }
+    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 0));
+    let layer = SentinelLayer::with(sentinel.clone());
+    let calls = CallLayer::with(sentinel.clone(), |_: &()| Call::new("/x"));
+    let limit = ConcurrencyLimitLayer::new(1);
+    let http = || limit.layer(service_fn(answer));
+    assert!(is_free_after_a_refusal(layer.layer(http()), get("/x")));
+    assert!(is_free_after_a_refusal(
+        layer.fail().layer(http()),
+        get("/x")
+    ));
+    let other = limit.layer(service_fn(answer::<()>));
+    assert!(is_free_after_a_refusal(calls.layer(other), ()));
+    assert_eq!(assert_at_rest(&sentinel, "/x").block(), 3);
 }
 
 // === hooks ===

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::BoxError;
-use super::guarded::Guarded;
+use super::guarded::{Guarded, let_go};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::entry::{Entry, Verdict};
@@ -179,7 +179,10 @@ where
         let guarded = match self.sentinel.try_enter((self.describe)(&request)) {
             Verdict::Pass(entry) => Guarded::running(self.inner.call(request), entry),
             Verdict::Wait(waiting) => Guarded::waiting(waiting, &mut self.inner, request),
-            Verdict::Block(blocked) => Guarded::refused(blocked),
+            Verdict::Block(blocked) => {
+                let_go(&mut self.inner);
+                Guarded::refused(blocked)
+            }
         };
         CallFuture { guarded }
     }

@@ -122,12 +122,10 @@ where
     S: Service<Req> + Clone,
 {
     fn new(service: &mut S, request: Req, waiting: Waiting) -> Box<Self> {
-        // Two clones, and the instance that is ready is dropped: left in place it
-        // could hold the very permit that this call will wait for, and taken
-        // along it would hold it for nothing.
+        // Two clones: left in place, the instance that is ready could hold the very
+        // permit that this call will wait for.
         let own = service.clone();
-        let fresh = service.clone();
-        drop(mem::replace(service, fresh));
+        let_go(service);
         Box::new(Self {
             service: own,
             call: Some((waiting, request)),
@@ -181,6 +179,14 @@ where
             }
         }
     }
+}
+
+/// Drops the instance of `service` that is ready and will not be called: a permit
+/// that it holds would be kept for nothing, until its owner calls again.
+#[cold]
+pub(super) fn let_go<S: Clone>(service: &mut S) {
+    let fresh = service.clone();
+    drop(mem::replace(service, fresh));
 }
 
 /// Runs `poll`. If it panics, what is in `call` ends right there, while the

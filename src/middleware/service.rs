@@ -13,6 +13,7 @@ use tower_service::Service;
 use super::BoxError;
 use super::body::ResponseBody;
 use super::future::ResponseFuture;
+use super::guarded::let_go;
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
@@ -26,8 +27,9 @@ use crate::entry::Verdict;
 /// nothing is reserved for a caller that never calls.
 ///
 /// A call that waits is made on a clone of the inner service, which is driven to
-/// readiness after the wait; the clone whose readiness the caller had waited for
-/// is dropped, so a permit that it holds is not kept for nothing.
+/// readiness after the wait. Then, and where a call is refused, the clone whose
+/// readiness the caller had waited for is dropped, so a permit that it holds is not
+/// kept for nothing.
 ///
 /// # Examples
 ///
@@ -109,6 +111,7 @@ impl<S, M: Mode> SentinelService<S, M> {
             }
             None => match otherwise {
                 Some(Verdict::Block(blocked)) => {
+                    let_go(&mut self.inner);
                     ResponseFuture::refused(refuse(&self.settings, &request, blocked))
                 }
                 Some(Verdict::Pass(entry)) => {
