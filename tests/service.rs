@@ -32,10 +32,10 @@ use tower_sentinel::middleware::{
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
 use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Totals};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, Clock, Entry, FlowRule, InboundView, InvalidRules,
-    IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule,
-    Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow, Snapshot, Tick, Verdict,
-    Waiting,
+    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Clock, Entry, FlowRule, InboundView,
+    InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView,
+    NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow, Snapshot,
+    Tick, Verdict, Waiting,
 };
 use tower_test::mock;
 
@@ -138,6 +138,40 @@ fn a_refused_call_does_not_hold_the_permit_of_an_inner_limit() {
     let other = limit.layer(service_fn(answer::<()>));
     assert!(is_free_after_a_refusal(calls.layer(other), ()));
     assert_eq!(assert_at_rest(&sentinel, "/x").block(), 3);
+}
+
+#[test]
+fn a_refusal_of_another_layer_says_nothing_about_the_service() {
+    fn call<T>(_: &T) -> Call<'_> {
+        Call::new("/x")
+    }
+    async fn answer<T>(_: T) -> Result<Response<Body>, BoxError> {
+        Ok(Response::new(Body::empty()))
+    }
+    let breaker = CircuitBreakerRule::error_count("/x", 1).min_calls(1);
+    let (_clock, outer) = engine(breaker);
+    let (_clock, inner) = engine(FlowRule::per_second("/x", 0));
+    let fail = SentinelLayer::with(outer.clone()).fail();
+    let fail = fail.layer(
+        SentinelLayer::with(inner.clone())
+            .fail()
+            .layer(service_fn(answer)),
+    );
+    let calls = CallLayer::with(outer.clone(), call as fn(&()) -> Call<'_>);
+    let calls = calls.layer(CallLayer::with(inner, call).layer(service_fn(answer::<()>)));
+    for _ in 0..3 {
+        let errors = [
+            ready(fail.clone().oneshot(get("/x"))).unwrap_err(),
+            ready(calls.clone().oneshot(())).unwrap_err(),
+        ];
+        for error in errors {
+            // The breaker would refuse the next one if it took this for a failure.
+            let blocked = error.downcast_ref::<Blocked>().unwrap();
+            assert_eq!(blocked.kind(), BlockKind::Flow);
+        }
+    }
+    let totals = assert_at_rest(&outer, "/x");
+    assert_eq!((totals.complete(), totals.error()), (6, 0));
 }
 
 // === hooks ===

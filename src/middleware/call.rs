@@ -22,7 +22,8 @@ use crate::stat::Outcome;
 ///
 /// A function says which call a request is. A refusal is an error: a
 /// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
-/// errors. A call ends when the service answers; an error counts as a failure.
+/// errors. A call ends when the service answers; an error counts as a failure, but
+/// a refusal of another layer of this crate as neither failure nor success.
 ///
 /// The service must be [`Clone`], as a call that waits takes one along, and its
 /// error must become a [`BoxError`](super::BoxError). Put tower's `Buffer` around one
@@ -235,13 +236,15 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answered = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
+            let answer = answer.map_err(Into::<BoxError>::into);
             let outcome = match &answer {
                 Ok(_) => Outcome::Success,
+                Err(error) if error.is::<Blocked>() => Outcome::Ignore,
                 Err(_) => Outcome::Failure,
             };
             let entry = entry.take().expect("no call of this layer is skipped");
             entry.end(outcome);
-            answer.map_err(Into::into)
+            answer
         };
         let refuse = |blocked, _: &Req| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());

@@ -202,7 +202,9 @@ pub trait Classify: Send + Sync + 'static {
         Outcome::Success
     }
 
-    /// What an error of the service tells.
+    /// What an error of the service tells. It is not asked of a refusal of another
+    /// layer of this crate where errors are [boxes](super::Fail): that counts as
+    /// neither failure nor success.
     fn error(&self) -> Outcome {
         Outcome::Failure
     }

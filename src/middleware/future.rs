@@ -137,7 +137,8 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered = |answer, entry: &mut _| answered(settings, answer, entry);
+        // What an error is nobody knows here.
+        let answered = |answer, entry: &mut _| answered(settings, answer, entry, |_| false);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
@@ -161,8 +162,12 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered =
-            |answer, entry: &mut _| answered(settings, answer, entry).map_err(Into::into);
+        let answered = |answer: Result<_, S::Error>, entry: &mut _| {
+            let answer = answer.map_err(Into::into);
+            answered(settings, answer, entry, |error: &BoxError| {
+                error.is::<Blocked>()
+            })
+        };
         let refuse = |blocked, _: &_| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
         match ready!(this.guarded.poll(cx, answered, refuse, refused)) {
@@ -173,12 +178,14 @@ where
 }
 
 /// The service has answered: the call's time is measured, and its end comes now
-/// or with the body. A call without an entry was skipped: nothing is done.
+/// or with the body. A call without an entry was skipped: nothing is done. An error
+/// that `is_refusal` of another layer says nothing of the service.
 #[inline]
 fn answered<B, E>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
+    is_refusal: impl FnOnce(&E) -> bool,
 ) -> Result<Response<ResponseBody<B>>, E>
 where
     B: Body,
@@ -191,7 +198,12 @@ where
     let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
-            end(running, classify.error());
+            let outcome = if is_refusal(&error) {
+                Outcome::Ignore
+            } else {
+                classify.error()
+            };
+            end(running, outcome);
             return Err(error);
         }
     };
