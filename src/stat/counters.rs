@@ -100,13 +100,19 @@ pub(super) struct Counters {
     pub(super) in_use: AtomicU32,
     pub(super) second: Cuts<SECOND_WORDS>,
     pub(super) extremes: Extremes,
-    pub(super) minute: OnceLock<Box<Cuts<MINUTE_WORDS>>>,
-    /// The ring of the newest node over these counters, if there was another one
-    /// before. Only who finds its own ring moved looks here.
-    successor: Lock<Option<Arc<LeapArray>>>,
+    later: OnceLock<Box<Later>>,
     pub(super) shape: StdArc<Shape>,
     /// The step in which the node was made.
     pub(super) born: u64,
+}
+
+/// What counters have no room for until they need it.
+#[derive(Debug, Default)]
+struct Later {
+    minute: OnceLock<Cuts<MINUTE_WORDS>>,
+    /// The ring of the newest node over these counters, if there was another one
+    /// before. Only who finds its own ring moved looks here.
+    successor: Lock<Option<Arc<LeapArray>>>,
 }
 
 // === impl Shape ===
@@ -179,8 +185,7 @@ impl Counters {
             in_use: AtomicU32::new(0),
             second: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
-            minute: OnceLock::new(),
-            successor: Lock::default(),
+            later: OnceLock::new(),
             shape,
             born: head,
         }
@@ -195,19 +200,27 @@ impl Counters {
         size_of::<Self>()
             + self.second.footprint()
             + self.extremes.footprint()
-            + self.minute.get().map_or(0, |minute| {
-                size_of::<Cuts<MINUTE_WORDS>>() + minute.footprint()
-            })
+            + self.later.get().map_or(0, |_| size_of::<Later>())
+            + self.minute().map_or(0, Cuts::footprint)
     }
 
     /// `ring` takes the place of those before.
     pub(super) fn go_on_with(&self, ring: &Arc<LeapArray>) {
-        *self.successor.lock() = Some(ring.clone());
+        *self.later().successor.lock() = Some(ring.clone());
     }
 
     /// The ring that has taken the place of those before, if one has.
     pub(super) fn successor(&self) -> Option<Arc<LeapArray>> {
-        self.successor.lock().clone()
+        self.later.get()?.successor.lock().clone()
+    }
+
+    fn later(&self) -> &Later {
+        self.later.get_or_init(Box::default)
+    }
+
+    /// The ring of seconds, if there is one.
+    pub(super) fn minute(&self) -> Option<&Cuts<MINUTE_WORDS>> {
+        self.later.get()?.minute.get()
     }
 
     /// The newest step.
@@ -380,8 +393,7 @@ impl Counters {
     fn is_whole(&self, head: u64) -> bool {
         self.second.is_whole(head / u64::from(self.shape.stride))
             && self
-                .minute
-                .get()
+                .minute()
                 .is_none_or(|minute| minute.is_whole(head / u64::from(self.shape.per_second)))
     }
 
@@ -414,7 +426,7 @@ impl Counters {
         if !self.shape.minute {
             return None;
         }
-        if self.minute.get().is_none() {
+        if self.minute().is_none() {
             // Everything so far happened in the second in which the node was
             // made: any later one would have come by here.
             let born = self.born / u64::from(self.shape.per_second);
@@ -428,9 +440,9 @@ impl Counters {
                 });
             }
             // Another thread may have been faster; its ring says the same.
-            let _ = self.minute.set(Box::new(cuts));
+            let _ = self.later().minute.set(cuts);
         }
-        self.minute.get().map(|minute| &**minute)
+        self.minute()
     }
 
     /// What the ring had taken when `second` began.

@@ -46,7 +46,7 @@ impl Counters {
     }
 
     fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
-        let minute = self.minute.get()?;
+        let minute = self.minute()?;
         let newest = head / u64::from(self.shape.per_second);
         let later = if second == newest {
             self.minute_value(ring, word)
@@ -173,7 +173,7 @@ impl Counters {
     }
 
     fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
-        if self.minute.get().is_none() {
+        if self.minute().is_none() {
             return Some(self.first_second(ring, second, head));
         }
         let of = |word| self.in_second(ring, word, second, head);
