@@ -77,7 +77,7 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.5 KiB more, from the node's second
+/// The seconds of the last minute take 3.4 KiB more, from the node's second
 /// second on.
 ///
 /// # Source
