@@ -183,33 +183,42 @@ impl Engine {
 
     /// The resource that `query` asks for, made or renewed if need be.
     fn resource(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
-        match self.resources.find(query, Arc::clone) {
-            Some(found) if found.is_fresh() => return found,
-            Some(stale) => return self.renew(query, &stale, now),
-            None => {}
+        loop {
+            let found = self.resources.find(query, Arc::clone);
+            let found = found.or_else(|| self.new_resource(query, now));
+            let Some(found) = found else {
+                self.overflowed.fetch_add(1, Ordering::Relaxed);
+                return self.overflow(query.direction, now);
+            };
+            if found.is_fresh() {
+                return found;
+            }
+            if let Some(renewed) = self.renew(query, &found, now) {
+                return renewed;
+            }
         }
-        let rules = self.rules.load_full();
-        // A resource with a rule has a place, whatever the bound. No rule can name
-        // one that is known by its hash alone.
-        let is_named = !matches!(query.name, Key::Digest(..));
-        if is_named && rules.of(&query.name.to_string()).is_some() {
-            return self.install(query, now);
-        }
-        if rules.version() != self.shared.version.load(Ordering::Acquire) {
+    }
+
+    /// A resource that is not known yet, by the present rules unless these change
+    /// just now; `None` if there is no place for it.
+    fn new_resource(&self, query: &ResourceQuery<'_>, now: Tick) -> Option<Arc<Resource>> {
+        let rules = loop {
+            let rules = self.rules.load_full();
+            // A resource with a rule has a place, whatever the bound. No rule can name
+            // one that is known by its hash alone.
+            let is_named = !matches!(query.name, Key::Digest(..));
+            if is_named && rules.of(&query.name.to_string()).is_some() {
+                return Some(self.install(query, now));
+            }
+            if rules.version() == self.shared.version.load(Ordering::Acquire) {
+                break rules;
+            }
             // A reload is at work: what is made now must be by its rules.
             drop(self.renewal.lock());
-            return self.resource(query, now);
-        }
+        };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let make = || Resource::new(query, id, rules, self.shared.clone(), None, now);
-        if let Some(resource) = self.resources.find_or_make(query, now, make) {
-            if resource.is_fresh() {
-                return resource;
-            }
-            return self.renew(query, &resource, now);
-        }
-        self.overflowed.fetch_add(1, Ordering::Relaxed);
-        self.overflow(query.direction, now)
+        self.resources.find_or_make(query, now, make)
     }
 
     /// The resource `name`, by the present rules, if it has ever been called.
@@ -225,7 +234,7 @@ impl Engine {
             name: name.shortened(&self.shared.hash, &mut room),
         };
         match self.resources.find(&query, Arc::clone) {
-            Some(stale) if !stale.is_fresh() => Some(self.renew(&query, &stale, now)),
+            Some(stale) if !stale.is_fresh() => self.renew(&query, &stale, now),
             found => found,
         }
     }
@@ -236,26 +245,29 @@ impl Engine {
             direction,
             name: &Key::Str(OVERFLOW),
         };
-        match self.resources.find(&query, Arc::clone) {
-            Some(found) if found.is_fresh() => found,
-            Some(stale) => self.renew(&query, &stale, now),
-            None => self.install(&query, now),
-        }
+        let found = match self.resources.find(&query, Arc::clone) {
+            Some(stale) if !stale.is_fresh() => self.renew(&query, &stale, now),
+            found => found,
+        };
+        found.unwrap_or_else(|| self.install(&query, now))
     }
 
-    /// Makes `stale` anew by the present rules.
-    fn renew(&self, query: &ResourceQuery<'_>, stale: &Resource, now: Tick) -> Arc<Resource> {
+    /// Makes `stale` anew by the present rules. `None` if others want its place and
+    /// have got it: nothing is known of it any more.
+    fn renew(
+        &self,
+        query: &ResourceQuery<'_>,
+        stale: &Resource,
+        now: Tick,
+    ) -> Option<Arc<Resource>> {
         let renewal = self.renewal.lock();
         let rules = self.rules.load_full();
-        if stale.take_over(&rules) {
-            drop(renewal);
-            if let Some(found) = self.resources.find(query, Arc::clone) {
-                return found;
-            }
-            return self.resource(query, now);
-        }
+        let has_agreed = stale.take_over(&rules);
         drop(renewal);
-        self.install(query, now)
+        if has_agreed {
+            return self.resources.find(query, Arc::clone);
+        }
+        Some(self.install(query, now))
     }
 
     /// Puts the resource of `query` in its place, by the present rules and over
@@ -368,6 +380,8 @@ impl Engine {
 
     /// The same for those of `rules` that `part` selects.
     pub(crate) fn reload_part(&self, rules: Rules, part: Part) -> bool {
+        // Before the lock, for which calls wait: the user's clock may be slow.
+        let begun = self.shared.time.now();
         let (old, new) = {
             let _renewal = self.renewal.lock();
             let old = self.rules.load_full();
@@ -376,7 +390,7 @@ impl Engine {
             }
             let new = StdArc::new(RuleSet::new(rules, old.version() + 1, part));
             if !new.limits().is_empty() {
-                self.shared.count_inbound(self.shared.time.now());
+                self.shared.count_inbound(begun);
             }
             let has_templates = new.rules().templates().have_braces();
             if has_templates {

@@ -1,14 +1,15 @@
 //! Clocks that jump, step back, stop or lie: the limits hold and time goes on.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::clock::Clock;
 use tower_sentinel::stat::Event;
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, SystemRule, Tick, Verdict};
 
 const LIMIT: u32 = 5;
 const MS: Duration = Duration::from_millis(1);
@@ -41,6 +42,48 @@ fn shapes() -> [Rules; 4] {
             .with(second())
             .with(FlowRule::per("r", 1_000_000, HOUR * 24)),
     ]
+}
+
+/// A clock that, once, does not answer before a call of another thread is judged.
+#[derive(Clone, Debug)]
+struct Patient {
+    sentinel: Arc<OnceLock<Sentinel>>,
+    is_armed: Arc<AtomicBool>,
+    was_judged: Arc<AtomicBool>,
+}
+
+impl Clock for Patient {
+    fn now(&self) -> Tick {
+        if self.is_armed.swap(false, Ordering::Relaxed) {
+            let sentinel = self.sentinel.get().unwrap().clone();
+            let (tell, told) = mpsc::channel();
+            thread::spawn(move || {
+                let _ = sentinel.try_enter(Call::new("new"));
+                let _ = tell.send(());
+            });
+            // So long only if the call waits for a lock that is held meanwhile.
+            let was_judged = told.recv_timeout(SECOND * 10).is_ok();
+            self.was_judged.store(was_judged, Ordering::Relaxed);
+        }
+        Tick::ZERO
+    }
+}
+
+#[test]
+fn no_call_waits_while_a_reload_reads_a_slow_clock() {
+    let clock = Patient {
+        sentinel: Arc::default(),
+        is_armed: Arc::default(),
+        was_judged: Arc::default(),
+    };
+    let rule = || FlowRule::per_second("new", 1);
+    let sentinel = engine(clock.clone(), rule());
+    clock.sentinel.set(sentinel.clone()).unwrap();
+    clock.is_armed.store(true, Ordering::Relaxed);
+    let rules = Rules::new().with(rule()).with(SystemRule::new().qps(5));
+    assert!(sentinel.reload(rules));
+    assert!(!clock.is_armed.load(Ordering::Relaxed), "it was read");
+    assert!(clock.was_judged.load(Ordering::Relaxed));
 }
 
 #[test]
