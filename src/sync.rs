@@ -136,6 +136,8 @@ pub(crate) enum Bug {
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
+    /// A refill of a warm-up writes what had passed over what a later step wrote.
+    PassedGoesBack,
     /// A breaker counts a call without looking which generation it is of.
     CountInAnyGeneration,
     /// A breaker counts a call in a bucket that is no longer the newest.
@@ -158,6 +160,8 @@ pub(crate) enum Bug {
     CloseInTwoSteps,
     /// Who finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
+    /// All probes of a limit wait at the same gate.
+    OneGateForAll,
     /// The next due time is told before the readings are stored.
     DueBeforeReadings,
     /// Who has waited for the lock of a new key does not look for it again.

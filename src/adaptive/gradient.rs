@@ -70,6 +70,7 @@ use std::time::Duration;
 
 use super::window::{Sample, Terms, has_stepped_back};
 use crate::clock::Tick;
+use crate::sync::{Bug, planted};
 
 /// Netflix: the gradient takes at most half of the limit, so that outliers do
 /// not empty the service.
@@ -221,6 +222,8 @@ impl State {
             self.rest(now, PROBE_EVERY, PROBE_BREAK);
             return self.terms(now);
         }
+        // The closer's clock may have been read before the window opened.
+        let now = now.max(sample.opened);
         match self.phase {
             Phase::Steady => self.adjust(settings, now, sample),
             Phase::Settling if in_flight <= self.level => self.phase = Phase::Measuring,
@@ -247,9 +250,15 @@ impl State {
                 calm: 0,
                 since: Tick::ZERO,
             },
+            // Due when it is given up: so the gate of each probe is another one, and
+            // nobody closes it for what was so when an earlier one had settled.
             Phase::Settling => Terms {
                 opened: now,
-                due: never,
+                due: if planted(Bug::OneGateForAll) {
+                    never
+                } else {
+                    given_up
+                },
                 needed: 0,
                 latest: given_up,
                 calm: self.level,
@@ -407,6 +416,22 @@ mod tests {
             );
             let found = state.estimate;
             assert!((found - expected).abs() < 1e-9, "{mean_ms} ms: {found}");
+        }
+    }
+
+    #[test]
+    fn no_window_begins_before_the_one_that_it_follows() {
+        let opened = Tick::from_millis(5_000);
+        let late = Tick::from_millis(4_500);
+        for phase in [Phase::Steady, Phase::Settling, Phase::Measuring] {
+            let mut state = State { phase, ..known() };
+            let sample = Sample {
+                opened,
+                ..sample(40, 50, 20)
+            };
+            let terms = state.close(&settings(), late, 1, sample);
+            assert_eq!(terms.opened, opened, "after {phase:?}");
+            assert!(terms.since == Tick::ZERO || terms.since >= opened);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use loom::thread;
 
+use super::gradient::{Phase, Settings, State};
 use super::window::{Sample, Terms, Window};
 use crate::clock::Tick;
 use crate::sync::fault::{check, plant};
@@ -74,6 +75,38 @@ fn closers_in_turn() {
     assert_eq!(guarded.load(Ordering::Relaxed), closed, "two at once");
 }
 
+/// A call that ends finds that a probe has settled, and sleeps. Another one closes
+/// that window; when the first one wakes up, a deeper probe waits to settle.
+fn a_sleeper_beside_two_probes() {
+    let level = |level, opened| {
+        let settings = Settings {
+            floor: 1,
+            ceiling: 10,
+            start: 10,
+            tolerance: 1.0,
+            smoothing: 0.2,
+        };
+        let state = State {
+            phase: Phase::Settling,
+            level,
+            ..State::new(&settings, opened)
+        };
+        state.terms(opened)
+    };
+    let later = NOW + Duration::from_secs(1);
+    let window = Arc::new(Window::new(level(8, NOW)));
+    let other = {
+        let window = window.clone();
+        thread::spawn(move || window.close(NOW, 7).map(|sample| sample.opened))
+    };
+    if window.close(NOW, 7).is_some() {
+        window.open(level(6, later));
+    }
+    if let Some(opened) = other.join().unwrap() {
+        assert_eq!(opened, NOW, "seven calls run, and the probe is for six");
+    }
+}
+
 #[test]
 fn no_sample_is_lost_or_counted_twice() {
     check(3, samples_beside_a_closer);
@@ -84,6 +117,18 @@ fn no_sample_is_lost_or_counted_twice() {
 fn a_closer_that_empties_the_window_in_two_steps() {
     plant(Bug::CloseInTwoSteps);
     check(3, samples_beside_a_closer);
+}
+
+#[test]
+fn who_slept_closes_no_other_probe() {
+    check(2, a_sleeper_beside_two_probes);
+}
+
+#[test]
+#[should_panic]
+fn a_sleeper_that_closes_the_next_probe() {
+    plant(Bug::OneGateForAll);
+    check(2, a_sleeper_beside_two_probes);
 }
 
 #[test]

@@ -143,9 +143,8 @@ impl Window {
 
     #[cold]
     fn take(&self, gate: u64) -> Option<Sample> {
-        // Acquire: the winner sees what the last one wrote. A gate that is where
-        // it was although windows have passed in between is as good: the winner
-        // is alone all the same, and closes a window early.
+        // Acquire: the winner sees what the last one wrote. While the clock goes on
+        // no gate comes back, so the winner closes the window that it has judged.
         let won = self
             .gate
             .compare_exchange(gate, CLOSING, Ordering::Acquire, Ordering::Relaxed)

@@ -10,8 +10,8 @@ use loom::thread;
 use super::throttle::{Throttle, Turn};
 use super::warm_up::WarmUp;
 use crate::clock::Tick;
-use crate::sync::Arc;
 use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 fn at(now: u64) -> Tick {
     Tick::from_nanos(now)
@@ -164,5 +164,35 @@ model! {
         // second step. Who has no part to take finds the rule idle: 10 more.
         let stored = rule.stored();
         assert!([30.0, 40.0, 100.0].contains(&stored), "{stored}");
+    }
+}
+
+model! {
+    a_refill_beside_that_of_the_next_step at 2
+        fails with a_refill_that_counts_back: PassedGoesBack;
+    || {
+        let second = |n: u64| Tick::from_millis(n * 1_000);
+        let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
+        rule.limit(second(1), || 0);
+        let rule = Arc::new(rule);
+        // Also shows loom where a thread may sleep: of two loads it sees the last.
+        let asked = Arc::new(AtomicU64::new(0));
+        let ask = |asked: &AtomicU64, passed| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            passed
+        };
+        let other = (rule.clone(), asked.clone());
+        let thread = thread::spawn(move || {
+            let (rule, asked) = other;
+            rule.limit(second(3), || ask(&asked, 70));
+        });
+        rule.limit(second(2), || ask(&asked, 40));
+        thread.join().unwrap();
+        rule.limit(second(3), || 70);
+        rule.limit(second(4), || 100);
+        // Of what the others leave, as above, the 30 of the last step are taken off;
+        // below the warning line 10 came back.
+        let stored = rule.stored();
+        assert!([10.0, 20.0, 70.0].contains(&stored), "{stored}");
     }
 }

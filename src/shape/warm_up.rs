@@ -43,8 +43,14 @@
 //! The refill is claimed by a compare-and-swap of the time when it is due; those
 //! who lose it, or come before it is done, use the tokens of the step before. The
 //! winner changes the tokens by compare-and-swap, so that two winners of
-//! successive steps both count. A late clock refills nothing. All words are
-//! relaxed: each is right alone, and none says anything about other memory.
+//! successive steps both count. A late clock refills nothing.
+//!
+//! What had passed at a refill is written only while no later refill is claimed.
+//! Who sleeps in between leaves it to the later one, which then takes off what
+//! passed in both steps. So it never goes back, and nothing is taken off twice. It
+//! is released and acquired: who finds what a later refill has written sees that
+//! this one was claimed. All other words are relaxed: each is right alone, and none
+//! says anything about other memory.
 //!
 //! # Accuracy
 //!
@@ -167,18 +173,13 @@ impl WarmUp {
         if claimed.is_err() && !planted(Bug::FillUnclaimed) {
             return;
         }
-        let passed = passed();
-        let before = self.passed.swap(passed, Ordering::Relaxed);
+        let since_last = self.note(passed(), next);
         if due == NEVER {
             // Nothing is known of the time before: it was cold.
             return;
         }
         // If nobody came in the step before, nothing passed in it.
-        let previous = if begun == due {
-            passed.saturating_sub(before)
-        } else {
-            0
-        };
+        let previous = if begun == due { since_last } else { 0 };
         let elapsed = Duration::from_nanos(begun.saturating_sub(due)).as_secs_f64()
             + Duration::from_nanos(ramp.step_ns).as_secs_f64();
         let mut found = self.stored.load(Ordering::Relaxed);
@@ -195,6 +196,25 @@ impl WarmUp {
             ) {
                 Ok(_) => return,
                 Err(now) => found = now,
+            }
+        }
+    }
+
+    /// Notes what had `passed` at the refill before `next`. How much that is since
+    /// the last one: nothing if a later refill sees to it.
+    fn note(&self, passed: u64, next: u64) -> u64 {
+        let mut before = self.passed.load(Ordering::Acquire);
+        loop {
+            let is_newest = self.due.load(Ordering::Relaxed) == next;
+            if !is_newest && !planted(Bug::PassedGoesBack) {
+                return 0;
+            }
+            match self
+                .passed
+                .compare_exchange(before, passed, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return passed.saturating_sub(before),
+                Err(found) => before = found,
             }
         }
     }
