@@ -122,6 +122,8 @@ pub(crate) enum Bug {
     CheckThenClaim,
     /// An extreme is written without comparing the one that it was merged with.
     BlindExtreme,
+    /// A late opener starts the extremes of a bucket whose place has a newer one.
+    OpenLate,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
     /// A cut of what passed comes from a ring that counts no more.

@@ -398,11 +398,11 @@ impl Counters {
     }
 
     fn cut_bucket(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
-        self.extremes.open(bucket);
-        (0..SECOND_WORDS as u32).all(|word| {
-            self.second
-                .publish(bucket, word, self.second_value(word), stands)
-        })
+        self.extremes.open(bucket, stands)
+            && (0..SECOND_WORDS as u32).all(|word| {
+                self.second
+                    .publish(bucket, word, self.second_value(word), stands)
+            })
     }
 
     fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
@@ -446,7 +446,7 @@ impl Counters {
     }
 
     /// What the ring had taken when `second` began.
-    fn passed_before_second(&self, ring: &LeapArray, second: u64) -> u32 {
+    pub(super) fn passed_before_second(&self, ring: &LeapArray, second: u64) -> u32 {
         let steps = second * u64::from(self.shape.per_second);
         let bucket = steps * (self.shape.step_ns / ring.grid().bucket_ns);
         ring.taken_before(bucket)

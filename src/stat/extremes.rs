@@ -128,25 +128,38 @@ impl Extremes {
                 cell.store(next, Ordering::Relaxed);
                 return;
             }
-            match cell.compare_exchange_weak(found, next, Ordering::Relaxed, Ordering::Relaxed) {
+            // Release: pairs with the acquire of a late opener.
+            match cell.compare_exchange_weak(found, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => found = now,
             }
         }
     }
 
-    /// Starts the word of `bucket`, so that no stamp grows old.
-    pub(super) fn open(&self, bucket: u64) {
+    /// Starts the word of `bucket`, so that no stamp grows old. `stands` says
+    /// whether the head is still at the bucket before; false means that it has moved
+    /// on, and that nothing was done.
+    pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         let cell = self.cell(bucket);
-        let found = cell.load(Ordering::Relaxed);
-        if !is_of(found, bucket) {
-            // Whoever is faster has started it too.
-            let _ = cell.compare_exchange(
-                found,
-                Extreme::NONE.pack(bucket),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+        loop {
+            let found = cell.load(Ordering::Acquire);
+            if is_of(found, bucket) {
+                return true;
+            }
+            // The head still stands before `bucket`, so what was found is older: it was
+            // written with release, and whoever wrote for a newer bucket had seen the
+            // head move on. Who moves it from here has changed the word before, so after
+            // that the swap fails; behind a jump it starts a bucket that is left out.
+            if !stands() && !planted(Bug::OpenLate) {
+                return false;
+            }
+            let new = Extreme::NONE.pack(bucket);
+            if cell
+                .compare_exchange(found, new, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+            {
+                return true;
+            }
         }
     }
 
@@ -200,6 +213,17 @@ mod tests {
         extremes.note_rt(0, 1);
         assert_eq!(extremes.get(4), rt(8));
         assert_eq!(extremes.get(0), Extreme::NONE);
+    }
+
+    #[test]
+    fn a_late_opener_leaves_a_newer_bucket_alone() {
+        let extremes = Extremes::new(3, 0);
+        assert!(extremes.open(4, &|| true));
+        extremes.note_rt(4, 8);
+        // Bucket 4 stands where bucket 0 stood, and bucket 4 is open already.
+        assert!(!extremes.open(0, &|| false));
+        assert!(extremes.open(4, &|| false));
+        assert_eq!(extremes.get(4), rt(8));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! one.
 
 mod moved;
+mod readers;
 mod room;
 
 use loom::thread;
