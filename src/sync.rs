@@ -98,6 +98,8 @@ pub(crate) enum Bug {
     WaitInGap,
     /// A reader does not look whether the head has moved on meanwhile.
     ReadAcrossBuckets,
+    /// Who reads how much room there is takes a missing cut for an empty window.
+    GapIsFree,
     /// A refund does not look whether its bucket is still open.
     BlindRefund,
     /// The cut of a new bucket leaves the held tokens in the old one.
