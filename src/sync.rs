@@ -98,6 +98,10 @@ pub(crate) enum Bug {
     WaitInGap,
     /// A reader does not look whether the head has moved on meanwhile.
     ReadAcrossBuckets,
+    /// A slow reader helps the head on from a bucket that it has left.
+    HelpFromBehind,
+    /// A reader believes two words that it read one after the other.
+    TakenBelowCut,
     /// Who reads how much room there is takes a missing cut for an empty window.
     GapIsFree,
     /// A refund does not look whether its bucket is still open.

@@ -65,8 +65,13 @@ impl Threshold {
                 // turn in it are in the ring already.
                 let second = now.as_nanos() - now.as_nanos() % 1_000_000_000;
                 let start = ring.bucket_number(Tick::from_nanos(second));
-                let reading = ring.read(now);
-                reading.cut(start).unwrap_or(reading.taken).into()
+                ring.read(ring.bucket_number(now), |reading| {
+                    if reading.reaches(start) {
+                        reading.cut(start).into()
+                    } else {
+                        reading.taken.into()
+                    }
+                })
             }),
             Self::Memory(memory) => {
                 let read = memory

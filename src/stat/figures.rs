@@ -122,8 +122,8 @@ impl Counters {
     }
 
     /// What every bucket of the window counted, oldest first; `pass` tells what
-    /// the ring has for a bucket.
-    pub(super) fn buckets(&self, pass: impl Fn(u64) -> u64) -> Vec<NodeBucket> {
+    /// the ring has for a bucket, if it still knows.
+    pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
         self.steady(|head| {
             self.window(head)
                 .map(|bucket| {
@@ -133,7 +133,7 @@ impl Counters {
                     let length = self.shape.step_ns * u64::from(self.shape.stride);
                     Some(NodeBucket {
                         start: Tick::from_nanos(bucket * length),
-                        pass: pass(bucket),
+                        pass: pass(bucket)?,
                         block: of(BLOCK)?,
                         complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
                         error: of(ERROR)?,

@@ -199,12 +199,13 @@ impl Node {
     /// The call that tokens were taken for starts.
     #[inline]
     pub(crate) fn start(&self, n: u32, taken: Taken) {
-        let held = if self.counters.waiting() == 0 {
-            0
+        // Without waiting calls nothing is held.
+        let taken = if self.counters.waiting() == 0 {
+            taken.granted
         } else {
-            self.ring.held_now()
+            self.ring.taken_now()
         };
-        self.counters.started(n, taken.granted.wrapping_sub(held));
+        self.counters.started(n, taken);
     }
 
     /// Holds tokens for a call that will wait.
@@ -452,10 +453,15 @@ impl Node {
         self.look(now);
         let shape = self.counters.shape();
         let stride = u64::from(shape.stride) * self.per_step;
-        let reading = self.ring.read(now);
         self.counters.buckets(|bucket| {
             let start = bucket * stride;
-            reading.between(start, start + stride).map_or(0, u64::from)
+            let passed = self.ring.taken_between(start, start + stride);
+            if passed.is_none() {
+                // The ring is far ahead of the counters: bring them there.
+                let newest = self.ring.newest();
+                self.roll(self.ring.start_of(newest), self.step(newest));
+            }
+            passed.map(u64::from)
         })
     }
 

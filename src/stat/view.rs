@@ -1,14 +1,25 @@
 //! Reading a [`LeapArray`]: single buckets, windows and figures made of them.
 //!
 //! Reads never lock and never wait. A read brings the array to the present
-//! first, so that what is due counts, and then subtracts cuts. It gives values
-//! that were true at some moment while it ran; while borrowers come and go in
-//! that very moment it may be off by their tokens.
+//! first, so that what is due counts, and then subtracts cuts. What it found is
+//! believed only if the head still stands at the same bucket afterwards:
+//!
+//! * Cuts do not change, and those of the ring stay while the head does. So what
+//!   is not there is of a bucket that a jump has left out, in which nothing was
+//!   taken: the next cut says the same.
+//! * No token of a later bucket is in the sum.
+//!
+//! So the values were true at some moment while it ran, but for one thing: the
+//! head and the loans are several words, and a loan that is made and cancelled
+//! between two looks at them leaves the head as it was. While borrowers come and
+//! go in that very moment, the newest bucket may be off by their tokens, but never
+//! below zero.
 
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, Moved};
 use super::window::InvalidWindow;
+use super::word::Head;
 use crate::clock::{Tick, nanos};
 use crate::sync::{Bug, planted};
 
@@ -182,13 +193,14 @@ impl LeapArray {
     /// The bucket before the present one, if anybody used the array in it.
     #[must_use]
     pub fn previous(&self, now: Tick) -> Option<BucketCount> {
-        let reading = self.read(now);
-        let before = reading.newest.wrapping_sub(1);
-        let cut = self.whole_cut(before)?;
-        let count = reading.between(before, reading.newest)?;
-        (cut.is_used() || count > 0).then(|| BucketCount {
-            start: self.start_of(before),
-            count,
+        self.read(self.bucket_number(now), |reading| {
+            let before = reading.newest.wrapping_sub(1);
+            let cut = self.whole_cut(before)?;
+            let count = reading.between(before, reading.newest);
+            (cut.is_used() || count > 0).then(|| BucketCount {
+                start: self.start_of(before),
+                count,
+            })
         })
     }
 
@@ -197,27 +209,27 @@ impl LeapArray {
     /// not bring the array to the present.
     #[must_use]
     pub fn count_at(&self, at: Tick) -> u32 {
-        let newest = self.newest();
         let bucket = self.bucket_number(at);
-        if newest.wrapping_sub(bucket) >= u64::from(self.buckets_per_window()) {
-            return 0;
-        }
-        self.reading_at(newest)
-            .between(bucket, bucket + 1)
-            .unwrap_or(0)
+        self.look(|reading| {
+            if reading.newest.wrapping_sub(bucket) >= u64::from(self.buckets_per_window()) {
+                return 0;
+            }
+            reading.between(bucket, bucket + 1)
+        })
     }
 
-    /// Tokens held for buckets that have not opened yet, by bucket.
+    /// Tokens held for buckets that have not opened yet, by bucket. Copies them.
     pub fn loans(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
-        let newest = self.read(now).newest;
-        (1..=self.ahead()).filter_map(move |ahead| {
-            let target = newest + ahead;
-            let count = self.held_for(newest, target);
-            (count > 0).then(|| BucketCount {
+        let loans = self.read(self.bucket_number(now), |reading| {
+            let newest = reading.newest;
+            let targets = (1..=self.ahead()).map(|ahead| newest.wrapping_add(ahead));
+            let loans = targets.map(|target| BucketCount {
                 start: self.start_of(target),
-                count,
-            })
-        })
+                count: self.held_for(newest, target),
+            });
+            loans.filter(|loan| loan.count > 0).collect::<Vec<_>>()
+        });
+        loans.into_iter()
     }
 
     /// Tokens taken in the newest `buckets` buckets.
@@ -227,34 +239,16 @@ impl LeapArray {
 
     /// Tokens taken from bucket `start(newest)` on.
     pub(crate) fn sum_from(&self, now: u64, start: impl Fn(u64) -> u64) -> u32 {
-        loop {
-            let newest = self.bring_to(now).unwrap_or_else(|Moved| self.newest());
-            if let Some(sum) = self.sum_as_of(newest, start(newest)) {
-                return sum;
-            }
-        }
+        self.read(now, |reading| {
+            reading.between(start(reading.newest), reading.newest.wrapping_add(1))
+        })
     }
 
-    /// Tokens taken from bucket `start` on, while `newest` is the newest bucket;
-    /// `None` if it is not any more, or the head is in the middle of a jump.
-    pub(super) fn sum_as_of(&self, newest: u64, start: u64) -> Option<u32> {
-        let sum = self
-            .reading_at(newest)
-            .between(start, newest.wrapping_add(1));
-        let head = self.load_head();
-        // Tokens of later buckets may be in the sum, or a cut may be missing that
-        // nobody needs any more: no reason to help the head on, and to do so from a
-        // bucket that it has left would send it back there.
-        if self.number(head) != newest && !planted(Bug::ReadAcrossBuckets) {
-            return None;
-        }
-        if sum.is_none() && head.is_frozen() {
-            return Some(0);
-        }
-        if sum.is_none() {
-            self.leave_gap(head, newest);
-        }
-        sum
+    /// Tokens taken from bucket `start` up to, not including, `end`, of which some
+    /// may be still to come; `None` if the array does not reach that far back. It is
+    /// left as it is.
+    pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
+        self.look(|reading| reading.reaches(start).then(|| reading.between(start, end)))
     }
 
     /// The newest bucket.
@@ -262,46 +256,72 @@ impl LeapArray {
         self.number(self.load_head())
     }
 
-    /// Tokens held for any later bucket; the array is left as it is.
-    pub(crate) fn held_now(&self) -> u32 {
-        self.held(self.newest())
-    }
-
     /// Tokens taken since creation, wrapping; the array is left as it is.
     pub(crate) fn taken_now(&self) -> u32 {
-        self.reading_at(self.newest()).taken
+        self.look(|reading| reading.taken)
     }
 
     /// What had been taken when `bucket` began. If that is too long ago, what
     /// had been taken at the oldest moment that is known: nothing was taken in
     /// between, or the array would have been brought on.
     pub(crate) fn taken_before(&self, bucket: u64) -> u32 {
-        let reading = self.reading_at(self.newest());
-        let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
-        let from = if bucket.wrapping_sub(oldest) as i64 > 0 {
-            bucket
-        } else {
-            oldest
-        };
-        let mut at = from;
+        self.look(|reading| {
+            let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
+            let is_known = bucket.wrapping_sub(oldest) as i64 > 0;
+            reading.cut(if is_known { bucket } else { oldest })
+        })
+    }
+
+    /// Brings the array to bucket `now` and returns what `find` makes of it.
+    pub(crate) fn read<T>(&self, now: u64, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
-            if let Some(taken) = reading.cut(at) {
-                return taken;
+            let newest = self.bring_to(now).unwrap_or_else(|Moved| self.newest());
+            if let Some((found, head)) = self.look_at(newest, &find) {
+                // While the head is sealed, what is added may belong to the next bucket,
+                // and the oldest cut makes place for that one.
+                if head.is_open() || head.is_frozen() {
+                    return found;
+                }
             }
-            at = at.wrapping_add(1);
         }
     }
 
-    /// Brings the array to `now` and notes what has been taken.
-    pub(crate) fn read(&self, now: Tick) -> Reading<'_> {
-        let newest = self
-            .bring_to(self.bucket_number(now))
-            .unwrap_or_else(|Moved| self.newest());
-        self.reading_at(newest)
+    /// What `find` makes of the array as it stands.
+    fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
+        loop {
+            if let Some((found, _)) = self.look_at(self.newest(), &find) {
+                return found;
+            }
+        }
     }
 
-    /// What has been taken by now, with `newest` the newest bucket.
-    fn reading_at(&self, newest: u64) -> Reading<'_> {
+    /// What `find` makes of the array while `newest` is the newest bucket, and the
+    /// head as it was seen afterwards; `None` if it is not any more.
+    ///
+    /// Never helps the head on: to do so from a bucket that it has left would send it
+    /// back there.
+    pub(super) fn look_at<T>(
+        &self,
+        newest: u64,
+        find: impl Fn(&Reading<'_>) -> T,
+    ) -> Option<(T, Head)> {
+        let found = find(&Reading {
+            array: self,
+            newest,
+            taken: self.taken_at(newest),
+        });
+        let head = self.load_head();
+        if self.number(head) == newest || planted(Bug::ReadAcrossBuckets) {
+            return Some((found, head));
+        }
+        if planted(Bug::HelpFromBehind) {
+            self.leave_gap(head, newest);
+        }
+        None
+    }
+
+    /// What has been taken by now, if `newest` is the newest bucket.
+    fn taken_at(&self, newest: u64) -> u32 {
         let mut head = self.load_head();
         let mut taken = head.granted().wrapping_sub(self.held(newest));
         // Two words: look until the first has not changed meanwhile, but do not
@@ -314,10 +334,13 @@ impl LeapArray {
             head = again;
             taken = head.granted().wrapping_sub(self.held(newest));
         }
-        Reading {
-            array: self,
-            newest,
-            taken,
+        // The same word need not mean that nobody borrowed and cancelled meanwhile.
+        // But all that is taken after a bucket's beginning is more than before.
+        match self.cut(newest) {
+            Some(cut) if (taken.wrapping_sub(cut) as i32) < 0 && !planted(Bug::TakenBelowCut) => {
+                cut
+            }
+            _ => taken,
         }
     }
 }
@@ -332,18 +355,32 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// What had been taken when `bucket` opened; for a bucket after the newest
-    /// one, what has been taken by now.
-    pub(crate) fn cut(&self, bucket: u64) -> Option<u32> {
-        if bucket.wrapping_sub(self.newest) as i64 > 0 {
-            return Some(self.taken);
-        }
-        self.array.cut(bucket)
+    /// Whether the array still knows what had been taken when `bucket` opened.
+    pub(crate) fn reaches(&self, bucket: u64) -> bool {
+        let back = self.newest.wrapping_sub(bucket) as i64;
+        back <= i64::from(self.array.reach())
+    }
+
+    /// What had been taken when `bucket`, which the array reaches, opened; for a
+    /// bucket after the newest one, what has been taken by now.
+    pub(crate) fn cut(&self, bucket: u64) -> u32 {
+        self.cut_in(bucket, self.newest.wrapping_add(1), self.taken)
     }
 
     /// Tokens taken in the buckets from `start` up to, not including, `end`.
-    pub(crate) fn between(&self, start: u64, end: u64) -> Option<u32> {
-        Some(self.cut(end)?.wrapping_sub(self.cut(start)?))
+    pub(crate) fn between(&self, start: u64, end: u64) -> u32 {
+        let later = self.cut(end);
+        later.wrapping_sub(self.cut_in(start, end, later))
+    }
+
+    /// What had been taken when `bucket` opened, with `later` the same for a later
+    /// bucket, `end`.
+    fn cut_in(&self, bucket: u64, end: u64, later: u32) -> u32 {
+        // Nothing was taken in a bucket that has been left out.
+        let end = end.min(self.newest.wrapping_add(1));
+        (0..(end.wrapping_sub(bucket) as i64).max(0) as u64)
+            .find_map(|ahead| self.array.cut(bucket.wrapping_add(ahead)))
+            .unwrap_or(later)
     }
 }
 
@@ -388,33 +425,41 @@ impl<'a> WindowView<'a> {
         self.buckets(now).map(BucketCount::count).max().unwrap_or(0)
     }
 
-    /// The buckets of the view, oldest first; the last one is still open.
+    /// The buckets of the view, oldest first; the last one is still open. Copies
+    /// them.
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
         let Self {
             array,
             buckets,
             stride,
         } = *self;
-        let reading = array.read(now);
         let stride = u64::from(stride);
-        let newest = reading.newest / stride;
-        (0..u64::from(buckets)).rev().filter_map(move |back| {
-            let bucket = newest.checked_sub(back)?;
-            Some(BucketCount {
-                start: array.start_of(bucket * stride),
-                count: reading
-                    .between(bucket * stride, (bucket + 1) * stride)
-                    .unwrap_or(0),
-            })
-        })
+        let counts = array.read(array.bucket_number(now), |reading| {
+            let newest = reading.newest / stride;
+            let mut later = reading.taken;
+            let counts = (0..u64::from(buckets)).map_while(|back| {
+                let bucket = newest.checked_sub(back)?;
+                let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, later);
+                let count = later.wrapping_sub(cut);
+                later = cut;
+                Some(BucketCount {
+                    start: array.start_of(bucket * stride),
+                    count,
+                })
+            });
+            counts.collect::<Vec<_>>()
+        });
+        counts.into_iter().rev()
     }
 
     /// The sum of the window that ended `back` of its buckets ago.
     fn sum_before(&self, now: Tick, back: u64) -> Option<u32> {
         let stride = u64::from(self.stride);
-        let reading = self.array.read(now);
-        let end = (reading.newest / stride + 1).wrapping_sub(back);
-        let start = end.wrapping_sub(u64::from(self.buckets));
-        reading.between(start.wrapping_mul(stride), end.wrapping_mul(stride))
+        self.array.read(self.array.bucket_number(now), |reading| {
+            let end = (reading.newest / stride + 1).wrapping_sub(back);
+            let start = end.wrapping_sub(u64::from(self.buckets));
+            let (start, end) = (start.wrapping_mul(stride), end.wrapping_mul(stride));
+            reading.reaches(start).then(|| reading.between(start, end))
+        })
     }
 }

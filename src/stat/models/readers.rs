@@ -7,9 +7,10 @@ use loom::thread;
 
 use super::{array, quota, wish};
 use crate::clock::Tick;
+use crate::stat::BucketCount;
 use crate::stat::cuts::StepHead;
 use crate::stat::extremes::{Extreme, Extremes};
-use crate::stat::leap_array::{Grid, LeapArray};
+use crate::stat::leap_array::{Denied, Grid, LeapArray};
 use crate::stat::occupy::Wish;
 use crate::sync::Arc;
 use crate::sync::fault::model;
@@ -37,6 +38,103 @@ fn borrow_for_13(array: &LeapArray) {
     };
     let loan = array.borrow_for(wish, &[quota(2, 2)]).loan.unwrap();
     assert_eq!(loan.bucket().number(), 13);
+}
+
+model! {
+    a_sum_beside_a_cancelled_loan at 3 fails with a_sum_of_words_that_do_not_match: TakenBelowCut;
+    || {
+        // The head is the same before the loan and after it.
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        assert_eq!(array.bring_to(11), Ok(11));
+        let other = array.clone();
+        let reader = thread::spawn(move || other.sum_of(11, 1));
+        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+        assert!(array.cancel_loan(11, loan));
+        let sum = reader.join().unwrap();
+        assert!(sum <= 1, "{sum} of one token that was held for a moment");
+    }
+}
+
+model! {
+    a_view_beside_a_taker at 2 fails with a_view_that_does_not_look_again: ReadAcrossBuckets;
+    || {
+        // One token in 10, one in 11: never both in a window of one.
+        let array = array(1);
+        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        let other = array.clone();
+        let reader = thread::spawn(move || other.whole().sum(Tick::from_nanos(10)));
+        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        let sum = reader.join().unwrap();
+        assert!(sum <= 1, "{sum} in a window of one");
+    }
+}
+
+model! {
+    buckets_beside_a_taker at 2 fails with buckets_that_are_not_looked_at_again: ReadAcrossBuckets;
+    || {
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        let other = array.clone();
+        let reader = thread::spawn(move || {
+            let buckets = other.buckets(Tick::from_nanos(10));
+            buckets.map(|bucket| (bucket.start().as_nanos(), bucket.count())).collect::<Vec<_>>()
+        });
+        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        let seen = reader.join().unwrap();
+        let is_so = |&(bucket, count): &(u64, u32)| match bucket {
+            9 => count == 0,
+            10 => count == 1,
+            _ => count <= 1,
+        };
+        assert!(seen.iter().all(is_so), "{seen:?}");
+    }
+}
+
+model! {
+    a_count_beside_a_taker at 2 fails with a_count_that_is_not_looked_at_again: ReadAcrossBuckets;
+    || {
+        let array = array(1);
+        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        let other = array.clone();
+        let reader = thread::spawn(move || other.count_at(Tick::from_nanos(10)));
+        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        // At 11 the bucket is none of the window any more.
+        let count = reader.join().unwrap();
+        assert!(count <= 1, "{count} in a bucket of one");
+    }
+}
+
+model! {
+    what_is_taken_beside_a_borrower at 1 fails with what_loans_of_another_bucket_leave: ReadAcrossBuckets;
+    || {
+        // Another one is held at 12, so that the cell is no more as of 11.
+        let array = with_a_loan();
+        let other = array.clone();
+        let reader = thread::spawn(move || other.taken_now());
+        assert_eq!(array.bring_to(12), Ok(12));
+        borrow_for_13(&array);
+        let taken = reader.join().unwrap();
+        // Between being charged and being held a token counts as taken.
+        assert!(taken == 1 || taken == 2, "{taken} taken, one of them or two held");
+    }
+}
+
+model! {
+    what_is_held_beside_a_borrower at 1 fails with what_is_held_as_of_another_bucket: ReadAcrossBuckets;
+    || {
+        let array = with_a_loan();
+        let other = array.clone();
+        let reader = thread::spawn(move || {
+            let now = Tick::from_nanos(11);
+            let loans: u32 = other.loans(now).map(BucketCount::count).sum();
+            (loans, other.waiting(now))
+        });
+        assert_eq!(array.bring_to(12), Ok(12));
+        borrow_for_13(&array);
+        let (loans, waiting) = reader.join().unwrap();
+        assert!(loans >= 1 && waiting >= loans, "{loans} held, then {waiting}");
+    }
 }
 
 model! {
@@ -76,6 +174,29 @@ model! {
         assert_eq!(array.bring_to(12), Ok(12));
         borrow_for_13(&array);
         assert_eq!(reader.join().unwrap(), Some(Tick::from_nanos(15)));
+    }
+}
+
+model! {
+    a_jump_beside_a_move at 2 fails with a_jump_behind_the_back_of_a_move: FreezeWithoutMark;
+    || {
+        // One clock is far ahead, hence jumps, and meets a reload.
+        let old = array(2);
+        assert!(old.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let other = old.clone();
+        let jumper = thread::spawn(move || other.acquire(40, 1, &[quota(2, 1)]));
+        let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, Tick::from_nanos(11));
+        let theirs = match jumper.join().unwrap() {
+            // Who finds the array moved comes again on the new one.
+            Err(Denied::Moved) => new.acquire(40, 1, &[quota(2, 1)]),
+            taken => taken,
+        };
+        assert!(theirs.is_ok(), "refused with room");
+        assert!(new.acquire(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
+        assert_eq!(new.granted(), 2, "lost or counted twice");
+        // The old array still tells what it had taken, wherever it was stopped.
+        let then = old.sum_of(41, 2);
+        assert!(then <= 1, "{then} in a window of one");
     }
 }
 
