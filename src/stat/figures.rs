@@ -26,9 +26,11 @@ impl Counters {
         counter.load(Ordering::Relaxed)
     }
 
-    fn minute_value(&self, ring: &LeapArray, word: u32) -> u64 {
+    /// What `word` has counted by now, while `second` is the newest one.
+    fn minute_value(&self, ring: &LeapArray, word: u32, second: u64) -> u64 {
         match word {
-            PASS => u64::from(ring.taken_now()),
+            // The ring may be in the next second already.
+            PASS => u64::from(self.passed_before_second(ring, second + 1)),
             OCCUPIED => self.occupied.load(Ordering::Relaxed),
             word => self.second_value(word),
         }
@@ -49,7 +51,7 @@ impl Counters {
         let minute = self.minute()?;
         let newest = head / u64::from(self.shape.per_second);
         let later = if second == newest {
-            self.minute_value(ring, word)
+            self.minute_value(ring, word, second)
         } else {
             minute.get(second + 1, word)?
         };
@@ -206,7 +208,7 @@ impl Counters {
         let totals = self.totals(ring);
         NodeBucket {
             start,
-            pass: totals.pass,
+            pass: self.passed_before_second(ring, second + 1).into(),
             block: totals.block,
             complete: totals.complete,
             error: totals.error,
@@ -274,6 +276,10 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::counters::Shape;
+    use super::super::leap_array::Grid;
     use super::*;
 
     #[test]
@@ -287,6 +293,32 @@ mod tests {
         }
         // A refund takes a little back.
         assert_eq!(widen(1 << 32, u64::from(u32::MAX), 32), (1 << 32) - 1);
+    }
+
+    #[test]
+    fn a_second_counts_no_pass_of_the_next_one() {
+        let at = Tick::from_millis;
+        let grid = Grid {
+            bucket_ns: 500_000_000,
+            buckets: 2,
+            ahead: 1,
+        };
+        let ring = LeapArray::with_grid(grid, at(0));
+        let counters = Counters::new(Arc::new(Shape::new(500_000_000, 2, true)), at(0));
+        let passes = || -> Vec<u64> {
+            let seconds = counters.seconds(&ring).expect("they are kept");
+            seconds.iter().map(NodeBucket::pass).collect()
+        };
+        ring.add(at(100), 1);
+        // The ring moves first: a reader may come in between.
+        ring.add(at(1_100), 2);
+        assert_eq!(passes(), [1]);
+        counters.roll(&ring, 2);
+        assert_eq!(passes(), [1, 2]);
+        ring.add(at(2_000), 4);
+        assert_eq!(passes(), [1, 2]);
+        counters.roll(&ring, 4);
+        assert_eq!(passes(), [1, 2, 4]);
     }
 
     #[test]
