@@ -99,7 +99,7 @@ impl NodeView {
         self.read(Node::max_concurrency)
     }
 
-    /// Calls in flight.
+    /// Calls in flight; see [`Node::concurrency`](crate::stat::Node::concurrency).
     #[must_use]
     pub fn concurrency(&self) -> u32 {
         self.read(Node::concurrency)

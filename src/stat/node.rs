@@ -428,6 +428,14 @@ impl Node {
     /// Calls in flight: they have passed and have not ended. A call that waits
     /// for its bucket counts here from the bucket's beginning on, even if its
     /// timer is late.
+    ///
+    /// # Accuracy
+    ///
+    /// Exact while nobody counts meanwhile. It is put together from several words
+    /// that are read one after the other: beside other threads it may be off by the
+    /// calls that start, wait or end in that moment, and a call of weight `n` may be
+    /// seen as `n` calls until it has started. So a [system rule](crate::SystemRule)
+    /// sees it; an [isolation rule](crate::IsolationRule) counts in one word, exactly.
     #[must_use]
     pub fn concurrency(&self, now: Tick) -> u32 {
         self.look(now);
