@@ -553,4 +553,16 @@ mod tests {
         let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
         assert_eq!(node.footprint(), 104 + 200 + 144 + 32 + 32);
     }
+
+    #[test]
+    fn buckets_are_of_one_time_where_the_ring_is_far_ahead() {
+        let at = Tick::from_millis;
+        let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+        node.pass(at(100), 1);
+        // The ring moves first: a reader with an older clock may come in between.
+        node.ring.add(at(60_000), 3);
+        let buckets = node.buckets(at(200));
+        let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
+        assert_eq!(seen, [(at(59_500), 0), (at(60_000), 3)]);
+    }
 }
