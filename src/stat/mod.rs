@@ -39,6 +39,7 @@ mod node;
 mod occupy;
 mod quota;
 mod roll;
+mod room;
 mod table;
 mod totals;
 mod view;

@@ -1,0 +1,91 @@
+//! How much room a quota has, and when it will have some: what refused calls are told.
+//!
+//! Nothing is taken here, so no compare-and-swap confirms what was read. A cut does
+//! not change while it is there; where it is missing the head has moved on, or stands
+//! in a jump, and it is looked for again: it is never taken for an empty window.
+
+use super::leap_array::LeapArray;
+use super::quota::Quota;
+use super::word::Head;
+use crate::clock::Tick;
+use crate::sync::{Bug, planted};
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// How many tokens `quota` has room for now.
+    pub(crate) fn room(&self, now: Tick, quota: &Quota) -> u32 {
+        loop {
+            let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
+                return 0;
+            };
+            if let Some(used) = self.used(head, quota.start(bucket)) {
+                return quota.limit().saturating_sub(used);
+            }
+            self.find_cut(head, bucket, quota);
+        }
+    }
+
+    /// When `quota` will have room for `n` tokens if nobody else takes any;
+    /// `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+        let most = quota.limit().checked_sub(n)?;
+        loop {
+            let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
+            let Some(target) = self.target_of(head, bucket, most, quota) else {
+                self.find_cut(head, bucket, quota);
+                continue;
+            };
+            // What the cells say is true only as of this bucket.
+            if self.is_still_at(head) || planted(Bug::GapIsFree) {
+                return Some(self.start_of(target));
+            }
+        }
+    }
+
+    /// The first bucket after `bucket` whose window holds at most `most` tokens;
+    /// `None` if a cut is missing.
+    fn target_of(&self, head: Head, bucket: u64, most: u32, quota: &Quota) -> Option<u64> {
+        let mut target = bucket;
+        loop {
+            target = quota.next_start(target);
+            let start = quota.start(target);
+            let is_future = start.wrapping_sub(bucket) as i64 > 0;
+            // Of what is granted now, a window in the future holds only what is
+            // held for its buckets and, moving along, for later ones. Beyond
+            // the last loan that is nothing, so this ends.
+            let used = if is_future {
+                self.held_between(bucket, start, u64::MAX)
+            } else {
+                self.used(head, start)?
+            };
+            if used <= most {
+                return Some(target);
+            }
+        }
+    }
+
+    /// Tokens granted from bucket `start` on, when the head was `head`; `None` if
+    /// the cut is missing.
+    fn used(&self, head: Head, start: u64) -> Option<u32> {
+        let cut = self.cut(start);
+        if planted(Bug::GapIsFree) {
+            return cut.map_or(Some(0), |cut| Some(head.granted().wrapping_sub(cut)));
+        }
+        cut.map(|cut| head.granted().wrapping_sub(cut))
+    }
+
+    /// A cut that `quota` needs is missing: the head has moved on since it was
+    /// `head`, at `bucket`, or stands in a jump.
+    #[cold]
+    fn find_cut(&self, head: Head, bucket: u64, quota: &Quota) {
+        // A quota of another array may look for a cut that never comes.
+        self.check(std::slice::from_ref(quota));
+        self.leave_gap(head, bucket);
+    }
+
+    /// Whether the head stands at the bucket of `head`.
+    pub(super) fn is_still_at(&self, head: Head) -> bool {
+        self.load_head().id() == head.id() || planted(Bug::ReadAcrossBuckets)
+    }
+}
