@@ -48,6 +48,8 @@ use std::fmt;
 pub(crate) use breakers::{Admission, Breakers, Change, MAX_BREAKERS, Refusal};
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
+#[cfg(all(test, not(sentinel_loom)))]
+mod generations;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 #[cfg(all(test, not(sentinel_loom)))]

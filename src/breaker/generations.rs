@@ -1,0 +1,76 @@
+//! Generations that follow one another: what is told of them, and forgotten.
+
+use super::BreakerState::{Closed, HalfOpen, Open};
+use super::stage::{Stage, at, ms, spec};
+use super::*;
+
+#[test]
+fn who_is_told_of_a_change_finds_all_of_them_made() {
+    // A slow listener must not make the second breaker open in the past.
+    let breakers = Breakers::new([spec(), spec()], at(0), None);
+    let states = || [breakers.state(0), breakers.state(1)];
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        let call = breakers.admit(at(0), &mut |_| {}).unwrap();
+        breakers.complete(at(0), call, ms(0), true, &mut |change| {
+            told.push((change.index, states()));
+        });
+    }
+    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
+    told.clear();
+    let admitted = breakers.admit(at(2_000), &mut |change| told.push((change.index, states())));
+    assert_eq!(told, [(0, [HalfOpen, HalfOpen]), (1, [HalfOpen, HalfOpen])]);
+    told.clear();
+    breakers.give_back(admitted.unwrap(), &mut |change| {
+        told.push((change.index, states()));
+    });
+    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
+    told.clear();
+    let probe = breakers.admit(at(2_000), &mut |_| {}).unwrap();
+    breakers.cancel(at(2_000), probe, ms(0), &mut |change| {
+        told.push((change.index, states()));
+    });
+    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
+}
+
+#[test]
+fn what_is_forgotten_does_not_come_back_after_256_changes() {
+    // By hand, and by itself: a cycle is three changes of the state.
+    for is_by_hand in [true, false] {
+        let long = Spec {
+            limit: Limit::Count(5),
+            min_calls: 1,
+            open_for: ms(1),
+            interval: ms(1_000_000),
+            ..spec()
+        };
+        let mut stage = Stage::new([long]);
+        for _ in 0..4 {
+            stage.call(0, true);
+        }
+        let mut now = 100_000;
+        for _ in 0..256 {
+            if is_by_hand {
+                stage.breakers.force_close(0, &mut |_| {});
+            } else {
+                while stage.states() == [Closed] {
+                    stage.call(now, true);
+                }
+                now += 1;
+                stage.call(now, false);
+            }
+        }
+        stage.call(now, true);
+        assert_eq!(stage.states(), [Closed], "one error, by hand: {is_by_hand}");
+        for _ in 0..3 {
+            stage.call(now, true);
+        }
+        assert_eq!(
+            stage.states(),
+            [Closed],
+            "four errors, by hand: {is_by_hand}"
+        );
+        stage.call(now, true);
+        assert_eq!(stage.states(), [Open]);
+    }
+}
