@@ -45,9 +45,13 @@ impl Timekeeper {
         }
     }
 
-    /// Another one over the same clock.
+    /// Another one over the same clock, which begins with the same time: a sampler
+    /// that both ask must not take one of them for a clock that has stepped.
     pub(crate) fn beside(&self) -> Self {
-        Self::new(self.clock.clone())
+        Self {
+            offset: AtomicU64::new(self.offset.load(Ordering::Relaxed)),
+            ..Self::new(self.clock.clone())
+        }
     }
 
     /// The present.
@@ -215,6 +219,18 @@ mod tests {
         assert_eq!(time.check(now, seen), now);
         clock.advance(SLACK - Duration::from_nanos(1));
         assert!(time.check(time.now(), seen) < seen);
+    }
+
+    #[test]
+    fn another_one_goes_on_from_the_same_time() {
+        let clock = ManualClock::starting_at(at(3_600_000));
+        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let seen = time.now();
+        clock.set(at(1_000));
+        time.check(time.now(), seen);
+        clock.advance(SLACK);
+        assert_eq!(time.check(time.now(), seen), seen);
+        assert_eq!(time.beside().now(), seen);
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Waiting {
     /// [`NotAdmitted`] if its bucket has not begun, or if by now an isolation rule
     /// has no slot left or a circuit breaker refuses.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
-        let now = self.inner().places.resource().shared().time.now();
+        let now = self.inner().now();
         if now < self.start() {
             return Err(NotAdmitted::TooEarly(self));
         }
@@ -219,7 +219,7 @@ impl Waiting {
             .expect("only consuming methods take it out");
         let resource = inner.places.resource();
         let shared = resource.shared().clone();
-        let now = shared.time.now();
+        let now = inner.now();
         let isolation = resource.isolation();
         if let Some(isolation) = isolation {
             if !resource.node().use_slots(1, isolation.limit) {
@@ -289,6 +289,13 @@ impl Waiting {
 }
 
 impl Inner {
+    /// The present, doubted where it does not fit to what the resource has seen.
+    fn now(&self) -> Tick {
+        let resource = self.places.resource();
+        let time = &resource.shared().time;
+        time.check(time.now(), resource.node().seen())
+    }
+
     /// Gives the tokens back and stops waiting.
     fn give_up(&self, now: Tick) {
         for (place, held) in &self.held {

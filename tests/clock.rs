@@ -9,7 +9,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::clock::Clock;
 use tower_sentinel::stat::Event;
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, SystemRule, Tick, Verdict};
+use tower_sentinel::{
+    BlockKind, Call, CircuitBreakerRule, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel,
+    SystemRule, Tick, Verdict,
+};
 
 const LIMIT: u32 = 5;
 const MS: Duration = Duration::from_millis(1);
@@ -221,6 +224,38 @@ fn one_wrong_reading_at_the_start_of_a_call_changes_nothing() {
         // The window moves on by the clock's true time.
         liar.clock.advance(SECOND);
         assert_eq!(passed(&sentinel), LIMIT);
+    }
+}
+
+#[test]
+fn one_wrong_reading_at_the_start_of_a_call_that_waited_changes_nothing() {
+    for by in [SECOND * 2, HOUR, YEAR] {
+        let liar = Liar::default();
+        liar.clock.set(at(10_200));
+        let breaker = CircuitBreakerRule::error_count("r", 1).min_calls(1);
+        let rules = Rules::new()
+            .with(FlowRule::per_second("r", 1))
+            .with(breaker.open_for(SECOND * 2));
+        let sentinel = engine(liar.clone(), rules);
+        let Verdict::Pass(mut failed) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the first call passes");
+        };
+        liar.clock.set(at(10_800));
+        let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+            panic!("the first one leaves the window");
+        };
+        failed.fail();
+        drop(failed);
+        liar.lie_once(by);
+        let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+            panic!("{by:?}: its bucket has not begun");
+        };
+        liar.clock.set(waiting.start());
+        liar.lie_once(by);
+        let Err(NotAdmitted::Blocked(blocked)) = waiting.admit() else {
+            panic!("{by:?}: the breaker is open for more than a second");
+        };
+        assert_eq!(blocked.kind(), BlockKind::CircuitBreaker);
     }
 }
 
