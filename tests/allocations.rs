@@ -371,6 +371,31 @@ fn a_rule_of_each_kind_allocates_nothing() {
 }
 
 #[test]
+fn breakers_that_open_and_close_together_allocate_nothing() {
+    let breaker = || {
+        let breaker = CircuitBreakerRule::error_count("r", 1).min_calls(1);
+        breaker.open_for(Duration::from_millis(100))
+    };
+    let rules = Rules::new()
+        .with(breaker())
+        .with(breaker().open_for(Duration::from_millis(200)));
+    let (sentinel, clock) = engine(rules);
+    let (mut passed, mut refused) = (0, 0);
+    assert_allocates_nothing("two breakers", &clock, || {
+        match sentinel.try_enter(Call::new("r")) {
+            Verdict::Pass(mut entry) => {
+                passed += 1;
+                if passed % 2 == 1 {
+                    entry.fail();
+                }
+            }
+            _ => refused += 1,
+        }
+    });
+    assert!(passed > 100 && refused > 90, "{passed} and {refused}");
+}
+
+#[test]
 fn a_call_that_a_rule_in_shadow_mode_does_not_see_allocates_nothing() {
     let rules = Rules::new()
         .with(Rule::from(FlowRule::per_second("watched", OPEN)).shadow())

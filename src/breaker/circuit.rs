@@ -67,8 +67,8 @@ pub(super) struct End {
     pub(super) is_bad: bool,
 }
 
-/// What is to be told: hardly any call changes two breakers.
-pub(super) type Changes = Few<Change, 1>;
+/// What is to be told: hardly any resource has more breakers.
+pub(super) type Changes = Few<Change, 4>;
 
 /// Notes changes of the breaker at an index.
 pub(super) struct Teller<'a> {
