@@ -157,7 +157,8 @@ impl Document {
     /// The rules that are good, and what is wrong with the others.
     ///
     /// Of rules that cannot be together, such as two with one id, the first is
-    /// good.
+    /// good. Whether the template that a rule names conflicts with that of another
+    /// is told only if nothing else is wrong with it.
     #[must_use]
     pub fn lenient(&self) -> (Rules, Problems) {
         (self.rules.clone(), self.problems.clone())

@@ -214,6 +214,12 @@ impl Rule {
         }
     }
 
+    /// Collects what is wrong with the rule, as the one at `index`.
+    fn inspector<'a>(&self, index: usize, problems: &'a mut Vec<InvalidRule>) -> Inspector<'a> {
+        let subject = format!("{} {:?}", self.kind(), self.resource());
+        Inspector::new(problems, index, subject)
+    }
+
     fn inspect(&self, inspector: &mut Inspector<'_>) {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
@@ -401,23 +407,21 @@ impl Rules {
     }
 
     fn add(&mut self, rule: Rule, problems: &mut Vec<InvalidRule>) {
-        self.add_as(self.list.len(), rule, problems);
+        let index = self.list.len();
+        let mut inspector = rule.inspector(index, problems);
+        self.inspect(&rule, &mut inspector);
+        self.name_resources(&rule, index, &mut inspector);
+        self.list.push(rule);
     }
 
-    /// The same, under the name of the rule at `index`.
-    fn add_as(&mut self, index: usize, rule: Rule, problems: &mut Vec<InvalidRule>) {
-        let subject = format!("{} {:?}", rule.kind(), rule.resource());
-        let mut inspector = Inspector::new(problems, index, subject);
-        rule.inspect(&mut inspector);
+    /// Notes what is wrong with `rule`, but for the resources that it names, and
+    /// counts it in.
+    fn inspect(&mut self, rule: &Rule, inspector: &mut Inspector<'_>) {
+        rule.inspect(inspector);
         // It would be in force and refuse nobody.
         if rule.resource() == ANY_RESOURCE && !matches!(rule.itself(), Rule::CircuitBreaker(_)) {
             let allowed = "a name: only a circuit breaker may be for all resources";
             inspector.refuse("resource", format_args!("{ANY_RESOURCE:?}"), allowed);
-        }
-        for (field, name) in rule.resources() {
-            if let Err(allowed) = self.templates.add(name, index) {
-                inspector.refuse(field, format_args!("{name:?}"), allowed);
-            }
         }
         if let Some((what, most)) = rule.bound() {
             let key = (what, rule.is_shadow(), rule.resource().to_owned());
@@ -438,7 +442,15 @@ impl Rules {
                 );
             }
         }
-        self.list.push(rule);
+    }
+
+    /// Takes the templates in what `rule`, which is the one at `index`, names.
+    fn name_resources(&mut self, rule: &Rule, index: usize, inspector: &mut Inspector<'_>) {
+        for (field, name) in rule.resources() {
+            if let Err(allowed) = self.templates.add(name, index) {
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
+        }
     }
 }
 

@@ -140,6 +140,12 @@ impl<'a> Inspector<'a> {
         }
     }
 
+    /// Whether nothing is wrong, with this rule or those before it.
+    #[cfg(feature = "serde")]
+    pub(super) fn has_nothing(&self) -> bool {
+        self.problems.is_empty()
+    }
+
     /// Notes that `field` has a `value` which is not `allowed`.
     pub(super) fn refuse(
         &mut self,

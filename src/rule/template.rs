@@ -54,10 +54,19 @@ impl Templates {
     /// Forgets the template in `name`.
     #[cfg(feature = "serde")]
     pub(super) fn remove(&mut self, name: &str) {
-        if let Some(template) = template_of(name) {
-            if self.known.remove(template).is_some() {
-                self.router.remove(template);
-            }
+        let Some(template) = template_of(name) else {
+            return;
+        };
+        // The router does not find the rest of a path beside other templates.
+        if self.known.remove(template).is_some() && self.router.remove(template).is_none() {
+            self.router = self
+                .known
+                .keys()
+                .fold(matchit::Router::new(), |mut router, template| {
+                    let again = router.insert(&**template, template.clone());
+                    again.expect("no two of them conflict");
+                    router
+                });
         }
     }
 

@@ -93,6 +93,28 @@ fn a_bad_rule_leaves_no_template_of_what_it_looks_at() {
 }
 
 #[test]
+fn a_bad_rule_leaves_no_template_of_the_rest_of_a_path() {
+    let rule = |resource: &str, threshold: i32| json!({"kind": "flow", "resource": resource, "threshold": threshold});
+    // Of two templates, the second conflicts.
+    let two = json!({
+        "kind": "flow", "resource": "/b/{*rest}", "threshold": 1, "when": "/a/{*x}",
+    });
+    let list = json!([
+        rule("/a/b", 1),
+        rule("/a/{*rest}", -1),
+        rule("/a/{*path}", 1),
+        rule("/b/c", 1),
+        two,
+        rule("/b/{*path}", 1),
+    ]);
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
+    assert_eq!(paths, ["rules[1].threshold", "rules[4].when"]);
+    assert_eq!(document.lenient().0.len(), 4);
+}
+
+#[test]
 fn what_rules_cannot_be_together_is_told() {
     let breaker = json!({"kind": "circuit-breaker", "resource": "a", "error_count": 5});
     let adaptive = json!({"kind": "adaptive", "resource": "a"});
