@@ -118,7 +118,8 @@ impl KeyExtractor for MethodRoute {
 
 /// The host that the request is for, without user and port: of the target or,
 /// if that has none, of the `Host` field. In small letters and without a dot at
-/// its end, however it was sent: both make no other host. An empty one is no key.
+/// its end, however it was sent: both make no other host. An empty one is no key,
+/// and neither is a field that is there twice with two values.
 ///
 /// # Examples
 ///
@@ -150,7 +151,14 @@ impl KeyExtractor for Authority {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         let host = match head.uri().host() {
             Some(host) => host,
-            None => without_port(head.headers().get(HOST)?.to_str().ok()?),
+            None => {
+                let mut lines = head.headers().get_all(HOST).iter();
+                let first = lines.next()?;
+                if lines.any(|other| other != first) {
+                    return None;
+                }
+                without_port(first.to_str().ok()?)
+            }
         };
         Encoded::host(host.strip_suffix('.').unwrap_or(host)).key()
     }
@@ -235,6 +243,15 @@ mod tests {
                 expected,
                 "{uri} {host:?}"
             );
+        }
+    }
+
+    #[test]
+    fn two_hosts_are_no_key() {
+        for (other, expected) in [("a.example", Some("a.example")), ("b.example", None)] {
+            let request = http::Request::get("/x").header(HOST, "a.example");
+            let request = request.header(HOST, other).body(()).unwrap();
+            assert_eq!(key_of(&Authority, &request).as_deref(), expected);
         }
     }
 
