@@ -461,6 +461,29 @@ fn no_byte_of_a_secret_is_told() {
     assert!(hidden.contains("\"#"), "{hidden}");
 }
 
+// === names in rules ===
+
+#[test]
+fn an_address_as_logs_write_it_is_the_one_that_an_extractor_tells() {
+    let rule = AuthorityRule::deny("/x", ["::ffff:192.0.2.7"]);
+    let layer = SentinelLayer::new(rule).origin(PeerIp::new());
+    // A socket for both versions tells callers of the older one like the first.
+    for (peer, status) in [
+        ("[::ffff:192.0.2.7]:1", 403),
+        ("192.0.2.7:1", 403),
+        ("192.0.2.8:1", 200),
+    ] {
+        let mut request = with_lines("x-none", &[]);
+        let peer = ClientAddr(peer.parse().unwrap());
+        request.extensions_mut().insert(peer);
+        assert_eq!(
+            answer(&layer, request).status().as_u16(),
+            status,
+            "{peer:?}"
+        );
+    }
+}
+
 // === either ===
 
 #[test]

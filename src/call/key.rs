@@ -50,12 +50,15 @@ impl<'a> Key<'a> {
 
     /// The keys that `text` stands for where a rule names it: the text, and the
     /// address or the number that is written so. Not every text of a number is
-    /// one: "007" and "+7" are names.
+    /// one: "007" and "+7" are names. An address of IPv4 that is mapped into IPv6
+    /// is also what it is, as extractors tell it.
     pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
-        let ip = text.parse().ok().map(Key::Ip);
+        let ip = text.parse::<IpAddr>().ok();
+        let plain = ip.map(|ip| ip.to_canonical());
         let number = text.parse::<u64>().ok();
         let number = number.filter(|number| number.to_string() == text);
-        let others = ip.or(number.map(Key::Int));
+        let ips = ip.into_iter().chain(plain.filter(|_| plain != ip));
+        let others = ips.map(Key::Ip).chain(number.map(Key::Int));
         [Key::Str(text)].into_iter().chain(others)
     }
 
@@ -330,6 +333,9 @@ mod tests {
     #[test]
     fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
         let v6 = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
+        let mapped = "::ffff:10.0.0.1";
+        let both = [mapped, "10.0.0.1"].map(|ip| Key::Ip(ip.parse().unwrap()));
+        assert!(Key::spellings(mapped).eq([Key::Str(mapped)].into_iter().chain(both)));
         let table = [
             ("a", None),
             ("", None),

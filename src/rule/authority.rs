@@ -11,7 +11,8 @@ use crate::call::Key;
 ///
 /// All rules of a resource apply to each call. An origin is compared as a whole
 /// and exactly; spaces around the names of the list do not count. A name that is
-/// an address or a number also stands for an origin that is one.
+/// an address or a number also stands for an origin that is one; one of IPv4 that is
+/// mapped into IPv6 for both.
 ///
 /// A call without an origin, or with an empty one, passes even a list of those
 /// that are allowed, as in Sentinel, unless the rule
