@@ -26,10 +26,11 @@ use tonic_prost::ProstCodec;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::{
-    Call, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel, SentinelLayer,
+    Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel,
+    SentinelLayer, SystemRule, Verdict,
 };
 
-use support::{Server, assert_at_rest, engine, eventually, ms};
+use support::{Server, assert_at_rest, engine, eventually, ms, ready};
 
 const SAY: &str = "/test.Echo/Say";
 const REPEAT: &str = "/test.Echo/Repeat";
@@ -357,4 +358,26 @@ async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
         assert_eq!(totals.complete(), 1, "{code:?}");
         assert_eq!(totals.error(), errors, "{code:?} in the trailers");
     }
+}
+
+#[test]
+fn a_refusal_that_a_method_returns_is_no_failure_of_the_service() {
+    let (_clock, inside) = engine(SystemRule::new().qps(0));
+    let (_clock, around) = engine(CircuitBreakerRule::error_count(SAY, 1).min_calls(1));
+    let method = service_fn(move |_: Request<()>| {
+        let Verdict::Block(blocked) = inside.try_enter(Call::new("say")) else {
+            panic!("nobody passes");
+        };
+        let response = Status::from(blocked).into_http::<Body>();
+        async { Ok::<_, Infallible>(response) }
+    });
+    let service = SentinelLayer::with(around.clone()).layer(method);
+    for _ in 0..3 {
+        let request = Request::post(SAY).body(()).unwrap();
+        let response = ready(service.clone().oneshot(request)).unwrap();
+        // The breaker would refuse the next one if it took this for a failure.
+        assert_eq!(response.headers()["grpc-status"], "14");
+    }
+    let totals = assert_at_rest(&around, SAY);
+    assert_eq!((totals.complete(), totals.error()), (3, 0));
 }

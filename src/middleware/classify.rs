@@ -252,6 +252,7 @@ impl Classify for ByStatus {
         }
         if is_grpc(head.headers) && head.status == StatusCode::OK {
             return match head.headers.get("grpc-status") {
+                Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
                 Some(_) => Judgement::Now(grpc_outcome(head.headers)),
                 None => Judgement::AtTrailers,
             };
@@ -268,6 +269,22 @@ impl Classify for ByStatus {
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         trailers.map_or(Outcome::Ignore, grpc_outcome)
     }
+}
+
+/// Whether a method has answered with a refusal, of which tonic keeps the status.
+#[cfg(feature = "tonic")]
+fn has_refused(extensions: &Extensions) -> bool {
+    let status = extensions.get::<tonic::Status>();
+    let source = status.and_then(std::error::Error::source);
+    source
+        .and_then(|source| source.downcast_ref::<Blocked>())
+        .is_some()
+}
+
+/// Nobody makes a status of a refusal.
+#[cfg(not(feature = "tonic"))]
+const fn has_refused(_: &Extensions) -> bool {
+    false
 }
 
 fn grpc_outcome(headers: &HeaderMap) -> Outcome {

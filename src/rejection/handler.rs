@@ -68,7 +68,8 @@ mod tonic {
     use crate::rejection::grpc::{PUSHBACK, default_code, message, pushback};
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
-    /// `grpc-retry-pushback-ms` and the refusal as its source.
+    /// `grpc-retry-pushback-ms` and the refusal as its source: layers around the
+    /// service take it for one of theirs.
     ///
     /// # Examples
     ///
