@@ -12,8 +12,9 @@
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //!
 //! A call that can never pass, because the threshold is 0 or its weight is above
-//! the limit, is not told to retry. Nothing of the request and no name of a rule
-//! is echoed.
+//! the limit, is not told to retry, unless it is a system rule that refuses. By
+//! default no name of a rule and nothing of the request is echoed, but gRPC's
+//! content type.
 //!
 //! The [`Blocked`] travels in the response's extensions, so that an outer layer
 //! can tell a refusal from an answer of the service that looks the same.

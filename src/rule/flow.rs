@@ -157,7 +157,8 @@ impl FlowRule {
     }
 
     /// At most `threshold` calls of `resource` per `interval`, which is between
-    /// 1 ms and 366 days.
+    /// 1 ms and 366 days; one below 2 ms, or that cannot be halved, needs another
+    /// number of [buckets](Self::buckets) than two.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
