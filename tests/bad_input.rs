@@ -163,6 +163,12 @@ fn cases() -> Vec<Case> {
         ),
         case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
         case(FlowRule::per_second("*", 1), "resource", "\"*\"", NO_STAR),
+        case(
+            FlowRule::per_second("/r", 1).when("*"),
+            "related",
+            "\"*\"",
+            NO_STAR,
+        ),
         case(IsolationRule::new("*", 1), "resource", "\"*\"", NO_STAR),
         case(AdaptiveRule::new("*"), "resource", "\"*\"", NO_STAR),
         case(

@@ -43,8 +43,10 @@ use crate::call::Key;
 ///
 /// An origin is what the [key extractor](crate::key) makes of a request: it
 /// tells addresses of IPv6 apart by their first 64 bits, so name the address of
-/// the network, such as `2001:db8:1:2::`. Whether an origin can be trusted is up
-/// to the extractor as well: anybody can write a header.
+/// the network, such as `2001:db8:1:2::`. A network with the number of its bits, such
+/// as `10.0.0.0/8`, is a text like any other, and no address is in it: for that let
+/// [an extractor](crate::key::from_fn) name the network that an address is of. Whether
+/// an origin can be trusted is up to the extractor as well: anybody can write a header.
 ///
 /// # Source
 ///

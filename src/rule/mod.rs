@@ -419,9 +419,12 @@ impl Rules {
     fn inspect(&mut self, rule: &Rule, inspector: &mut Inspector<'_>) {
         rule.inspect(inspector);
         // It would be in force and refuse nobody.
-        if rule.resource() == ANY_RESOURCE && !matches!(rule.itself(), Rule::CircuitBreaker(_)) {
-            let allowed = "a name: only a circuit breaker may be for all resources";
-            inspector.refuse("resource", format_args!("{ANY_RESOURCE:?}"), allowed);
+        let is_breaker = matches!(rule.itself(), Rule::CircuitBreaker(_));
+        for (field, name) in rule.resources() {
+            if name == ANY_RESOURCE && !is_breaker {
+                let allowed = "a name: only a circuit breaker may be for all resources";
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
         }
         if let Some((what, most)) = rule.bound() {
             let key = (what, rule.is_shadow(), rule.resource().to_owned());
