@@ -9,9 +9,8 @@
 //! A cell is one word with its counts, the bucket that they are of, and the
 //! breaker's generation in which they were made. It is changed by one
 //! compare-and-swap that adds to what it finds or, where that is of another
-//! bucket or generation, starts anew. So counts are never mixed, nothing has to
-//! be cleared when a generation begins, and there is no moment at which a bucket
-//! is half cleared.
+//! bucket or generation, starts anew. So counts are never mixed, and there is no
+//! moment at which a bucket is half cleared.
 //!
 //! A call looks at a cell *first* and then whether the head and the generation
 //! are still those that it counts for. If so, what it saw in the cell is not
@@ -23,9 +22,10 @@
 //!
 //! A cell tells buckets of 2¹² rounds of the ring apart and generations of 2⁸
 //! versions. Who moves the head rewrites the cells that it skips, and who begins a
-//! generation those that have its stamp already, so no stamp comes back. A late clock counts in the newest bucket. Calls that end at the
-//! same instant in two neighbouring buckets may each miss the other one when
-//! they add up; the next call sees both.
+//! generation empties those that have its stamp, from 2⁸ versions ago: no stamp
+//! comes back. A late clock counts in the newest bucket. Calls that end at the same
+//! instant in two neighbouring buckets may each miss the other one when they add
+//! up; the next call sees both.
 
 use crate::clock::Tick;
 use crate::stat::bucket_of;
