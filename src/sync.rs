@@ -17,10 +17,14 @@ mod imp {
 
 #[cfg(all(test, sentinel_loom))]
 mod imp {
+    pub(crate) use super::paused::{AtomicU32, AtomicU64};
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 }
+
+#[cfg(all(test, sentinel_loom))]
+mod paused;
 
 pub(crate) use imp::*;
 use std::sync::PoisonError;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Each model names its bound of preemptions; `SENTINEL_LOOM_MORE=1` raises all by
-//! one.
+//! one. `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; one twin,
+//! `one_who_leaves_blindly`, needs it unset.
 
 mod moved;
 mod readers;
