@@ -97,7 +97,7 @@ The same over all ids of a route:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/users/$i; done; echo
 
 Two streams at once; a third is refused until one of them ends:
-  curl -sN http://{addr}/stream & curl -sN http://{addr}/stream & sleep 1; curl -i http://{addr}/stream; kill %1 %2
+  curl -sN http://{addr}/stream & curl -sN http://{addr}/stream & sleep 1; curl -si http://{addr}/stream; echo; kill %1 %2
 
 Callers with x-vip: 1 wait for the next free place (watch the times):
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} %{{time_total}}s\\n' -H 'x-vip: 1' http://{addr}/priority; done

@@ -75,10 +75,6 @@ impl NodeSnapshot {
         for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
             write!(json, ",\"{event}_qps\":{}", self.qps(event))?;
         }
-        let millis = |rt: Option<Duration>| match rt {
-            Some(rt) => (rt.as_secs_f64() * 1_000.0).to_string(),
-            None => "null".to_owned(),
-        };
         write!(
             json,
             ",\"average_rt\":{},\"min_rt\":{},\"concurrency\":{},\"waiting\":{},\"held\":{}",
@@ -136,6 +132,15 @@ const fn is_mischief(c: char) -> bool {
     )
 }
 
+/// `rt` in milliseconds, or null. Divided once, so that a time in whole
+/// microseconds has no digits beyond them.
+fn millis(rt: Option<Duration>) -> String {
+    match rt {
+        Some(rt) => (rt.as_nanos() as f64 / 1e6).to_string(),
+        None => "null".to_owned(),
+    }
+}
+
 /// Writes `text` as a JSON string.
 fn write_text(json: &mut String, text: &str) -> fmt::Result {
     json.push('"');
@@ -161,6 +166,17 @@ mod tests {
         let mut json = String::new();
         write_text(&mut json, text).unwrap();
         json
+    }
+
+    #[test]
+    fn times_have_no_more_digits_than_they_are_measured_in() {
+        for us in 0..10_000_u64 {
+            let (whole, part) = (us / 1_000, us % 1_000);
+            let digits = format!("{whole}.{part:03}");
+            let digits = digits.trim_end_matches('0').trim_end_matches('.');
+            assert_eq!(millis(Some(Duration::from_micros(us))), digits);
+        }
+        assert_eq!(millis(None), "null");
     }
 
     #[test]
