@@ -119,7 +119,8 @@ impl KeyExtractor for MethodRoute {
 /// The host that the request is for, without user and port: of the target or,
 /// if that has none, of the `Host` field. In small letters and without a dot at
 /// its end, however it was sent: both make no other host. An empty one is no key,
-/// and neither is a field that is there twice with two values.
+/// and neither is a field that is there twice with two values. Clients of tonic
+/// name no host outside of their channel.
 ///
 /// # Examples
 ///

@@ -171,7 +171,9 @@ impl SentinelLayer<Respond> {
     /// is answered comes from the upstream, one that fails with a
     /// [`Blocked`](crate::Blocked) never got there.
     ///
-    /// The service's error type becomes a box.
+    /// The service's error type becomes a box. Clients of tonic do better without:
+    /// they read a refusal that is a response as a status with its code, and make
+    /// one with the code `UNKNOWN` of an error that they do not know.
     #[must_use]
     pub fn fail(self) -> SentinelLayer<Fail> {
         SentinelLayer {

@@ -152,7 +152,8 @@ impl FileSource {
     }
 
     /// The same for a document of Sentinel's with rules of one `kind`, which need
-    /// not show in their keys.
+    /// not show in their keys. For a file of each kind make one source over all of
+    /// them: two [watches](super::Watch) would throw out each other's rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
         Self::new(path, move |text| {

@@ -25,6 +25,10 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Keeps the rules of an engine to what a source says.
 ///
+/// What the source says are all rules of the engine, so an engine has one watch:
+/// of two, each would throw out the rules of the other. Rules that are in several
+/// places are one source over them, such as [`from_fn`](super::from_fn).
+///
 /// Rules that are already in force are not put in force again. The watch sees
 /// only what the source says: rules that the program itself
 /// [reloads](Sentinel::reload) stay until the source has new ones.
