@@ -316,9 +316,9 @@ impl Entry {
         let resource = self.places.resource();
         if let Some((_, limiter)) = resource.limiter() {
             let end = match outcome {
+                Some(Outcome::Success) => End::Delivered,
                 Some(Outcome::Failure) => End::Failed,
-                Some(_) => End::Delivered,
-                None => End::Cancelled,
+                Some(Outcome::Ignore) | None => End::Cancelled,
             };
             limiter.ended(now, rt, resource.node().slots_in_use(), end);
         }

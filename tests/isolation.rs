@@ -228,3 +228,27 @@ fn the_adaptive_limit_that_is_told_is_the_one_that_is_kept() {
     }
     assert!(limits[0] == 20 && limits[499] > 40, "{limits:?}");
 }
+
+#[test]
+fn quick_calls_without_a_response_of_the_service_teach_an_adaptive_limit_nothing() {
+    // As one that another layer has refused: that is `ignore`.
+    let ends: [fn(Entry); 3] = [
+        |mut entry| entry.fail(),
+        |mut entry| entry.ignore(),
+        Entry::cancel,
+    ];
+    for (index, end) in ends.into_iter().enumerate() {
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder()
+            .rules(AdaptiveRule::new("r"))
+            .clock(clock.clone())
+            .build();
+        for _ in 0..100 {
+            let running: Vec<_> = iter::from_fn(|| run(&sentinel).ok()).collect();
+            clock.advance(Duration::from_millis(10));
+            running.into_iter().for_each(end);
+        }
+        let limit = sentinel.node("r").unwrap().adaptive_limit();
+        assert_eq!(limit, Some(20), "end {index}");
+    }
+}

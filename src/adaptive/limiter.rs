@@ -21,7 +21,7 @@ pub(crate) enum End {
     Delivered,
     /// With a failure.
     Failed,
-    /// Before it delivered anything.
+    /// Before it delivered anything, or with what says nothing of who was called.
     Cancelled,
 }
 

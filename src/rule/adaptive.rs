@@ -16,8 +16,9 @@ use crate::stat::MAX_TOKENS;
 /// never changes while nothing runs, and it does not rise while fewer calls than
 /// half of it are in flight.
 ///
-/// A response counts with its response time. A call that failed or was cancelled
-/// counts only if it had already taken longer than responses usually do.
+/// A response counts with its response time. A call that failed, that was cancelled
+/// or [ignored](crate::Entry::ignore), as one that another layer refuses, counts only
+/// if it had already taken longer than responses usually do.
 ///
 /// Under load, the limit is a quarter lower for some response times about every
 /// ten seconds: so it learns how long calls take without a queue.
