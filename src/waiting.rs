@@ -157,8 +157,7 @@ impl Waiting {
     /// How long the call still has to wait: never longer than it was told, even
     /// if the clock has stepped back since.
     pub(crate) fn left(&self) -> Duration {
-        let now = self.inner().places.resource().shared().time.now();
-        (self.start() - now).min(self.delay())
+        (self.start() - self.inner().now()).min(self.delay())
     }
 
     /// When the call may start.
@@ -279,7 +278,7 @@ impl Waiting {
             .take()
             .expect("only consuming methods take it out");
         let resource = inner.places.resource();
-        let now = resource.shared().time.now();
+        let now = inner.now();
         let blocked = Blocked::new(BlockKind::NoTimer, resource.text().clone(), "".into());
         inner.give_up(now);
         inner.places.each(|node| node.block(now, inner.n));
@@ -309,7 +308,7 @@ impl Inner {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            inner.give_up(inner.places.resource().shared().time.now());
+            inner.give_up(inner.now());
             inner.places.each(Node::dropped_waiting);
         }
     }

@@ -299,6 +299,44 @@ async fn a_waiting_call_never_sleeps_longer_than_it_was_told() {
     assert_eq!(before.elapsed(), MS * 300);
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_wrong_reading_makes_no_call_start_before_its_turn() {
+    for by in [SECOND * 2, HOUR, YEAR] {
+        let liar = Liar::default();
+        liar.clock.set(at(700));
+        let sentinel = engine(liar.clone(), FlowRule::per_second("r", LIMIT));
+        assert_eq!(passed(&sentinel), LIMIT);
+        liar.clock.set(at(1_200));
+        let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+            panic!("the window is full, and lends");
+        };
+        liar.lie_once(by);
+        let before = tokio::time::Instant::now();
+        drop(waiting.ready().await.unwrap());
+        assert_eq!(before.elapsed(), MS * 300);
+    }
+}
+
+#[test]
+fn one_wrong_reading_when_a_waiting_call_is_dropped_changes_nothing() {
+    for by in [SECOND * 2, HOUR, YEAR] {
+        let liar = Liar::default();
+        liar.clock.set(at(10_700));
+        let sentinel = engine(liar.clone(), FlowRule::per_second("r", LIMIT));
+        assert_eq!(passed(&sentinel), LIMIT);
+        liar.clock.set(at(11_200));
+        let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+            panic!("the window is full, and lends");
+        };
+        liar.lie_once(by);
+        drop(waiting);
+        assert_eq!(passed(&sentinel), 0, "{by:?}: the window is full");
+        // Its token is there again, and the window moves on by the true time.
+        liar.clock.set(at(11_500));
+        assert_eq!(passed(&sentinel), LIMIT);
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Forward(Duration),
