@@ -56,9 +56,10 @@ impl Counters {
             minute.get(second + 1, word)?
         };
         let difference = decode(word, later, minute.get(second, word)?);
-        // The ring counts modulo 2³².
         Some(if word == PASS {
-            difference & u64::from(u32::MAX)
+            // The ring counts modulo 2³², and less than half of that in a second. One
+            // that has moved has counted less than the cut says.
+            (difference as u32 as i32).max(0) as u64
         } else {
             difference
         })

@@ -539,6 +539,8 @@ mod tests {
         };
         assert_eq!(passed(&new), [1, 10, 10, 1]);
         assert_eq!(passed(&old.latest()), [1, 10, 10, 1]);
+        // A reader that has found the old ring before it moved sees no more there.
+        assert_eq!(passed(&old), [1, 10, 10, 0]);
         assert_eq!(new.concurrency(at(3_100)), 3);
     }
 
