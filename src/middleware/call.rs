@@ -25,9 +25,9 @@ use crate::stat::Outcome;
 /// errors. A call ends when the service answers; an error counts as a failure, but
 /// a refusal of another layer of this crate as neither failure nor success.
 ///
-/// The service must be [`Clone`], as a call that waits takes one along, and its
-/// error must become a [`BoxError`](super::BoxError). Put tower's `Buffer` around one
-/// that is not `Clone`.
+/// The service must be [`Clone`], as a call that waits takes one along and one that is
+/// refused leaves one that holds no permit, and its error must become a
+/// [`BoxError`](super::BoxError). Put tower's `Buffer` around one that is not `Clone`.
 ///
 /// # Examples
 ///

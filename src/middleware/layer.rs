@@ -74,10 +74,10 @@ pub enum Completion {
 /// connection, and the limits are still one.
 ///
 /// The service must be [`Clone`], as those of axum, tonic and hyper are: a call that
-/// waits takes one along. Put tower's `Buffer` around one that is not. Its response
-/// has a body of [`Bytes`](bytes::Bytes), which becomes a
-/// [`ResponseBody`](super::ResponseBody): instead of an optional layer take one
-/// without rules, so that types stay the same.
+/// waits takes one along, and one that is refused leaves one that holds no permit. Put
+/// tower's `Buffer` around one that is not. Its response has a body of
+/// [`Bytes`](bytes::Bytes), which becomes a [`ResponseBody`](super::ResponseBody):
+/// instead of an optional layer take one without rules, so that types stay the same.
 ///
 /// # Examples
 ///
