@@ -344,29 +344,22 @@ impl Breaker {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();
         if moment.version() != word.version() {
-            self.write(word, otherwise, |_, _| true);
+            self.publish(word, otherwise);
             moment = load();
         }
         (moment.version() == word.version()).then_some(moment)
     }
 
-    /// Writes `time` for `word`, which the caller has made, unless a reader has
-    /// written a later one or the state has changed.
+    /// Writes `time` for `word`, unless one as late is written or the state has
+    /// changed.
     fn publish(&self, word: Word, time: Tick) {
-        self.write(word, time, |found, ours| {
-            !found.is_before(ours) || planted(Bug::FirstMomentStands)
-        });
-    }
-
-    /// Writes `time` for `word`, unless the one found of it `stands` before this one,
-    /// or the state has changed.
-    fn write(&self, word: Word, time: Tick, stands: fn(Moment, Moment) -> bool) {
         let moment = Moment::new(time, word.version());
         let cell = &self.circuit.moment;
         loop {
             // Acquire: if this is of a newer version, so is the state below.
             let found = Moment(cell.load(Ordering::Acquire));
-            let is_written = found.version() == word.version() && stands(found, moment);
+            let is_written = found.version() == word.version()
+                && (!found.is_before(moment) || planted(Bug::FirstMomentStands));
             let is_late = is_written || self.word().version() != word.version();
             if is_late && !planted(Bug::BlindMoment) {
                 return;
