@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The templates of a rule set: among the resources of its rules, and those that
-/// rules look at. A name is one if it starts with `/`, or if it
-/// does after a method, as in `GET /users/{id}`.
+/// rules look at. A name is one if it starts with `/`, or if it does after a method,
+/// as in `GET /users/{id}`.
 ///
 /// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the
 /// rest, `{{` and `}}` for braces.

@@ -3,6 +3,10 @@
 //! A node is a ring, which admits and counts what passed, and the counters of
 //! everything else. Both are brought to the present together: first the ring,
 //! then the cuts of the counters, then the event is counted.
+//!
+//! A reload may put another ring under the same counters. A call from before still
+//! ends on the node that it began on: then the cuts are those of the new ring, which
+//! knows what has passed since.
 
 use std::borrow::Cow;
 use std::sync::Arc as StdArc;

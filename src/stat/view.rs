@@ -4,9 +4,9 @@
 //! first, so that what is due counts, and then subtracts cuts. What it found is
 //! believed only if the head still stands at the same bucket afterwards:
 //!
-//! * Cuts do not change, and those of the ring stay while the head does. So what
-//!   is not there is of a bucket that a jump has left out, in which nothing was
-//!   taken: the next cut says the same.
+//! * Cuts do not change, and those of the ring stay while the head does, the oldest
+//!   one until the head is sealed. So what is not there is of a bucket that a jump
+//!   has left out, in which nothing was taken: the next cut says the same.
 //! * No token of a later bucket is in the sum.
 //!
 //! So the values were true at some moment while it ran, but for one thing: the
@@ -157,12 +157,13 @@ impl LeapArray {
     }
 
     /// The buckets of the window that ends with the present one, oldest first.
+    /// Copies them.
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
         self.whole().buckets(now)
     }
 
     /// Those buckets of the window whose start satisfies `predicate`, oldest
-    /// first.
+    /// first. Copies all of the window.
     pub fn buckets_where<'a>(
         &'a self,
         now: Tick,
