@@ -80,16 +80,24 @@ impl Timekeeper {
 
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
-        let again = self.now();
         if now > seen {
-            // Ahead: a long idle time, unless the next reading disagrees.
-            return now.min(again).max(seen);
+            return self.confirmed(now, seen);
         }
-        let again = now.max(again);
+        let again = now.max(self.now());
         if again + SLACK < seen {
             self.catch_up(again, seen)
         } else {
-            again
+            self.confirmed(again, seen)
+        }
+    }
+
+    /// `now`, unless it is far ahead of `seen` and the next reading disagrees: else
+    /// it was a long idle time.
+    fn confirmed(&self, now: Tick, seen: Tick) -> Tick {
+        if now.nanos_since(seen) > SLACK_NS {
+            now.min(self.now()).max(seen)
+        } else {
+            now
         }
     }
 
@@ -101,7 +109,7 @@ impl Timekeeper {
         // Another thread may have caught up since, so only now the time is certain.
         let now = self.now();
         if now + SLACK >= seen {
-            return now;
+            return self.confirmed(now, seen);
         }
         match *behind {
             Some(known) if seen <= known.high && now >= known.since => {
@@ -231,6 +239,33 @@ mod tests {
         clock.advance(SLACK);
         assert_eq!(time.check(time.now(), seen), seen);
         assert_eq!(time.beside().now(), seen);
+    }
+
+    /// A clock with so many readings; the last one stays.
+    #[derive(Debug)]
+    struct Readings(Lock<Vec<Tick>>);
+
+    impl Clock for Readings {
+        fn now(&self) -> Tick {
+            let mut rest = self.0.lock();
+            if rest.len() > 1 {
+                rest.remove(0)
+            } else {
+                rest[0]
+            }
+        }
+    }
+
+    #[test]
+    fn a_glitch_ahead_is_not_believed_while_the_clock_is_behind_either() {
+        let seen = at(10_000);
+        // The wrong reading is the second one, or the third.
+        for readings in [[400_000, 5_000, 5_000], [5_000, 400_000, 5_000]] {
+            let clock = Readings(Lock::new(readings.map(at).to_vec()));
+            let time = Timekeeper::new(Arc::new(clock));
+            let now = time.check(at(5_000), seen);
+            assert!(now <= seen, "{now:?} {readings:?}");
+        }
     }
 
     #[test]
