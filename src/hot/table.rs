@@ -355,8 +355,9 @@ const fn scale(bits: u64, size: usize) -> usize {
 
 /// Changes a word that has no owner by `change`: its values before and after.
 fn update<E>(word: &AtomicU64, change: impl Fn(u64) -> Result<u64, E>) -> Result<(u64, u64), E> {
-    // Acquire: `change` may read the clock, and does so after the word.
-    let (won, lost) = (Ordering::Relaxed, Ordering::Acquire);
+    // Acquire: `change` may read the clock, and does so after the word. Release: who
+    // finds this value reads a clock that is not before the one of this call.
+    let (won, lost) = (Ordering::Release, Ordering::Acquire);
     let mut found = word.load(Ordering::Acquire);
     loop {
         let next = change(found)?;
@@ -438,7 +439,8 @@ impl Slot {
                 Ok(next) => next,
                 Err(error) => return Some(Err(error)),
             };
-            let (won, lost) = (Ordering::Relaxed, Ordering::Acquire);
+            // As in the other `update`.
+            let (won, lost) = (Ordering::Release, Ordering::Acquire);
             match self.word.compare_exchange_weak(word, next, won, lost) {
                 Ok(_) => return Some(Ok((word, next))),
                 Err(now) => word = now,

@@ -419,7 +419,7 @@ fn fold_inbound<T>(census: &Census<Resource>, start: T, mut f: impl FnMut(T, &No
         .entries
         .iter()
         .filter(|resource| resource.direction() == Direction::Inbound)
-        .fold(start, |sum, resource| f(sum, resource.node()))
+        .fold(start, |sum, resource| f(sum, &resource.node().latest()))
 }
 
 /// Adds buckets up by their start; both are sorted.
