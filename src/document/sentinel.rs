@@ -6,7 +6,8 @@ use super::{go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::Rule;
 
-/// The kind of rules in a document of Sentinel's, which has one kind only.
+/// The kind of rules in a document of Sentinel's, which has one kind only. A rule
+/// whose keys are those of another kind alone is refused.
 ///
 /// # Examples
 ///
@@ -136,6 +137,11 @@ impl Kind {
     /// The rule that a table of this kind stands for. None where something is
     /// wrong with it, or where it does nothing.
     pub(super) fn translate(self, table: &Table, fields: &mut Fields<'_>) -> Option<Translated> {
+        if let Some((other, key)) = self.marks_of_another(table) {
+            let allowed = format!("absent: only a rule of `Kind::{other:?}` has it");
+            fields.refuse(key, allowed);
+            return None;
+        }
         let is_go = GO.iter().any(|key| has(table, key)) && !has(table, "count");
         match (self, is_go) {
             (Kind::Flow, false) => java::flow(fields),
@@ -149,6 +155,20 @@ impl Kind {
             (Kind::Authority, _) => java::authority(fields),
             (Kind::Isolation, _) => go::isolation(fields),
         }
+    }
+
+    /// The other kind whose rule the table is by a key that it has, and that key, if
+    /// it has none of this kind. As a rule of this one it would say something else:
+    /// the `count` of a circuit breaker is no rate.
+    fn marks_of_another(self, table: &Table) -> Option<(Kind, &'static str)> {
+        let mark = |(kind, keys): &(Kind, &[&'static str])| {
+            let key = keys.iter().find(|key| has(table, key))?;
+            Some((*kind, *key))
+        };
+        let mut marks = MARKS.iter().filter_map(mark);
+        let first = marks.next()?;
+        let is_other = first.0 != self && marks.all(|(kind, _)| kind != self);
+        is_other.then_some(first)
     }
 }
 

@@ -264,6 +264,26 @@ fn a_bad_rule_of_go_is_told_in_its_own_words() {
 }
 
 #[test]
+fn a_rule_of_another_kind_is_not_taken_for_one_of_this() {
+    // Its count is a ratio of errors; as a rate it would refuse nearly every call.
+    let breaker = json!({"resource": "a", "grade": 1, "count": 0.5, "timeWindow": 10});
+    for kind in [Kind::Flow, Kind::Isolation, Kind::System, Kind::HotParam] {
+        let document = sentinel(kind, &json!([breaker]));
+        assert_eq!(
+            lines(&document),
+            ["[0].timeWindow is 10, must be absent: only a rule of `Kind::CircuitBreaker` has it"],
+            "{kind:?}"
+        );
+    }
+    let param = json!({"resource": "a", "count": 5, "paramIdx": 0});
+    let document = sentinel(Kind::Flow, &json!([param]));
+    assert!(document.lenient().0.is_empty());
+    // Beside a key of this kind such a key is one that Sentinel does not look at.
+    let both = json!({"resource": "a", "count": 5, "paramIdx": 0, "warmUpPeriodSec": 10});
+    assert_eq!(lines(&sentinel(Kind::Flow, &json!([both]))), [""; 0]);
+}
+
+#[test]
 fn an_unknown_key_outside_of_the_rules_is_told() {
     let document = Document::read(r#"{"rules": [], "rule": []}"#, Format::Json).unwrap();
     assert_eq!(

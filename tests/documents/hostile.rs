@@ -38,7 +38,8 @@ const JAVA: &str = r#"[
     {"resource": "c", "timeWindow": 3, "grade": 1, "count": 0.1},
     {"resource": "c", "paramIdx": 0, "count": 3, "paramFlowItemList": [{"object": "x"}]},
     {"qps": 7.5, "avgRt": 3, "highestSystemLoad": 1.1, "resource": "x"},
-    {"metricType": 2, "triggerCount": 3, "resource": "x", "limitApp": "y"}
+    {"metricType": 2, "triggerCount": 3, "resource": "x", "limitApp": "y"},
+    {"resource": "d", "threshold": 5, "metricType": 0}
 ]"#;
 
 const KINDS: [Kind; 6] = [
