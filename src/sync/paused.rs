@@ -27,10 +27,6 @@ macro_rules! atomic {
                 Self(loom::sync::atomic::$name::new(value))
             }
 
-            pub(crate) fn into_inner(self) -> $value {
-                self.0.into_inner()
-            }
-
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 if pauses() {
                     self.0.fetch_add(0, Ordering::AcqRel)
