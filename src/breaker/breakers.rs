@@ -154,11 +154,11 @@ impl Breakers {
     ) -> Result<Admission, Refusal> {
         loop {
             self.check(now)?;
-            let mut changes = Changes::default();
             let words = self.look();
-            let taken = self.take_probes(now, &words, self.draw(), &mut changes);
-            tell(&changes, told);
-            match taken {
+            let epoch = self.draw();
+            match collect(told, |changes| {
+                self.take_probes(now, &words, epoch, changes)
+            }) {
                 Ok(admission) => return Ok(admission),
                 Err(Missed::Refused(refusal)) => return Err(refusal),
                 // Someone else got on.
@@ -221,9 +221,7 @@ impl Breakers {
         if admission.probes == 0 {
             return;
         }
-        let mut changes = Changes::default();
-        self.leave_all(admission, &mut changes);
-        tell(&changes, told);
+        collect(told, |changes| self.leave_all(admission, changes));
     }
 
     fn leave_all(&self, admission: Admission, changes: &mut Changes) {
@@ -243,12 +241,12 @@ impl Breakers {
         is_error: bool,
         told: &mut dyn FnMut(Change),
     ) {
-        let mut changes = Changes::default();
-        for (index, breaker) in self.list.iter().enumerate() {
-            let is_bad = breaker.spec().is_bad(rt, is_error);
-            self.ended(index, now, admission, is_bad, &mut changes);
-        }
-        tell(&changes, told);
+        collect(told, |changes| {
+            for (index, breaker) in self.list.iter().enumerate() {
+                let is_bad = breaker.spec().is_bad(rt, is_error);
+                self.ended(index, now, admission, is_bad, changes);
+            }
+        });
     }
 
     /// A call was dropped at `now`, after `elapsed`, before it delivered
@@ -260,16 +258,15 @@ impl Breakers {
         elapsed: Duration,
         told: &mut dyn FnMut(Change),
     ) {
-        let mut changes = Changes::default();
-        for (index, breaker) in self.list.iter().enumerate() {
-            if breaker.spec().is_bad_cancelled(elapsed) {
-                self.ended(index, now, admission, true, &mut changes);
-            } else if admission.probes >> index & 1 == 1 {
-                let changes = &mut changes;
-                breaker.leave(admission.epoch, &mut Teller { index, changes });
+        collect(told, |changes| {
+            for (index, breaker) in self.list.iter().enumerate() {
+                if breaker.spec().is_bad_cancelled(elapsed) {
+                    self.ended(index, now, admission, true, changes);
+                } else if admission.probes >> index & 1 == 1 {
+                    breaker.leave(admission.epoch, &mut Teller { index, changes });
+                }
             }
-        }
-        tell(&changes, told);
+        });
     }
 
     fn ended(
@@ -319,24 +316,16 @@ impl Breakers {
 
     /// Opens the breaker at `index` until [`force_close`](Self::force_close).
     pub(crate) fn force_open(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        let mut changes = Changes::default();
-        let mut teller = Teller {
-            index,
-            changes: &mut changes,
-        };
-        self.list[index].force_open(&mut teller);
-        tell(&changes, told);
+        collect(told, |changes| {
+            self.list[index].force_open(&mut Teller { index, changes });
+        });
     }
 
     /// Closes the breaker at `index`, with no counts.
     pub(crate) fn force_close(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        let mut changes = Changes::default();
-        let mut teller = Teller {
-            index,
-            changes: &mut changes,
-        };
-        self.list[index].force_close(|| self.draw(), &mut teller);
-        tell(&changes, told);
+        collect(told, |changes| {
+            self.list[index].force_close(|| self.draw(), &mut Teller { index, changes });
+        });
     }
 
     /// A new epoch. Release: who reads it, or a later one, sees that the states
@@ -347,10 +336,14 @@ impl Breakers {
     }
 }
 
-/// Tells of `changes` when all of them are made: who listens may be slow.
+/// Lets `act` make changes, and tells of them when all are made: who listens may be
+/// slow.
 #[inline]
-fn tell(changes: &Changes, told: &mut dyn FnMut(Change)) {
+fn collect<R>(told: &mut dyn FnMut(Change), act: impl FnOnce(&mut Changes) -> R) -> R {
+    let mut changes = Changes::default();
+    let done = act(&mut changes);
     changes.iter().copied().for_each(told);
+    done
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

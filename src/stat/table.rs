@@ -327,21 +327,14 @@ pub(super) mod models {
             call.fetch_add(1, Ordering::Relaxed);
         });
         let mut retired = None;
-        let left = settle(
-            entry,
-            |_| true,
-            |entry| retired = Some(entry.load(Ordering::Relaxed)),
-        );
+        let mut evict = |entry: Arc<AtomicU64>| {
+            let read = |entry: &AtomicU64| retired = Some(entry.load(Ordering::Relaxed));
+            settle(entry, |_| true, read)
+        };
+        let left = evict(entry);
         caller.join().unwrap();
         if let Err(entry) = left {
-            assert!(
-                settle(
-                    entry,
-                    |_| true,
-                    |entry| retired = Some(entry.load(Ordering::Relaxed))
-                )
-                .is_ok()
-            );
+            assert!(evict(entry).is_ok());
         }
         assert_eq!(retired, Some(1), "an event was lost");
     }
