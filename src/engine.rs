@@ -207,7 +207,7 @@ impl Engine {
             // A resource with a rule has a place, whatever the bound. No rule can name
             // one that is known by its hash alone.
             let is_named = !matches!(query.name, Key::Digest(..));
-            if is_named && rules.of(&query.name.to_string()).is_some() {
+            if is_named && rules.names(&query.name.to_string()) {
                 return Some(self.install(query, now));
             }
             if rules.version() == self.shared.version.load(Ordering::Acquire) {
@@ -407,7 +407,7 @@ impl Engine {
         self.watchers.reload(self, &new);
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
-        for name in old.resources().filter(|name| new.of(name).is_none()) {
+        for name in old.resources().filter(|name| !new.names(name)) {
             for direction in [Direction::Inbound, Direction::Outbound] {
                 for name in Key::spellings(name) {
                     let query = ResourceQuery {

@@ -118,7 +118,8 @@ impl Resource {
         let node = shared.node(&plan, old.map(|old| &old.node), false, now);
         let gate = shared.gate(plan, &node, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
-        let extras = Extras::new(&rules, own, shared.most_origins, old_extras, now);
+        let extras =
+            own.and_then(|own| Extras::new(&rules, own, shared.most_origins, old_extras, now));
         let is_one_lane =
             gate.is_plain() && !(shared.origins || shared.contexts || rules.are_watching());
         let extras_are = |test: fn(&Extras) -> bool| extras.as_deref().is_none_or(test);
@@ -132,7 +133,7 @@ impl Resource {
                 .and_then(|own| own.isolation)
                 .map(|(rule, limit)| Isolation { rule, limit }),
             extras,
-            is_pinned: own.is_some() || query.name.is(OVERFLOW),
+            is_pinned: rules.names(&text) || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
             key,
@@ -162,7 +163,6 @@ impl Resource {
         let is_bare = self.isolation.is_none() && self.extras.is_none() && self.gate.is_empty();
         let agrees = is_bare
             && rules.of(&self.text).is_none()
-            && rules.breakers(None).next().is_none()
             && rules.limits() == self.rules.limits()
             && rules.are_watching() == self.rules.are_watching();
         if agrees {
@@ -305,30 +305,27 @@ impl Resource {
 impl Extras {
     fn new(
         rules: &RuleSet,
-        own: Option<&ResourceRules>,
+        own: &ResourceRules,
         most_origins: u32,
         old: Option<&Self>,
         now: Tick,
     ) -> Option<Box<Self>> {
-        let mut extras = Self {
-            breakers: Circuit::new(rules, own, old, now),
-            ..Self::default()
-        };
-        if let Some(own) = own {
-            extras.origins = own.origins.clone();
-            extras.contexts = own.contexts.clone();
-            extras.related = own.related.as_slice().into();
-            extras.authorities = own.authorities.clone();
-            let old_params = old.and_then(|old| old.params.as_ref());
-            extras.params = HotParams::new(rules, &own.params, most_origins, old_params, now);
-            extras.adaptive = own.adaptive.map(|(rule, settings)| {
+        let old_params = old.and_then(|old| old.params.as_ref());
+        let extras = Self {
+            origins: own.origins.clone(),
+            contexts: own.contexts.clone(),
+            related: own.related.as_slice().into(),
+            authorities: own.authorities.clone(),
+            adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
                 if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
                     limiter.take_over(old, now);
                 }
                 (rule, limiter)
-            });
-        }
+            }),
+            params: HotParams::new(rules, &own.params, most_origins, old_params, now),
+            breakers: Circuit::new(rules, own, old, now),
+        };
         let has_any = extras.origins.is_some()
             || extras.contexts.is_some()
             || !extras.related.is_empty()
@@ -360,15 +357,10 @@ impl Extras {
 }
 
 impl Circuit {
-    fn new(
-        rules: &RuleSet,
-        own: Option<&ResourceRules>,
-        old: Option<&Extras>,
-        now: Tick,
-    ) -> Option<Self> {
+    fn new(rules: &RuleSet, own: &ResourceRules, old: Option<&Extras>, now: Tick) -> Option<Self> {
         let old = old.and_then(|old| old.breakers.as_ref());
         let (indices, specs): (Vec<_>, Vec<_>) = rules
-            .breakers(own)
+            .breakers(&own.breakers)
             .map(|(index, rule)| (index, rule.spec()))
             .unzip();
         (!specs.is_empty()).then(|| Self {
@@ -395,14 +387,21 @@ impl Resident for Resource {
         if self.is_pinned || self.node.is_shared() {
             return false;
         }
-        // A breaker that stands here for all resources must not close because
-        // others want the place. A node was last used up to one step after the time
-        // that it tells.
-        let memory = match self.circuit() {
-            None => Some(Duration::ZERO),
-            Some(circuit) => circuit.breakers.memory().map(|memory| memory + SECOND),
+        // What stands here for all resources must not forget because others want
+        // the place: a breaker would close, a window begin with a fresh quota.
+        let breakers = self.circuit();
+        let Some(breakers) = breakers.map_or(Some(Duration::ZERO), |it| it.breakers.memory())
+        else {
+            return false;
         };
-        memory.is_some_and(|memory| now - self.node.last_used() >= self.shared.idle.max(memory))
+        let memory = self.gate.memory(self.node.ring()).max(breakers);
+        // A node was last used up to one step after the time that it tells.
+        let step = if memory.is_zero() {
+            Duration::ZERO
+        } else {
+            SECOND
+        };
+        now - self.node.last_used() >= self.shared.idle.max(memory + step)
     }
 
     fn retire(&self, sum: &mut Self::Sum) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::{Event, LeapArray, Node};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule,
-    Rules, Sentinel, SentinelLayer, Tick,
+    AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule, Rules, Sentinel,
+    SentinelLayer, Tick,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,8 @@ const THRESHOLD: &str = "between 0 and 2147483647";
 const INTERVAL: &str = "between 1 ms and 366 days";
 const BUCKETS: &str = "between 1 and 1024";
 const BLANK: &str = "a name that is not blank";
-const NO_STAR: &str = "a name: only a circuit breaker may be for all resources";
+const NO_STAR: &str = "a name: only circuit breakers, isolation and adaptive rules, \
+     and flow rules that count all callers together, may be for all resources";
 const LONG: &str = "at most 256 bytes";
 const CONTROL: &str = "free of control characters";
 const RATIO: &str = "above 0 and at most 1";
@@ -162,15 +163,30 @@ fn cases() -> Vec<Case> {
             THRESHOLD,
         ),
         case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
-        case(FlowRule::per_second("*", 1), "resource", "\"*\"", NO_STAR),
+        case(
+            FlowRule::per_second("*", 1).by_origin(),
+            "resource",
+            "\"*\"",
+            NO_STAR,
+        ),
+        case(
+            FlowRule::per_second("*", 1).in_context("job"),
+            "resource",
+            "\"*\"",
+            NO_STAR,
+        ),
+        case(
+            FlowRule::per_second("*", 1).when("/r"),
+            "resource",
+            "\"*\"",
+            NO_STAR,
+        ),
         case(
             FlowRule::per_second("/r", 1).when("*"),
             "related",
             "\"*\"",
             NO_STAR,
         ),
-        case(IsolationRule::new("*", 1), "resource", "\"*\"", NO_STAR),
-        case(AdaptiveRule::new("*"), "resource", "\"*\"", NO_STAR),
         case(
             HotParamRule::per_second("*", 1),
             "resource",
@@ -184,7 +200,7 @@ fn cases() -> Vec<Case> {
             NO_STAR,
         ),
         case(
-            FlowRule::per_second("*", 1).shadow(),
+            FlowRule::per_second("*", 1).by_origin().shadow(),
             "resource",
             "\"*\"",
             NO_STAR,

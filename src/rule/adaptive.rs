@@ -23,6 +23,9 @@ use crate::stat::MAX_TOKENS;
 /// Under load, the limit is a quarter lower for some response times about every
 /// ten seconds: so it learns how long calls take without a queue.
 ///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
+/// resource that has no adaptive rule of its own has a limit of its own after it.
+///
 /// # Examples
 ///
 /// ```

@@ -9,9 +9,6 @@ use super::problem::Inspector;
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 use crate::clock::SHORTEST_INTERVAL;
 
-/// The resource that stands for every one without a breaker of its own.
-pub(super) const ANY_RESOURCE: &str = "*";
-
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;
 
@@ -40,8 +37,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A resource may have up to 32 breakers. They are asked together: if one
 ///   refuses a call, none of the others takes it as a probe.
 ///
-/// A rule for the resource `*` is the default: every resource that has no rule
-/// of this kind has a breaker of its own after it.
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
+/// resource that has no rule of this kind has a breaker of its own after it.
 ///
 /// # Examples
 ///
@@ -240,11 +237,6 @@ impl CircuitBreakerRule {
     }
 
     // --- for the engine; the rule has been inspected ---
-
-    /// Whether the rule is for every resource that has no own one.
-    pub(crate) fn is_default(&self) -> bool {
-        self.resource == ANY_RESOURCE
-    }
 
     /// What a breaker has to know of the rule.
     pub(crate) fn spec(&self) -> Spec {

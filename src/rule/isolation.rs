@@ -16,6 +16,9 @@ use crate::stat::MAX_TOKENS;
 /// A changed limit applies to new calls; those that run are not disturbed. A
 /// rule that is new for a resource counts the calls that start from then on.
 ///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
+/// resource that has no isolation rule of its own has slots of its own after it.
+///
 /// # Examples
 ///
 /// ```

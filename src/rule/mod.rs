@@ -20,6 +20,35 @@
 //! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
 //! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
 //!
+//! # Default rules
+//!
+//! A rule for the resource `*` is for every resource that no rule of the same kind
+//! names. Each of them has its own window, slots or breaker. A rule that only looks
+//! at a resource, by [`FlowRule::when`], is none of that one; a rule that only
+//! [watches](Rule::shadow) takes no resource from those in force. Resources beyond
+//! [`Builder::max_resources`](crate::Builder::max_resources) are one together. What
+//! a resource has used up is not forgotten for the sake of another: with windows of
+//! an hour each name that somebody makes up holds its place for that long. So name
+//! alike what no route matches, as the [cookbook](crate::guide::cookbook) does.
+//!
+//! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
+//! that count all callers together; what keeps a table of callers may not, as there
+//! would be one for each name.
+//!
+//! ```
+//! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
+//!
+//! let rules = Rules::new()
+//!     .with(FlowRule::per_second("*", 2))
+//!     .with(FlowRule::per_second("/search", 5));
+//! let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
+//! let passed = |name| {
+//!     let passes = |_: &_| matches!(sentinel.try_enter(Call::new(name)), Verdict::Pass(_));
+//!     (0..10).filter(passes).count()
+//! };
+//! assert_eq!([passed("/search"), passed("/users"), passed("/orders")], [5, 2, 2]);
+//! ```
+//!
 //! # Examples
 //!
 //! ```
@@ -50,6 +79,7 @@
 mod adaptive;
 mod authority;
 mod circuit_breaker;
+mod default;
 mod flow;
 mod gate;
 mod hot_param;
@@ -72,7 +102,7 @@ mod threshold;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use circuit_breaker::ANY_RESOURCE;
+use default::{ANY_RESOURCE, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
@@ -419,11 +449,9 @@ impl Rules {
     fn inspect(&mut self, rule: &Rule, inspector: &mut Inspector<'_>) {
         rule.inspect(inspector);
         // It would be in force and refuse nobody.
-        let is_breaker = matches!(rule.itself(), Rule::CircuitBreaker(_));
         for (field, name) in rule.resources() {
-            if name == ANY_RESOURCE && !is_breaker {
-                let allowed = "a name: only a circuit breaker may be for all resources";
-                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            if name == ANY_RESOURCE && !rule.may_be_default() {
+                inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
             }
         }
         if let Some((what, most)) = rule.bound() {

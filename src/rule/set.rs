@@ -1,6 +1,6 @@
 //! A loaded set of rules: what applies to a resource, and to an origin of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(crate) struct RuleSet {
     watchers: HashMap<u32, FlowRule>,
     /// What all system rules together allow.
     limits: Limits,
-    /// The circuit breakers of resources that have none of their own.
-    default_breakers: Vec<u32>,
+    /// The rules of resources that no rule names, if there are any.
+    defaults: Option<ResourceRules>,
     /// Whether there are rules that only watch, and these are not they.
     are_watching: bool,
     part: Part,
@@ -85,60 +85,62 @@ impl RuleSet {
             by_resource: HashMap::new(),
             watchers: HashMap::new(),
             limits: Limits::default(),
-            default_breakers: Vec::new(),
+            defaults: None,
             are_watching,
             part,
             version,
         };
-        for (index, rule) in (0..).zip(&rules) {
-            if let Some(rule) = part.select(index, rule) {
-                set.add(index, rule);
-            }
+        let selected = || {
+            let all = (0..).zip(&rules);
+            all.filter_map(|(index, rule)| Some((index, part.select(index, rule)?)))
+        };
+        let (defaults, named): (Vec<_>, Vec<_>) = selected().partition(|(_, it)| it.is_default());
+        for (index, rule) in named {
+            set.add(index, rule);
+        }
+        if !defaults.is_empty() {
+            set.add_defaults(&defaults, &part.beside(&rules));
         }
         set.rules = rules;
         set
     }
 
     fn add(&mut self, index: u32, rule: &Rule) {
-        let of = self.by_resource.entry(rule.resource().to_owned());
         match rule {
-            Rule::System(rule) => rule.tighten(&mut self.limits, index),
-            Rule::CircuitBreaker(rule) if rule.is_default() => self.default_breakers.push(index),
-            Rule::CircuitBreaker(_) => of.or_default().breakers.push(index),
-            Rule::Authority(rule) => owned(&mut of.or_default().authorities).add(index, rule),
-            Rule::Adaptive(rule) => of.or_default().adaptive = Some((index, rule.settings())),
-            Rule::Isolation(rule) => {
-                let isolation = &mut of.or_default().isolation;
-                if isolation.is_none_or(|(_, max)| rule.max() < max) {
-                    *isolation = Some((index, rule.max()));
-                }
-            }
-            Rule::HotParam(rule) => {
-                let own = of.or_default();
-                own.params.push(index);
-                own.longest_wait = own.longest_wait.max(rule.max_wait());
-            }
+            Rule::System(rule) => return rule.tighten(&mut self.limits, index),
             Rule::Flow(rule) => {
-                let own = of.or_default();
-                let wait = rule.shaping().max_wait.unwrap_or_default();
-                own.longest_wait = own.longest_wait.max(wait);
-                match (rule.basis(), rule.who()) {
-                    (Basis::Context(context), _) => owned(&mut own.contexts).add(index, context),
-                    (Basis::Own, Who::Anyone) => own.anyone.push(index),
-                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
-                        own.params.push(index);
-                    }
-                    (Basis::Own, _) => owned(&mut own.origins).add(index, rule),
-                    (Basis::Related(related), _) => {
-                        own.related.push(index);
-                        self.watchers.insert(index, rule.watcher(related));
-                        let related = self.by_resource.entry(related.clone());
-                        related.or_default().anyone.push(index);
-                    }
+                if let Basis::Related(related) = rule.basis() {
+                    self.watchers.insert(index, rule.watcher(related));
+                    let related = self.by_resource.entry(related.clone());
+                    related.or_default().anyone.push(index);
                 }
             }
-            // What is selected is nobody's shadow.
-            Rule::Shadow(_) => {}
+            _ => {}
+        }
+        let own = self.by_resource.entry(rule.resource().to_owned());
+        own.or_default().add(index, rule);
+    }
+
+    /// Gives `defaults` to every resource without a rule of the same kind among
+    /// `others`.
+    fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
+        // So that what no default is for is known by its name.
+        for rule in others {
+            let own = self.by_resource.entry(rule.resource().to_owned());
+            own.or_default();
+        }
+        let kinds: HashSet<_> = others
+            .iter()
+            .map(|rule| (rule.resource(), rule.kind()))
+            .collect();
+        let unnamed = self.defaults.get_or_insert_default();
+        for &(index, rule) in defaults {
+            unnamed.add(index, rule);
+            for (name, own) in &mut self.by_resource {
+                if !kinds.contains(&(&**name, rule.kind())) {
+                    own.add(index, rule);
+                }
+            }
         }
     }
 
@@ -146,17 +148,11 @@ impl RuleSet {
         &self.rules
     }
 
-    /// The circuit breakers of a resource with the rules `own`.
-    pub(crate) fn breakers<'a>(
-        &'a self,
-        own: Option<&'a ResourceRules>,
-    ) -> impl Iterator<Item = (u32, &'a CircuitBreakerRule)> {
-        let own = own.map_or(&[][..], |own| &own.breakers);
-        let indices = if own.is_empty() {
-            &self.default_breakers
-        } else {
-            own
-        };
+    /// The circuit breakers at `indices`.
+    pub(crate) fn breakers(
+        &self,
+        indices: &[u32],
+    ) -> impl Iterator<Item = (u32, &CircuitBreakerRule)> {
         indices.iter().filter_map(
             |&index| match self.rules.list.get(index as usize)?.itself() {
                 Rule::CircuitBreaker(rule) => Some((index, rule)),
@@ -190,12 +186,17 @@ impl RuleSet {
         self.ids[index as usize].clone()
     }
 
-    /// The rules of the resource `name`.
+    /// The rules of the resource `name`, or else those of all that have none.
     pub(crate) fn of(&self, name: &str) -> Option<&ResourceRules> {
-        self.by_resource.get(name)
+        self.by_resource.get(name).or(self.defaults.as_ref())
     }
 
-    /// The names of all resources that have a rule.
+    /// Whether a rule names the resource `name`.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.by_resource.contains_key(name)
+    }
+
+    /// The names of all resources that a rule names.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         self.by_resource.keys().map(String::as_str)
     }
@@ -241,6 +242,40 @@ impl RuleSet {
             let rule = watcher.filter(|watcher| watcher.resource() == name);
             Some((index, rule.or_else(|| self.flow(index))?))
         })
+    }
+}
+
+impl ResourceRules {
+    fn add(&mut self, index: u32, rule: &Rule) {
+        match rule {
+            Rule::CircuitBreaker(_) => self.breakers.push(index),
+            Rule::Authority(rule) => owned(&mut self.authorities).add(index, rule),
+            Rule::Adaptive(rule) => self.adaptive = Some((index, rule.settings())),
+            Rule::Isolation(rule) => {
+                if self.isolation.is_none_or(|(_, max)| rule.max() < max) {
+                    self.isolation = Some((index, rule.max()));
+                }
+            }
+            Rule::HotParam(rule) => {
+                self.params.push(index);
+                self.longest_wait = self.longest_wait.max(rule.max_wait());
+            }
+            Rule::Flow(rule) => {
+                let wait = rule.shaping().max_wait.unwrap_or_default();
+                self.longest_wait = self.longest_wait.max(wait);
+                match (rule.basis(), rule.who()) {
+                    (Basis::Context(context), _) => owned(&mut self.contexts).add(index, context),
+                    (Basis::Own, Who::Anyone) => self.anyone.push(index),
+                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
+                        self.params.push(index);
+                    }
+                    (Basis::Own, _) => owned(&mut self.origins).add(index, rule),
+                    (Basis::Related(_), _) => self.related.push(index),
+                }
+            }
+            // These are no resource's; and what is selected is nobody's shadow.
+            Rule::System(_) | Rule::Shadow(_) => {}
+        }
     }
 }
 

@@ -29,6 +29,16 @@ impl Part {
         }
     }
 
+    /// Those of `rules` that these judge by or would judge beside.
+    pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
+        let all = (0..).zip(rules);
+        let others = all.filter(|&(index, rule)| match self {
+            Part::Only(place) => place == index || !rule.is_shadow(),
+            part => part.select(index, rule).is_some(),
+        });
+        others.map(|(_, rule)| rule.itself()).collect()
+    }
+
     /// Those of `rules` that only watch, beside these: each alone, as if it were
     /// the only one to come.
     pub(crate) fn watching(self, rules: &Rules) -> Vec<Part> {
@@ -93,9 +103,8 @@ impl Rule {
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,
-            Rule::CircuitBreaker(rule) if rule.is_default() => None,
             Rule::Flow(rule) if matches!(rule.basis(), Basis::Related(_)) => None,
-            rule => Some(rule.resource()),
+            rule => (!rule.is_default()).then(|| rule.resource()),
         }
     }
 
