@@ -142,6 +142,12 @@ impl Kind {
             fields.refuse(key, allowed);
             return None;
         }
+        // There, but for default circuit breakers, it is a name like any other.
+        let is_any = matches!(fields.peek("resource"), Some(Value::Text(name)) if name == "*");
+        if is_any && self != Kind::CircuitBreaker {
+            let allowed = "a name: here `*` is every resource without a rule of the kind";
+            fields.refuse("resource", allowed);
+        }
         let is_go = GO.iter().any(|key| has(table, key)) && !has(table, "count");
         match (self, is_go) {
             (Kind::Flow, false) => java::flow(fields),

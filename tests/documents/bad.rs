@@ -109,6 +109,8 @@ const UNKNOWN: &str = r#"
 const JAVA_FLOW: &str = r#"
 {"resource": "", "count": 1} | .resource | "" | not blank
 {"count": 1} | .resource | missing | a text
+{"resource": "*", "count": 1} | .resource | "*" | a name: here `*` is every resource
+{"resource": "*", "count": 1, "grade": 0} | .resource | "*" | a name: here `*` is every resource
 {"resource": "a", "count": 1, "grade": 2} | .grade | 2 | between 0 and 1
 {"resource": "a", "count": 1, "grade": "1"} | .grade | "1" | a whole number
 {"resource": "a", "count": -0.5} | .count | -0.5 | between 0 and 2147483647
@@ -175,6 +177,7 @@ const GO_FLOW: &str = r#"
 
 /// `isolation.Rule`.
 const GO_ISOLATION: &str = r#"
+{"resource": "*", "threshold": 1} | .resource | "*" | a name: here `*` is every resource
 {"resource": "a", "threshold": 0} | .threshold | 0 | between 1 and
 {"resource": "a", "threshold": 1, "metricType": 1} | .metricType | 1 | between 0 and 0
 {"resource": "a"} | .threshold | missing | at least 1
