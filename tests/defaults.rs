@@ -205,6 +205,16 @@ fn defaults_of_several_kinds_stand_beside_each_other() {
     assert_eq!(passed(&sentinel, "/b"), 3);
 }
 
+#[test]
+fn there_are_so_many_of_them() {
+    let rules = |n| (1..=n).map(|n| FlowRule::per_second("*", n));
+    let (sentinel, _) = engine(Rules::build(rules(32)).unwrap());
+    assert_eq!(passed(&sentinel, "/a"), 1);
+    let error = Rules::build(rules(33)).unwrap_err();
+    let told = "rule 32 (flow \"*\"): resource is \"*\", must be that of at most 32 flow and isolation rules";
+    assert_eq!(error.to_string(), told);
+}
+
 #[tokio::test]
 async fn a_router_has_a_limit_for_each_of_its_routes() {
     let sentinel = Sentinel::builder()

@@ -5,6 +5,10 @@ use super::{Basis, Rule, Who};
 /// The resource that stands for every one without a rule of the same kind.
 pub(super) const ANY_RESOURCE: &str = "*";
 
+/// Most flow and isolation rules for it together: each is kept for every resource
+/// that a rule names.
+pub(super) const MOST_DEFAULTS: usize = 32;
+
 /// What is allowed instead of `*` where that would limit nobody.
 pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, isolation and adaptive rules, \
      and flow rules that count all callers together, may be for all resources";

@@ -32,8 +32,8 @@
 //! alike what no route matches, as the [cookbook](crate::guide::cookbook) does.
 //!
 //! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
-//! that count all callers together; what keeps a table of callers may not, as there
-//! would be one for each name.
+//! that count all callers together, up to 32; what keeps a table of callers may not,
+//! as there would be one for each name.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -102,7 +102,7 @@ mod threshold;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use default::{ANY_RESOURCE, NO_DEFAULT};
+use default::{ANY_RESOURCE, MOST_DEFAULTS, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
@@ -236,6 +236,9 @@ impl Rule {
         match self.itself() {
             Rule::CircuitBreaker(_) => Some(("circuit breakers", MAX_BREAKERS)),
             Rule::Adaptive(_) => Some(("adaptive rule", 1)),
+            Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
+                Some(("flow and isolation rules", MOST_DEFAULTS))
+            }
             Rule::HotParam(rule) if rule.counts_running() => Some((
                 "rules that count calls at once for each value",
                 MOST_RUNNING,
