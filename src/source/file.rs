@@ -19,7 +19,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,6 @@ pub struct FileSource {
     path: PathBuf,
     parse: Box<Parse>,
     access: Access,
-    hash: RandomState,
     found: Found,
 }
 
@@ -101,7 +100,6 @@ impl FileSource {
                 max_bytes: MAX_BYTES,
                 allow_world_writable: false,
             },
-            hash: RandomState::new(),
             found: Found::Nothing,
         }
     }
@@ -198,7 +196,7 @@ impl FileSource {
         // The stamp from before the reading: what is written after has another,
         // or comes within the time in which it is not believed.
         let (bytes, stamp) = self.access.read(&self.path)?;
-        let digest = self.hash.hash_one(&bytes);
+        let digest = digest(&bytes);
         let is_new = if let Found::Content(sight) = &mut self.found {
             sight.renew(stamp, digest, now)
         } else {
@@ -226,6 +224,15 @@ impl FileSource {
             }
         }
     }
+}
+
+/// What `bytes` are known by: the same for all sources, so that an error of one
+/// that is made anew for each look reads as the one before. Who could choose the
+/// content so that two have one digest may write the rules anyway.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl RuleSource for FileSource {

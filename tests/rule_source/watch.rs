@@ -168,6 +168,24 @@ fn a_source_that_repeats_an_error_or_a_panic_is_told_once() {
 }
 
 #[test]
+fn a_bad_file_is_told_once_by_a_source_that_is_made_anew_for_each_look() {
+    let folder = Folder::new();
+    let path = folder.write("rules", "r many");
+    let source = from_fn(move || FileSource::new(&path, parse).poll());
+    let watch = Watch::new(Sentinel::new(limit(1)), source);
+    assert_eq!(failure(watch.poll_once()), SourceErrorKind::Invalid);
+    for _ in 0..3 {
+        assert!(watch.poll_once().is_none());
+    }
+    // The same mistake in another text.
+    folder.write("rules", "s many");
+    assert_eq!(failure(watch.poll_once()), SourceErrorKind::Invalid);
+    assert!(watch.poll_once().is_none());
+    folder.write("rules", "r 1");
+    assert!(matches!(watch.poll_once(), Some(WatchEvent::Recovered)));
+}
+
+#[test]
 fn a_callback_may_poll_and_may_panic() {
     let said = [1, 2, 3].map(|number| Ok(Some(limit(number))));
     let mut source = answers(said);
