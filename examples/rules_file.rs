@@ -29,19 +29,19 @@ async fn main() -> Result<(), BoxError> {
     let format = if is_json { Format::Json } else { Format::Toml };
     make_if_missing(&path, format)?;
 
-    // `FileSource::toml` and `FileSource::json` do the same, but for the notes.
-    let mut source = FileSource::new(&path, move |text| {
-        let document = Document::read(text, format)?;
-        for warning in document.problems().warnings() {
-            println!("note: {warning}");
-        }
-        Ok(document.strict()?)
-    });
+    let mut source = if is_json {
+        FileSource::json(&path)
+    } else {
+        FileSource::toml(&path)
+    };
     // At the start there are no rules to keep, so a bad file ends the program.
     let rules = source.poll().unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(1)
     });
+    for warning in source.warnings() {
+        println!("note: {warning}");
+    }
     let sentinel = Sentinel::new(rules.unwrap_or_default());
 
     let app = Router::new()

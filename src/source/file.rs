@@ -29,7 +29,7 @@ use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::sight::Sight;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
-use crate::document::{Document, Format, Kind};
+use crate::document::{Document, DocumentError, Format, Kind};
 use crate::rule::Rules;
 
 /// Far more than rules need, and little enough to be read at once.
@@ -68,9 +68,17 @@ pub struct FileSource {
     parse: Box<Parse>,
     access: Access,
     found: Found,
+    /// Those of the rules that were read last.
+    warnings: Vec<String>,
 }
 
-type Parse = dyn FnMut(&str) -> Result<Rules, Cause> + Send + Sync;
+type Parse = dyn FnMut(&str) -> Result<Parsed, Cause> + Send + Sync;
+
+/// What a parser has read.
+struct Parsed {
+    rules: Rules,
+    warnings: Vec<String>,
+}
 
 /// What the last look has found.
 #[derive(Debug)]
@@ -89,9 +97,16 @@ impl FileSource {
     /// `parse` is given the whole text whenever it has changed, and when the file
     /// can be read again after it could not. If it panics, that is an error of
     /// kind [`Panicked`](SourceErrorKind::Panicked).
-    pub fn new<P>(path: impl Into<PathBuf>, parse: P) -> Self
+    pub fn new<P>(path: impl Into<PathBuf>, mut parse: P) -> Self
     where
         P: FnMut(&str) -> Result<Rules, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    {
+        Self::with(path, move |text| parse(text).map(Parsed::from))
+    }
+
+    fn with<P>(path: impl Into<PathBuf>, parse: P) -> Self
+    where
+        P: FnMut(&str) -> Result<Parsed, Cause> + Send + Sync + 'static,
     {
         Self {
             path: path.into(),
@@ -101,6 +116,7 @@ impl FileSource {
                 allow_world_writable: false,
             },
             found: Found::Nothing,
+            warnings: Vec::new(),
         }
     }
 
@@ -131,22 +147,18 @@ impl FileSource {
     /// ```
     #[cfg(feature = "serde")]
     pub fn toml(path: impl Into<PathBuf>) -> Self {
-        Self::new(path, |text| {
-            Ok(Document::read(text, Format::Toml)?.strict()?)
-        })
+        Self::with(path, |text| Parsed::of(Document::read(text, Format::Toml)))
     }
 
     /// The same for a JSON document: a table in the form of this crate, or a list
     /// of Sentinel's rules whose kind shows in their keys.
     ///
-    /// Of a list of Sentinel's, [warnings](crate::document::Problem::is_warning)
-    /// are not told here: read such a document by hand once before it is put in
-    /// force.
+    /// The [warnings](crate::document::Problem::is_warning) that a list of
+    /// Sentinel's may have are those of the [source](RuleSource::warnings), and a
+    /// [watch](super::Watch) tells them.
     #[cfg(feature = "serde")]
     pub fn json(path: impl Into<PathBuf>) -> Self {
-        Self::new(path, |text| {
-            Ok(Document::read(text, Format::Json)?.strict()?)
-        })
+        Self::with(path, |text| Parsed::of(Document::read(text, Format::Json)))
     }
 
     /// The same for a document of Sentinel's with rules of one `kind`, which need
@@ -154,8 +166,8 @@ impl FileSource {
     /// them: two [watches](super::Watch) would throw out each other's rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
-        Self::new(path, move |text| {
-            Ok(Document::read_sentinel(text, kind)?.strict()?)
+        Self::with(path, move |text| {
+            Parsed::of(Document::read_sentinel(text, kind))
         })
     }
 
@@ -207,7 +219,7 @@ impl FileSource {
     }
 
     /// The rules in `bytes`.
-    fn parse(&mut self, bytes: Vec<u8>, digest: u64) -> Result<Rules, SourceError> {
+    fn parse(&mut self, bytes: Vec<u8>, digest: u64) -> Result<Parsed, SourceError> {
         let path = &self.path;
         let refused = |kind, cause| SourceError::of_content(kind, path, digest, cause);
         let text = String::from_utf8(bytes)
@@ -239,7 +251,13 @@ impl RuleSource for FileSource {
     fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
         match self.look(MonotonicClock.now()) {
             Ok(None) => Ok(None),
-            Ok(Some((bytes, digest))) => self.parse(bytes, digest).map(Some),
+            Ok(Some((bytes, digest))) => {
+                let Parsed { rules, warnings } = self.parse(bytes, digest)?;
+                let path = self.path.display();
+                let with_path = |warning| format!("{path}: {warning}");
+                self.warnings = warnings.into_iter().map(with_path).collect();
+                Ok(Some(rules))
+            }
             Err(error) => {
                 if let Found::Trouble(told) = &self.found {
                     if told.tells_the_same_as(&error) {
@@ -249,6 +267,37 @@ impl RuleSource for FileSource {
                 self.found = Found::Trouble(error.clone());
                 Err(error)
             }
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+}
+
+// === impl Parsed ===
+
+#[cfg(feature = "serde")]
+impl Parsed {
+    /// All rules of `document`, or why there are none.
+    fn of(document: Result<Document, DocumentError>) -> Result<Self, Cause> {
+        let document = document?;
+        Ok(Self {
+            rules: document.strict()?,
+            warnings: document
+                .problems()
+                .warnings()
+                .map(ToString::to_string)
+                .collect(),
+        })
+    }
+}
+
+impl From<Rules> for Parsed {
+    fn from(rules: Rules) -> Self {
+        Self {
+            rules,
+            warnings: Vec::new(),
         }
     }
 }

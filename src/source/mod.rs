@@ -102,11 +102,22 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// What keeps the rules from being known. The rules in force stay. As long
     /// as the trouble is the same, both the same error and `None` are right.
     fn poll(&mut self) -> Result<Option<Rules>, SourceError>;
+
+    /// What the rules of the last good answer do otherwise than was written, such
+    /// as a setting that is not heeded: a sentence each, to be read by people. They
+    /// are asked for after each answer with rules. Default: none.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<S: RuleSource + ?Sized> RuleSource for Box<S> {
     fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
         (**self).poll()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        (**self).warnings()
     }
 }
 

@@ -107,11 +107,16 @@ struct Polling<'a>(&'a Lock<Option<ThreadId>>);
 struct Seen {
     last_error: Option<SourceError>,
     reloads: u64,
+    warnings: Vec<String>,
 }
+
+/// Rules, and what their source warns of.
+type Answer = (Rules, Vec<String>);
 
 /// What a [`Watch`] has to tell; each thing is told once.
 ///
-/// As text it is one line, unless the text of an error is not.
+/// As text it is one line, unless the text of an error or of a warning is not; of
+/// several warnings it has the first.
 ///
 /// # Examples
 ///
@@ -147,12 +152,21 @@ pub enum WatchEvent {
     Reloaded {
         /// How many.
         rules: usize,
+        /// What they do otherwise than was written; see [`RuleSource::warnings`].
+        warnings: Vec<String>,
     },
     /// The source cannot say what the rules are; those in force stay. While it
     /// is in the same trouble it is not told again.
     Failed(SourceError),
     /// The source is well again, and says what is in force already.
     Recovered,
+    /// The source is well, says what is in force already, and warns of something
+    /// that it has not warned of before.
+    #[non_exhaustive]
+    Warned {
+        /// What the rules do otherwise than was written, all of it.
+        warnings: Vec<String>,
+    },
 }
 
 /// A thread that polls a [`Watch`]. Dropping it stops the thread.
@@ -245,7 +259,11 @@ impl Watch {
     /// Asks the source, and does and tells what follows.
     fn ask(&self, asked: &mut Asked) -> Option<WatchEvent> {
         let Asked { source, on_event } = asked;
-        let answer = catch_unwind(AssertUnwindSafe(|| source.poll()))
+        let poll = || {
+            let rules = source.poll()?;
+            Ok(rules.map(|rules| (rules, source.warnings())))
+        };
+        let answer = catch_unwind(AssertUnwindSafe(poll))
             .unwrap_or_else(|panic| Err(SourceError::of_panic(&*panic)));
         let event = self.settle(answer)?;
         if let Some(tell) = on_event {
@@ -295,10 +313,17 @@ impl Watch {
         self.seen.lock().reloads
     }
 
+    /// What the rules that the source has said last do otherwise than was written;
+    /// see [`RuleSource::warnings`].
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.seen.lock().warnings.clone()
+    }
+
     /// Does what `answer` asks for.
-    fn settle(&self, answer: Result<Option<Rules>, SourceError>) -> Option<WatchEvent> {
-        let rules = match answer {
-            Ok(rules) => rules?,
+    fn settle(&self, answer: Result<Option<Answer>, SourceError>) -> Option<WatchEvent> {
+        let (rules, warnings) = match answer {
+            Ok(answer) => answer?,
             Err(error) => {
                 let last = &mut self.seen.lock().last_error;
                 if last
@@ -315,9 +340,15 @@ impl Watch {
         let is_new = self.sentinel.reload(rules);
         let mut seen = self.seen.lock();
         let has_recovered = seen.last_error.take().is_some();
+        let is_warning = !warnings.is_empty() && warnings != seen.warnings;
+        seen.warnings.clone_from(&warnings);
         if is_new {
             seen.reloads += 1;
-            return Some(WatchEvent::Reloaded { rules: count });
+            let rules = count;
+            return Some(WatchEvent::Reloaded { rules, warnings });
+        }
+        if is_warning {
+            return Some(WatchEvent::Warned { warnings });
         }
         has_recovered.then_some(WatchEvent::Recovered)
     }
@@ -351,11 +382,27 @@ impl Drop for Polling<'_> {
 impl fmt::Display for WatchEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WatchEvent::Reloaded { rules: 1 } => f.write_str("1 rule in force"),
-            WatchEvent::Reloaded { rules } => write!(f, "{rules} rules in force"),
+            WatchEvent::Reloaded { rules, warnings } => {
+                let s = if *rules == 1 { "" } else { "s" };
+                write!(f, "{rules} rule{s} in force")?;
+                write_first(f, warnings)
+            }
             WatchEvent::Failed(error) => write!(f, "rules kept: {error}"),
             WatchEvent::Recovered => f.write_str("rules readable again, and unchanged"),
+            WatchEvent::Warned { warnings } => {
+                f.write_str("rules unchanged")?;
+                write_first(f, warnings)
+            }
         }
+    }
+}
+
+/// Writes how many warnings there are, and the first.
+fn write_first(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Result {
+    match warnings {
+        [] => Ok(()),
+        [only] => write!(f, ", 1 warning: {only}"),
+        [first, ..] => write!(f, ", {} warnings, the first: {first}", warnings.len()),
     }
 }
 
@@ -379,6 +426,12 @@ impl WatchHandle {
     #[must_use]
     pub fn reloads(&self) -> u64 {
         self.watch.reloads()
+    }
+
+    /// See [`Watch::warnings`].
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.watch.warnings()
     }
 
     /// Stops the thread, and waits until it has ended. So does dropping the

@@ -171,11 +171,9 @@ fn rules_file_makes_a_document_that_is_missing_and_reads_those_of_sentinel() {
     assert!(made.contains("\"threshold\": 5"), "{made}");
 
     example.edit(r#"[{"resource": "/search", "count": 0, "clusterMode": true}]"#);
-    let note = example.line("note: ");
-    assert!(
-        note.starts_with("note: [0].clusterMode is true: not heeded"),
-        "{note}"
-    );
-    assert_eq!(example.line("1 rule"), "1 rule in force");
+    let told = example.line("1 rule in force");
+    assert!(told.starts_with("1 rule in force, 1 warning: "), "{told}");
+    let warned = "rules.json: [0].clusterMode is true: not heeded";
+    assert!(told.contains(warned), "{told}");
     assert!(!example.passes());
 }

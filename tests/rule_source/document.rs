@@ -1,8 +1,8 @@
 //! Files that hold documents, which need no parser of their own.
 
 use tower_sentinel::document::{DocumentError, Kind, Problems};
-use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
-use tower_sentinel::{FlowRule, IsolationRule, Rules};
+use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind, Watch, WatchEvent};
+use tower_sentinel::{FlowRule, IsolationRule, Rules, Sentinel};
 
 use crate::{Folder, limit};
 
@@ -83,4 +83,52 @@ fn a_json_file_has_the_form_of_this_crate_or_of_sentinel() {
         error.ends_with("must be a list of Sentinel's rules"),
         "{error}"
     );
+}
+
+#[test]
+fn what_a_file_of_sentinel_warns_of_is_told() {
+    const IN_CLUSTER: &str = "[0].clusterMode is true: not heeded, this process alone is limited, \
+                              as by Sentinel while no token server answers";
+    let folder = Folder::new();
+    let list = |rest: &str| format!(r#"[{{"resource": "r", "count": 3{rest}}}]"#);
+    let path = folder.write("rules", list(r#", "clusterMode": true"#));
+    let sentinel = Sentinel::new(Rules::new());
+    let in_cluster = format!("{}: {IN_CLUSTER}", path.display());
+    let source = FileSource::sentinel(path, Kind::Flow);
+    // In a box it is the same source.
+    let source: Box<dyn RuleSource> = Box::new(source);
+    let watch = Watch::new(sentinel.clone(), source);
+    let event = watch.poll_once().unwrap();
+    let told = format!("1 rule in force, 1 warning: {in_cluster}");
+    assert_eq!(event.to_string(), told);
+    let WatchEvent::Reloaded { warnings, .. } = event else {
+        panic!("no reload: {event:?}");
+    };
+    assert_eq!(warnings, [in_cluster.as_str()]);
+    assert_eq!(watch.warnings(), warnings);
+    assert!(watch.poll_once().is_none());
+
+    // Neither trouble nor its end changes what is warned of.
+    folder.replace("rules", "[");
+    assert!(matches!(watch.poll_once(), Some(WatchEvent::Failed(_))));
+    assert_eq!(watch.warnings(), warnings);
+    folder.replace("rules", &list(r#", "clusterMode": true"#));
+    assert!(matches!(watch.poll_once(), Some(WatchEvent::Recovered)));
+
+    // The same rules, with one setting more that is not heeded.
+    let two = list(r#", "clusterMode": true, "controlBehavior": 9"#);
+    folder.replace("rules", &two);
+    let event = watch.poll_once().unwrap();
+    let told = format!("rules unchanged, 2 warnings, the first: {in_cluster}");
+    assert_eq!(event.to_string(), told);
+    let WatchEvent::Warned { warnings, .. } = event else {
+        panic!("not warned: {event:?}");
+    };
+    assert_eq!(warnings.len(), 2);
+    assert_eq!((watch.reloads(), sentinel.rules()), (1, limit(3)));
+
+    // Nothing to warn of any more.
+    folder.replace("rules", &list(""));
+    assert!(watch.poll_once().is_none());
+    assert!(watch.warnings().is_empty());
 }
