@@ -179,7 +179,7 @@ fn an_engine_is_printed_in_short_and_without_its_seeds() {
         ),
         (
             format!("{:?}", node.hot_params()),
-            "rule: \"each\", values: 1",
+            "rule: \"each\", values: 1, missing: 0",
         ),
         (
             format!("{:?}", sentinel.shadows()),

@@ -423,6 +423,48 @@ fn calls_without_a_value_share_a_quota_or_are_let_go_or_refused() {
 }
 
 #[test]
+fn calls_without_the_parameter_of_a_rule_are_counted() {
+    let rule = || HotParamRule::per_second("r", 2).id("each");
+    let user = [Param::new("user", "ann")];
+    let no_user = [Param::missing("user"), Param::new("page", 1)];
+    // The rule, five calls to it, and how many of them have no value.
+    let table: [(HotParamRule, Call<'_>, u64); 9] = [
+        (rule().param("user"), Call::new("r").params(&user), 0),
+        (rule().param("user"), Call::new("r").params(&no_user), 5),
+        (rule().param("name"), Call::new("r").params(&user), 5),
+        // A parameter without a name is not the one that the rule means.
+        (rule().param("user"), by("ann"), 5),
+        (rule().param_at(-1), by("ann"), 0),
+        (rule().param_at(1), by("ann"), 5),
+        (rule(), Call::new("r"), 5),
+        (rule().by_origin(), by("ann"), 5),
+        (rule().by_origin(), Call::new("r").origin("ann"), 0),
+    ];
+    for (rule, call, expected) in table {
+        for missing in [MissingKey::Share, MissingKey::Skip, MissingKey::Refuse] {
+            // The common path, and the one of calls that more is asked of.
+            for call in [call, call.prioritized(true)] {
+                let rule = rule.clone().missing(missing);
+                let bench = Bench::new(rule.clone());
+                bench.passed(5, call);
+                let missing = || bench.sentinel.node("r").unwrap().hot_params()[0].missing();
+                assert_eq!(missing(), expected, "{rule:?} {call:?}");
+                // A reload that keeps what the values have spent keeps this as well.
+                bench.sentinel.reload(rule.clone().burst(1));
+                bench.passed(1, call);
+                assert_eq!(missing(), expected / 5 * 6, "{rule:?} {call:?}");
+            }
+        }
+    }
+    let flow = Bench::new(FlowRule::per_second("r", 2).by_origin());
+    flow.passed(3, Call::new("r"));
+    assert_eq!(
+        flow.sentinel.node("r").unwrap().hot_params()[0].missing(),
+        3
+    );
+}
+
+#[test]
 fn an_exception_is_the_same_as_text_address_or_number() {
     let rule = HotParamRule::per_second("r", 1)
         .except("10.0.0.1", 3)

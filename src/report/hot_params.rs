@@ -82,6 +82,28 @@ impl HotParamView {
         params.map_or(0, |all| all.overflows(self.place))
     }
 
+    /// How many calls had no value for the rule, whatever it says of
+    /// [those](crate::HotParamRule::missing): without a parameter, or without an
+    /// origin for a rule by origin. If it grows with every call, nobody gives calls
+    /// the parameter that the rule names, and it tells none of them apart.
+    ///
+    /// Calls that have a value cost nothing for it.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, HotParamRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(HotParamRule::per_second("search", 5).param("user"));
+    /// // Its only parameter has no name.
+    /// drop(sentinel.try_enter(Call::new("search").param("ann")));
+    /// let params = sentinel.node("search").expect("it has been called").hot_params();
+    /// assert_eq!(params[0].missing(), 1);
+    /// ```
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        let params = self.resource.params();
+        params.map_or(0, |all| all.missing(self.place))
+    }
+
     /// Bytes that the table of values takes.
     #[must_use]
     pub fn footprint(&self) -> usize {
@@ -95,6 +117,7 @@ impl fmt::Debug for HotParamView {
         f.debug_struct("HotParamView")
             .field("rule", &self.rule)
             .field("values", &self.values())
+            .field("missing", &self.missing())
             .finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::few::Few;
 use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 use crate::partners::partners;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::timekeeper::Timekeeper;
 
 /// Most rules of one resource that count calls at once: each call keeps a place
@@ -34,6 +34,8 @@ struct HotParam {
     /// Those of single values. What they are known by is a keyed hash already.
     exceptions: HashMap<Digest, Quota, foldhash::fast::RandomState>,
     tiers: Box<[(OwnedKey, Quota)]>,
+    /// How many calls had no value. It goes on with the keys.
+    missing: Arc<AtomicU64>,
 }
 
 /// Where a call is counted by the rules that count calls at once.
@@ -256,6 +258,11 @@ impl HotParams {
         self.0[place].keys.overflows()
     }
 
+    /// Calls that had no value for the rule at `place`.
+    pub(crate) fn missing(&self, place: usize) -> u64 {
+        self.0[place].missing.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the table of the rule at `place`.
     pub(crate) fn table_footprint(&self, place: usize) -> usize {
         self.0[place].keys.footprint()
@@ -302,6 +309,7 @@ impl HotParam {
             Key::spellings(tier).map(move |key| (key.into(), quota))
         });
         Self {
+            missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
             index,
             running: None,
             limit: quota(rule.threshold()),
@@ -312,24 +320,47 @@ impl HotParam {
         }
     }
 
-    /// The value of `call`; `None` if it needs none.
+    /// The value that `call` is judged by; `None` if it needs none.
     fn value<'c>(&self, call: &'c Call<'_>) -> Result<Option<&'c Key<'c>>, NoShare> {
-        let value = match self.rule.of() {
-            ParamOf::Index(index) => call.param_at(*index),
-            ParamOf::Named(name) => call.param_named(name),
-            ParamOf::Origin => call.origin.as_ref(),
-        };
-        match (value, self.rule.on_missing()) {
-            (Some(value), _) => Ok(Some(value)),
-            (None, MissingKey::Share) => Ok(Some(&Key::MISSING)),
-            (None, MissingKey::Skip) => Ok(None),
-            (None, MissingKey::Refuse) => Err(NoShare::Missing { rule: self.index }),
+        match self.given(call) {
+            Some(value) => Ok(Some(value)),
+            None => self.instead(),
         }
     }
 
+    /// The value that `call` has.
+    #[inline]
+    fn given<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
+        match self.rule.of() {
+            ParamOf::Index(index) => call.param_at(*index),
+            ParamOf::Named(name) => call.param_named(name),
+            ParamOf::Origin => call.origin.as_ref(),
+        }
+    }
+
+    /// What a call is judged by that has no value; `None` if it need not be.
+    fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+        match self.rule.on_missing() {
+            MissingKey::Share => Ok(Some(&Key::MISSING)),
+            MissingKey::Skip => Ok(None),
+            MissingKey::Refuse => Err(NoShare::Missing { rule: self.index }),
+        }
+    }
+
+    /// The same for a call that asks to pass, which is counted.
+    #[cold]
+    fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+        self.missing.fetch_add(1, Ordering::Relaxed);
+        self.instead()
+    }
+
     fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
-        let Some(value) = self.value(call)? else {
-            return Ok(None);
+        let value = match self.given(call) {
+            Some(value) => value,
+            None => match self.count_missing()? {
+                Some(value) => value,
+                None => return Ok(None),
+            },
         };
         let key = self.keys.digest(value);
         let quota = self.quota(key, call);
