@@ -8,6 +8,10 @@ use serde_core::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 /// The key under which the TOML reader hands out a date.
 const DATE: &str = "$__toml_private_datetime";
+/// The key under which the JSON reader hands out the digits of a number with a
+/// fraction, if another crate of the program wants all of them (its feature
+/// `arbitrary_precision`).
+const NUMBER: &str = "$serde_json::private::Number";
 /// Longest text of a value in a message.
 const LONGEST: usize = 60;
 
@@ -199,6 +203,55 @@ impl<'de> Visitor<'de> for AnyValue {
             }
             table.push((key, entries.next_value()?));
         }
-        Ok(Value::Table(table))
+        match as_number(&table) {
+            Some(number) if number.is_finite() => Ok(Value::Number(number)),
+            // What the reader itself says of such a one.
+            Some(_) => Err(A::Error::custom("number out of range")),
+            None => Ok(Value::Table(table)),
+        }
+    }
+}
+
+/// The number that a table stands for, if it stands for one.
+fn as_number(table: &[(String, Value)]) -> Option<f64> {
+    let [(key, Value::Text(digits))] = table else {
+        return None;
+    };
+    let is_digit = |c| matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E');
+    let is_number = key == NUMBER && digits.chars().all(is_digit);
+    is_number.then(|| digits.parse().ok())?
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use serde_core::de::value::{Error, MapDeserializer};
+
+    use super::*;
+
+    fn read<const N: usize>(table: [(&str, &str); N]) -> Result<Value, Error> {
+        Value::deserialize(MapDeserializer::new(table.into_iter()))
+    }
+
+    /// What the JSON reader does with its feature `arbitrary_precision`; see
+    /// `cargo test --features serde_json/arbitrary_precision --test documents`.
+    #[test]
+    fn a_number_that_comes_as_its_digits_is_a_number() {
+        for (digits, number) in [
+            ("20.0", 20.0),
+            ("-0.5", -0.5),
+            ("1e3", 1e3),
+            ("18446744073709551616", 18_446_744_073_709_551_616.0),
+        ] {
+            assert_eq!(read([(NUMBER, digits)]), Ok(Value::Number(number)));
+        }
+        let error = read([(NUMBER, "1e400")]).unwrap_err();
+        assert_eq!(error.to_string(), "number out of range");
+        // A document may have such a key as well.
+        for text in ["", "nan", "inf", "1.2.3", "x"] {
+            let table = vec![(NUMBER.to_owned(), Value::Text(text.to_owned()))];
+            assert_eq!(read([(NUMBER, text)]), Ok(Value::Table(table)));
+        }
+        let two = read([(NUMBER, "1"), ("other", "1")]).unwrap();
+        assert!(matches!(two, Value::Table(table) if table.len() == 2));
     }
 }
