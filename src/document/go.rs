@@ -151,7 +151,13 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
     let strategy = fields.whole("strategy", -1..=1).unwrap_or(0);
     let rule = SystemRule::new();
     // A limit on the load or the CPU must be exceeded there; a rate and a
-    // concurrency that have reached theirs let no more in.
+    // concurrency that have reached theirs let no more in. What is below zero
+    // stays, to be refused.
+    let reached = if trigger < 0.0 {
+        trigger
+    } else {
+        trigger.ceil()
+    };
     let rule = match metric? {
         0 => {
             if strategy != 1 {
@@ -166,8 +172,8 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
             }
             rule.rt(Duration::from_secs_f64(trigger / 1e3))
         }
-        2 => rule.concurrency(whole_part(fields, "triggerCount", trigger.ceil())),
-        3 => rule.qps(trigger.ceil()),
+        2 => rule.concurrency(whole_part(fields, "triggerCount", reached)),
+        3 => rule.qps(reached),
         _ => {
             if strategy == 1 {
                 let note = "taken as -1: the CPU refuses whatever the capacity";

@@ -198,6 +198,8 @@ const GO_SYSTEM: &str = r#"
 {"metricType": 3} | .triggerCount | missing | a number
 {"metricType": 0, "strategy": 1, "triggerCount": -1} | .triggerCount | -1 | 0 or more
 {"metricType": 1, "triggerCount": 0} | .triggerCount | 0 | above 0
+{"metricType": 2, "triggerCount": -0.5} | .triggerCount | -0.5 | between 0 and
+{"metricType": 3, "triggerCount": -0.5} | .triggerCount | -0.5 | between 0 and
 {"metricType": 4, "triggerCount": 80} | .triggerCount | 80 | at most 1
 "#;
 
