@@ -140,7 +140,12 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
             let max_rt = Duration::from_millis(count.round() as u64);
             CircuitBreakerRule::slow_ratio(resource, max_rt, slow_ratio)
         }
-        1 => CircuitBreakerRule::error_ratio(resource, count),
+        1 => {
+            if count == 1.0 {
+                fields.warn("count", "without effect, as 1 is never exceeded");
+            }
+            CircuitBreakerRule::error_ratio(resource, count)
+        }
         _ => CircuitBreakerRule::error_count(resource, whole_part(fields, "count", count)),
     };
     // Where all calls must be slow, it is enough there that all are.

@@ -329,6 +329,12 @@ fn what_is_not_heeded_is_a_warning() {
             1,
         ),
         (
+            Kind::CircuitBreaker,
+            json!({"resource": "/a", "grade": 1, "count": 1.0, "timeWindow": 10}),
+            "[0].count is 1.0: without effect, as 1 is never exceeded",
+            1,
+        ),
+        (
             Kind::System,
             json!({"qps": 1, "highestCpuUsage": 80}),
             "[0].highestCpuUsage is 80: not heeded, as in Sentinel, as it is above 1",
