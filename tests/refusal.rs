@@ -292,6 +292,26 @@ async fn nobody_is_told_more_than_the_limit() {
 }
 
 #[tokio::test]
+async fn a_limit_of_calls_at_once_is_not_told_as_a_rate() {
+    let at_once = HotParamRule::concurrency("/x", 3).id("at once");
+    let rate = FlowRule::per("/x", 10, ms(60_000)).id("rate");
+    let fields = |layer: SentinelLayer| layer.fields(RateLimitFields::Ietf);
+    let (_clock, alone) = app(at_once.clone(), fields);
+    let response = ask(&alone, get("/x")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(field(&response, "ratelimit-policy"), None);
+    // Nor does it stand before one that is a rate, which has more left. At 10 s: the
+    // bucket leaves the window at 60 s.
+    let (_clock, both) = app(Rules::new().with(at_once).with(rate), fields);
+    let response = ask(&both, get("/x")).await;
+    assert_eq!(
+        field(&response, "ratelimit-policy"),
+        Some("\"rate\";q=10;w=60")
+    );
+    assert_eq!(field(&response, "ratelimit"), Some("\"rate\";r=9;t=50"));
+}
+
+#[tokio::test]
 async fn nobody_is_told_of_a_quota_by_default() {
     let (_clock, app) = app(FlowRule::per_second("/x", 1), |layer| layer);
     for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {

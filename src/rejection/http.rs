@@ -61,7 +61,8 @@ pub struct Http {
 /// Which fields tell clients of their quota; none by default.
 ///
 /// They tell of the rule that leaves the smallest part of its limit: a flow rule
-/// that applies to the call, or a hot-parameter rule with the call's value. What is
+/// that applies to the call, or a hot-parameter rule with the call's value, but none
+/// for calls at once, as those have no time in which so many may pass. What is
 /// told as reset is the time after which more is left than now, if nobody takes any.
 ///
 /// # Examples

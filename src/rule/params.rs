@@ -198,10 +198,12 @@ impl HotParams {
         }
     }
 
-    /// What the values of `call` have left by the rule that leaves them the
+    /// What the values of `call` have left by the rule on a rate that leaves them the
     /// smallest part: the rule, its limit, what is left, and when there is more.
     pub(crate) fn tightest(&self, call: &Call<'_>, now: Tick) -> Option<(u32, u32, u32, Tick)> {
-        let left = self.0.iter().filter_map(|rule| {
+        // Calls at once are no quota in any time.
+        let rates = self.0.iter().filter(|rule| rule.running.is_none());
+        let left = rates.filter_map(|rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
             let limit = quota.threshold as u32;
