@@ -128,6 +128,21 @@ fn a_rule_has_a_place_also_for_an_address_or_a_number() {
     assert!(sentinel.node(addr).is_none() && sentinel.node(7).is_none());
 }
 
+#[tokio::test]
+async fn a_path_is_the_resource_as_it_is_written() {
+    let statuses = async |app: Router, rule: &str| {
+        let app = app.layer(SentinelLayer::new(FlowRule::per_second(rule, 0)));
+        let ask = async |path| app.clone().oneshot(get(path)).await.unwrap().status();
+        [ask("/a").await.as_u16(), ask("/%61").await.as_u16()]
+    };
+    let routed = Router::new().route("/a", any(|| async {}));
+    assert_eq!(statuses(routed, "/a").await, [429, 404]);
+    // What answers whatever is written may well answer both as the same.
+    let file_server = || Router::new().fallback(|| async {});
+    assert_eq!(statuses(file_server(), "/a").await, [429, 200]);
+    assert_eq!(statuses(file_server(), "/{*file}").await, [429, 429]);
+}
+
 #[test]
 fn an_extractor_names_the_resource() {
     fn by(extractor: impl KeyExtractor) -> SentinelLayer {

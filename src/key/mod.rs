@@ -13,6 +13,12 @@
 //! without a key is counted as, the rule says: see
 //! [`MissingKey`](crate::MissingKey).
 //!
+//! A path is taken as it is written, since routers take it so: axum has no route for
+//! `/%61` where `/a` is one. A service that decodes its path itself, such as a
+//! file server, does answer it, and rules for `/a` do not see it. In front of such a
+//! service, let an earlier layer put the decoded path in as a [`Resource`], or name
+//! rules by templates that hold whatever is written, such as `/{*file}`.
+//!
 //! None of that makes a value true. Where clients can make values up, limit them
 //! by something that they cannot, such as [`PeerIp`], as well.
 //!
