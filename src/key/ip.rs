@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::{Head, KeyExtractor};
 use crate::call::Key;
@@ -250,9 +250,14 @@ pub struct ForwardedIp {
 
 #[derive(Clone, Debug)]
 enum Trust {
-    Nets(Vec<IpNet>),
+    Nets(Nets),
     Hops(usize),
 }
+
+/// Networks, in which IPv4 that is mapped into IPv6 is what it is: a socket for
+/// both versions tells its peers like that, and so people name them.
+#[derive(Clone, Debug)]
+pub(crate) struct Nets(Box<[IpNet]>);
 
 #[derive(Clone, Copy, Debug)]
 enum Field {
@@ -262,10 +267,11 @@ enum Field {
 
 impl ForwardedIp {
     /// Trusts proxies in `nets`. If the peer is one of them, the key is the
-    /// first address from the right that is not; if all are, the leftmost.
+    /// first address from the right that is not; if all are, the leftmost. A net of
+    /// IPv4 may be written as mapped into IPv6.
     #[must_use]
     pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::trusting(Trust::Nets(nets.into_iter().collect()))
+        Self::trusting(Trust::Nets(Nets::new(nets)))
     }
 
     /// Trusts the last `hops` proxies: the key is that many addresses from the
@@ -306,17 +312,16 @@ impl ForwardedIp {
             Trust::Hops(0) => peer,
             Trust::Hops(hops) => self.addresses(headers).nth(hops - 1)?,
             Trust::Nets(nets) => {
-                let is_trusted = |ip: &IpAddr| nets.iter().any(|net| net.contains(ip));
                 // A peer that is not known is no proxy of ours.
                 let mut client = peer?;
-                if !is_trusted(&client) {
+                if !nets.contain(client) {
                     return Some(client);
                 }
                 for address in self.addresses(headers) {
                     // What is no address ends the walk: beyond it anything may
                     // have been written by anyone.
                     client = address?;
-                    if !is_trusted(&client) {
+                    if !nets.contain(client) {
                         break;
                     }
                 }
@@ -355,6 +360,29 @@ impl ClientIp for ForwardedIp {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         self.client(head.headers(), peer(head.extensions()))
     }
+}
+
+impl Nets {
+    pub(crate) fn new(nets: impl IntoIterator<Item = IpNet>) -> Self {
+        Self(nets.into_iter().map(canonical).collect())
+    }
+
+    pub(crate) fn contain(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.0.iter().any(|net| net.contains(&ip))
+    }
+}
+
+/// `net` as one of IPv4, if it is mapped from there.
+fn canonical(net: IpNet) -> IpNet {
+    let mapped = || match net {
+        IpNet::V6(net) => {
+            let prefix = net.prefix_len().checked_sub(96)?;
+            Ipv4Net::new(net.addr().to_ipv4_mapped()?, prefix).ok()
+        }
+        IpNet::V4(_) => None,
+    };
+    mapped().map_or(net, IpNet::V4)
 }
 
 /// An address with or without a port, brackets and quotes.
@@ -518,6 +546,30 @@ mod tests {
                 "{peer:?} {lines:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_network_as_a_socket_for_both_versions_tells_it_is_one_of_ipv4() {
+        let cases = [
+            ("::ffff:10.0.0.1/128", "10.0.0.1", true),
+            ("::ffff:10.0.0.1/128", "10.0.0.2", false),
+            ("::ffff:10.0.0.0/104", "10.255.0.1", true),
+            ("::ffff:10.0.0.0/104", "::ffff:10.255.0.1", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.1", false),
+            ("::ffff:0:0/96", "11.0.0.1", true),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("fd00::/8", "fd00::1", true),
+            // Of IPv6, however wide.
+            ("::/0", "10.0.0.1", false),
+            ("::/0", "2001:db8::1", true),
+        ];
+        for (net, ip, expected) in cases {
+            let nets = Nets::new([net.parse().unwrap()]);
+            assert_eq!(nets.contain(ip.parse().unwrap()), expected, "{net} {ip}");
+        }
+        let extractor = ForwardedIp::behind(["::ffff:10.0.0.0/104".parse().unwrap()]);
+        let request = request(Some("::ffff:10.0.0.1"), &[(XFF, "1.2.3.4, 10.0.0.2")]);
+        assert_eq!(key_of(&extractor, &request).as_deref(), Some("1.2.3.4"));
     }
 
     #[test]

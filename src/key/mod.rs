@@ -87,6 +87,7 @@ use crate::engine::Routes;
 
 pub use cookie::Cookie;
 pub use header::Header;
+pub(crate) use ip::Nets;
 pub use ip::{ClientAddr, ClientIp, ForwardedIp, PeerIp};
 pub use or::Or;
 pub use path_param::PathParam;

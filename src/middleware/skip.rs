@@ -38,7 +38,7 @@ use ipnet::IpNet;
 use matchit::Router;
 
 use crate::call::Encoded;
-use crate::key::{ClientIp, Head};
+use crate::key::{ClientIp, Head, Nets};
 
 /// Requests whose path matches one of `templates`, in the syntax of the rules'
 /// names: `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does
@@ -182,10 +182,6 @@ pub fn nets(
     client: impl ClientIp,
     nets: impl IntoIterator<Item = IpNet>,
 ) -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
-    let nets: Vec<IpNet> = nets.into_iter().collect();
-    move |head: Head<'_>| {
-        client
-            .client_ip(head)
-            .is_some_and(|ip| nets.iter().any(|net| net.contains(&ip)))
-    }
+    let nets = Nets::new(nets);
+    move |head: Head<'_>| client.client_ip(head).is_some_and(|ip| nets.contain(ip))
 }
