@@ -94,12 +94,7 @@ impl Lane<'_> {
 
     /// When each of its rules has room for `n` tokens; `None` if one never has.
     pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.quotas.iter().try_fold(now, |latest, quota| {
-            if self.ring.room(now, quota) >= n {
-                return Some(latest);
-            }
-            Some(latest.max(self.ring.room_at(now, n, quota)?))
-        })
+        self.quotas.room_at(self.ring, now, n)
     }
 
     #[cold]

@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, Sampler};
 use tower_sentinel::{
@@ -479,6 +480,74 @@ fn a_reload_keeps_what_is_warm() {
     assert_eq!(ramp(&bench, 10, 1), [100]);
     assert!(bench.sentinel.reload(rule(50)));
     assert_eq!(ramp(&bench, 11, 1), [50]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_call_that_warm_up_refuses_passes_at_the_time_it_was_told(
+        threshold in 1_u32..60,
+        interval in proptest::sample::select(&[100_u64, 500, 1_000, 5_000, 60_000]),
+        period in 1_u64..60,
+        cold_factor in 1.1..8.0_f64,
+        max_wait in proptest::option::of(proptest::sample::select(&[0_u64, 100, 2_000])),
+        steps in proptest::collection::vec((0_u64..4_000_000_000, 1_u32..8, 1..60), 1..60),
+    ) {
+        let rule = FlowRule::per("r", threshold, ms(interval))
+            .warm_up(Duration::from_secs(period))
+            .cold_factor(cold_factor);
+        let rule = match max_wait {
+            Some(max_wait) => rule.throttle(ms(max_wait)),
+            None => rule,
+        };
+        let bench = Bench::new(rule);
+        for (gap, weight, calls) in steps {
+            bench.clock.advance(Duration::from_nanos(gap * interval / 1_000));
+            let call = Call::new("r").batch(weight);
+            let mut waiting = Vec::new();
+            let refused = (0..calls).find_map(|_| match bench.call(call) {
+                Ok((_, turn)) => {
+                    waiting.extend(turn);
+                    None
+                }
+                Err(blocked) => Some(blocked),
+            });
+            let Some(blocked) = refused else { continue };
+            let Some(wait) = blocked.retry_after() else {
+                // Too heavy for a rule that gets no warmer while nobody comes.
+                prop_assert!(weight > 1 && max_wait.is_none());
+                continue;
+            };
+            let nano = Duration::from_nanos(1);
+            // A line takes it sooner, to wait there, and buckets of more than a second
+            // tell late what warmed the rule up.
+            if max_wait.unwrap_or(0) == 0 && interval <= 2_000 {
+                bench.clock.advance(wait - nano);
+                let early = bench.call(call).map(|_| ()).map_err(|early| early.retry_after());
+                prop_assert_eq!(early, Err(Some(nano)), "{:?}", wait);
+                bench.clock.advance(nano);
+            } else {
+                bench.clock.advance(wait);
+            }
+            prop_assert!(bench.call(call).is_ok(), "refused after {:?}", wait);
+            // Until then those who wait had their places.
+            drop(waiting);
+        }
+    }
+}
+
+#[test]
+fn who_can_never_have_a_turn_is_told_no_time() {
+    let bench = Bench::new(FlowRule::per_second("r", 1e-12).throttle(ms(0)));
+    assert!(bench.call(Call::new("r")).is_ok());
+    let blocked = bench.call(Call::new("r")).map(|_| ()).unwrap_err();
+    assert_eq!(blocked.retry_after(), None);
+    // Once in 500 years there is one.
+    let bench = Bench::new(FlowRule::per_second("r", 1.0 / 15_768_000_000.0).throttle(ms(0)));
+    assert!(bench.call(Call::new("r")).is_ok());
+    let blocked = bench.call(Call::new("r")).map(|_| ()).unwrap_err();
+    assert!(blocked.retry_after().is_some());
 }
 
 // === bad input ===

@@ -60,7 +60,7 @@ pub(crate) struct Side {
 /// The quotas of one ring, as they are now.
 pub(crate) enum Quotas<'a> {
     Fixed(&'a [Quota]),
-    Now([Quota; 1]),
+    Now([Quota; 1], &'a Side),
 }
 
 /// A node's ring with the gate over it, which other rules go on from.
@@ -291,14 +291,43 @@ impl Side {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
             changing => {
                 let limit = changing.whole(now, &self.ring);
-                Quotas::Now([self.quota.limited_to(limit)])
+                Quotas::Now([self.quota.limited_to(limit)], self)
             }
         }
+    }
+
+    /// When the rule has room for `n` tokens if nobody else comes; `None` if never.
+    fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        self.threshold.room_at(now, &self.ring, |threshold| {
+            let quota = self.quota.limited_to(self.threshold.cut(threshold));
+            room_at(&self.ring, now, n, &quota)
+        })
     }
 
     /// The rule that the ring counts for.
     pub(crate) const fn index(&self) -> &[u32; 1] {
         &self.index
+    }
+}
+
+/// When `ring` has room for `n` tokens under `quota`; `None` if never.
+fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+    if ring.room(now, quota) >= n {
+        return Some(now);
+    }
+    ring.room_at(now, n, quota)
+}
+
+impl Quotas<'_> {
+    /// When each has room in `ring` for `n` tokens if nobody else comes; `None` if one
+    /// never has.
+    pub(crate) fn room_at(&self, ring: &LeapArray, now: Tick, n: u32) -> Option<Tick> {
+        match self {
+            Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
+                Some(latest.max(room_at(ring, now, n, quota)?))
+            }),
+            Quotas::Now(_, side) => Some(now.max(side.room_at(now, n)?)),
+        }
     }
 }
 
@@ -308,7 +337,7 @@ impl Deref for Quotas<'_> {
     fn deref(&self) -> &[Quota] {
         match self {
             Quotas::Fixed(quotas) => quotas,
-            Quotas::Now(quotas) => quotas,
+            Quotas::Now(quotas, _) => quotas,
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::stat::LeapArray;
 use crate::sync::Arc;
 use crate::system::Sampler;
 
+/// What a line says of a turn that no clock reaches.
+const END: Tick = Tick::from_nanos(u64::MAX);
+
 /// A rule whose calls stand in a line.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -68,7 +71,8 @@ impl Line {
         if n == 0 {
             return Ok(None);
         }
-        let Some(cost) = self.cost(now, n, ring) else {
+        let threshold = self.threshold.now(now, ring);
+        let Some(cost) = cost(n, threshold, self.rule.interval()) else {
             return Err((self.index, None));
         };
         match self.throttle.join(now, cost, self.max_wait()) {
@@ -80,12 +84,11 @@ impl Line {
     /// When there will be a turn for a call of weight `n` if nobody else comes;
     /// `None` if never. Takes nothing.
     pub(crate) fn room_at(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<Tick> {
-        let cost = self.cost(now, n, ring)?;
-        Some(self.throttle.room_at(now, cost, self.max_wait()))
-    }
-
-    fn cost(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<u64> {
-        cost(n, self.threshold.now(now, ring), self.rule.interval())
+        self.threshold.room_at(now, ring, |threshold| {
+            let cost = cost(n, threshold, self.rule.interval())?;
+            let at = self.throttle.room_at(now, cost, self.max_wait());
+            (at < END).then_some(at)
+        })
     }
 
     fn max_wait(&self) -> Duration {

@@ -60,19 +60,7 @@ impl Threshold {
     pub(super) fn now(&self, now: Tick, ring: &LeapArray) -> f64 {
         match self {
             Self::Fixed(threshold) => *threshold,
-            Self::Warm(warm) => warm.limit(now, || {
-                // What passed before the present second: calls that have their
-                // turn in it are in the ring already.
-                let second = now.as_nanos() - now.as_nanos() % 1_000_000_000;
-                let start = ring.bucket_number(Tick::from_nanos(second));
-                ring.read(ring.bucket_number(now), |reading| {
-                    if reading.reaches(start) {
-                        reading.cut(start).into()
-                    } else {
-                        reading.taken.into()
-                    }
-                })
-            }),
+            Self::Warm(warm) => warm.limit(now, || passed_before(ring, now, now)),
             Self::Memory(memory) => {
                 let read = memory
                     .sampler
@@ -90,9 +78,29 @@ impl Threshold {
         }
     }
 
-    /// The same for a window, which counts whole tokens.
+    /// When a call could pass if nobody else comes, of which `room` says when it could
+    /// under a threshold that never changes; `None`: never. What memory will be in use
+    /// by then nobody knows.
+    pub(super) fn room_at(
+        &self,
+        now: Tick,
+        ring: &LeapArray,
+        room: impl Fn(f64) -> Option<Tick>,
+    ) -> Option<Tick> {
+        let present = self.now(now, ring);
+        match self {
+            Self::Warm(warm) => warm.room_at(|at| passed_before(ring, now, at), room),
+            Self::Fixed(_) | Self::Memory(_) => room(present),
+        }
+    }
+
+    /// The threshold for a window, which counts whole tokens.
     pub(super) fn whole(&self, now: Tick, ring: &LeapArray) -> u32 {
-        let threshold = self.now(now, ring);
+        self.cut(self.now(now, ring))
+    }
+
+    /// A threshold of this kind in whole tokens.
+    pub(super) fn cut(&self, threshold: f64) -> u32 {
         match self {
             Self::Warm(warm) => warm.whole(threshold),
             Self::Fixed(_) => threshold as u32,
@@ -100,4 +108,19 @@ impl Threshold {
             Self::Memory(_) => (threshold * (1.0 + 4.0 * f64::EPSILON)) as u32,
         }
     }
+}
+
+/// How many tokens had ever passed in `ring` before the second that `at` lies in, as
+/// far as that is known `now`. (Calls that have their turn in that second are in the
+/// ring already.)
+fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
+    let second = at.as_nanos() - at.as_nanos() % 1_000_000_000;
+    let start = ring.bucket_number(Tick::from_nanos(second));
+    ring.read(ring.bucket_number(now), |reading| {
+        if reading.reaches(start) {
+            reading.cut(start).into()
+        } else {
+            reading.taken.into()
+        }
+    })
 }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Tick;
+
 /// From here on whole tokens are not told apart.
 const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
@@ -64,6 +66,18 @@ impl Ramp {
             step_ns: (step as u64).saturating_mul(1_000_000_000),
             cold: (whole * (step / span).floor()) as u64,
         })
+    }
+
+    /// When the step began that `now` lies in, in ns.
+    pub(super) const fn begin(&self, now: Tick) -> u64 {
+        now.as_nanos() - now.as_nanos() % self.step_ns
+    }
+
+    /// How many seconds a refill stands for that was `due` before the present step
+    /// had `begun`, or then.
+    pub(super) fn elapsed(&self, begun: u64, due: u64) -> f64 {
+        Duration::from_nanos(begun.saturating_sub(due)).as_secs_f64()
+            + Duration::from_nanos(self.step_ns).as_secs_f64()
     }
 
     /// `stored` after `elapsed` seconds, in whose last step `previous` tokens

@@ -72,6 +72,8 @@ use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
 /// "Never refilled": every refill that was done is due again later than at 0.
 const NEVER: u64 = 0;
+/// How many steps are looked ahead at most for the one in which a call can pass.
+const MOST_STEPS: u32 = 64;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -126,6 +128,43 @@ impl WarmUp {
         self.curve.at(self.stored())
     }
 
+    /// When a call could pass if nobody else comes, where `room` says when it could
+    /// under a limit that stays as it is; `None`: never. To be asked after
+    /// [`limit`](Self::limit), which `passed` would tell as much at a time to come.
+    ///
+    /// Who comes next refills. In the present step nothing is due, and the limit is the
+    /// present one; in the next step it is what passed in this one that counts, which
+    /// may have warmed the rule up; from then on it only gets colder. So that is the
+    /// order in which limits are tried.
+    pub(crate) fn room_at(
+        &self,
+        passed: impl Fn(Tick) -> u64,
+        room: impl Fn(f64) -> Option<Tick>,
+    ) -> Option<Tick> {
+        let due = self.due.load(Ordering::Relaxed);
+        let present = room(self.curve.at(self.stored()));
+        let Some(ramp) = self.curve.ramp.filter(|_| due != NEVER) else {
+            return present;
+        };
+        let mut at = Tick::from_nanos(due);
+        if present.is_some_and(|present| present < at) {
+            return present;
+        }
+        for _ in 0..MOST_STEPS {
+            let begun = ramp.begin(at);
+            let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));
+            let previous = previous(begun, due, since_last);
+            let stored = ramp.refilled(self.stored(), ramp.elapsed(begun, due), previous);
+            let found = room(self.curve.at(stored))?;
+            if found <= at {
+                return Some(at);
+            }
+            at = found;
+        }
+        // It passes however cold the rule is.
+        room(self.curve.at(ramp.max))
+    }
+
     /// `limit` in whole calls: at least one, if the threshold admits one.
     pub(crate) fn whole(&self, limit: f64) -> u32 {
         // Conversions saturate.
@@ -165,7 +204,7 @@ impl WarmUp {
 
     #[cold]
     fn refill(&self, ramp: &Ramp, now: Tick, due: u64, passed: impl FnOnce() -> u64) {
-        let begun = now.as_nanos() - now.as_nanos() % ramp.step_ns;
+        let begun = ramp.begin(now);
         let next = begun.saturating_add(ramp.step_ns);
         let claimed = self
             .due
@@ -178,10 +217,8 @@ impl WarmUp {
             // Nothing is known of the time before: it was cold.
             return;
         }
-        // If nobody came in the step before, nothing passed in it.
-        let previous = if begun == due { since_last } else { 0 };
-        let elapsed = Duration::from_nanos(begun.saturating_sub(due)).as_secs_f64()
-            + Duration::from_nanos(ramp.step_ns).as_secs_f64();
+        let previous = previous(begun, due, since_last);
+        let elapsed = ramp.elapsed(begun, due);
         let mut found = self.stored.load(Ordering::Relaxed);
         loop {
             let stored = ramp.refilled(f64::from_bits(found), elapsed, previous);
@@ -218,6 +255,12 @@ impl WarmUp {
             }
         }
     }
+}
+
+/// What passed in the step before the one that has `begun`, of what passed since the
+/// last refill. If nobody came in that step, nothing passed in it.
+const fn previous(begun: u64, due: u64, since_last: u64) -> u64 {
+    if begun == due { since_last } else { 0 }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
