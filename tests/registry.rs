@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use tower_sentinel::stat::Totals;
+use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
     Blocked, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
     Sentinel, Snapshot, Verdict,
@@ -323,24 +324,35 @@ fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
 
 #[test]
 fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
-    let rule = FlowRule::per("r", 1, MINUTE)
-        .by_origin()
-        .throttle(Duration::ZERO);
-    let (sentinel, clock) = configured(rule, |builder| {
-        builder.max_origins(4).idle_after(Duration::ZERO)
-    });
-    let greedy = || passes(&sentinel, Call::new("r").origin("greedy"));
-    assert!(greedy());
-    for second in 0..50_u64 {
-        clock.advance(SECOND);
-        for origin in 0..100 {
-            drop(sentinel.try_enter(Call::new("r").origin(second * 100 + origin)));
+    let memory = ManualProbe::new();
+    // A call a minute, in three ways.
+    let falling = FlowRule::per("r", 60, MINUTE).memory(0.5..0.9, 1);
+    let rules = [
+        FlowRule::per("r", 1, MINUTE),
+        FlowRule::per_second("r", 1.0 / 60.0),
+        falling,
+    ];
+    memory.set_memory(Memory::new(95, 100));
+    for rule in rules {
+        let rule = rule.by_origin().throttle(Duration::ZERO);
+        let (sentinel, clock) = configured(rule.clone(), |builder| {
+            let sampler = Sampler::new(memory.clone());
+            let builder = builder.max_origins(4).sampler(sampler);
+            builder.idle_after(Duration::ZERO)
+        });
+        let greedy = || passes(&sentinel, Call::new("r").origin("greedy"));
+        assert!(greedy());
+        for second in 0..50_u64 {
+            clock.advance(SECOND);
+            for origin in 0..100 {
+                drop(sentinel.try_enter(Call::new("r").origin(second * 100 + origin)));
+            }
         }
+        clock.advance(SECOND * 9);
+        assert!(!greedy(), "{rule:?}");
+        clock.advance(SECOND);
+        assert!(greedy(), "{rule:?}");
     }
-    clock.advance(SECOND * 9);
-    assert!(!greedy());
-    clock.advance(SECOND);
-    assert!(greedy());
 }
 
 #[test]

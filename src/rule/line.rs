@@ -101,13 +101,20 @@ impl Line {
         self.throttle.leave(turn);
     }
 
-    /// How long after it came a call matters to the next one: that one's cost, if
-    /// its weight is at most the threshold, after the longest wait.
+    /// How long after it came a call matters to the next one: that one's cost, while
+    /// the threshold is at its lowest, after the longest wait. Its weight is taken to
+    /// be at most the whole threshold, but at least 1.
     pub(super) fn memory(&self) -> Duration {
-        let shaping = self.rule.shaping();
-        let slowest = shaping.warm_up.map_or(1.0, |_| shaping.cold_factor());
-        let cost = self.rule.interval().mul_f64(slowest.max(1.0));
-        cost + shaping.max_wait.unwrap_or_default()
+        let (shaping, whole) = (self.rule.shaping(), self.rule.threshold());
+        let lowest = match (&shaping.memory, shaping.warm_up) {
+            // Nothing passes at 0.
+            (Some(memory), _) if memory.threshold > 0.0 => memory.threshold,
+            (_, Some(_)) => whole / shaping.cold_factor(),
+            _ => whole,
+        };
+        let heaviest = whole.max(1.0).ceil() as u32;
+        let cost = cost(heaviest, lowest, self.rule.interval()).unwrap_or_default();
+        Duration::from_nanos(cost).saturating_add(shaping.max_wait.unwrap_or_default())
     }
 
     /// Bytes that the line occupies, heap included.

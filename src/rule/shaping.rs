@@ -49,8 +49,9 @@ impl FlowRule {
     /// would not do; one day is the most. Zero: nobody waits, and a call that comes
     /// too early is refused.
     ///
-    /// Idle time is no credit: there are no bursts. A call of weight `n` takes
-    /// `n` turns, and the next one waits for them. The turn of a call that is
+    /// Idle time is no credit: there are no bursts. A call of weight `n` starts `n`
+    /// times the distance after the call before it: it is what a call costs that it
+    /// waits for, and not the next one. The turn of a call that is
     /// dropped while it waits goes to the next one, unless somebody stands
     /// behind it already. Buckets and loans mean nothing to such a rule.
     ///
