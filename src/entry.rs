@@ -320,7 +320,7 @@ impl Entry {
                 Some(Outcome::Failure) => End::Failed,
                 Some(Outcome::Ignore) | None => End::Cancelled,
             };
-            limiter.ended(now, rt, resource.node().slots_in_use(), end);
+            limiter.ended(now, rt, || resource.node().slots_in_use(), end);
         }
         resource.node().free_slots(1);
     }

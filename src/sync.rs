@@ -174,6 +174,8 @@ pub(crate) enum Bug {
     SampleWithoutClaim,
     /// All probes of a limit wait at the same gate.
     OneGateForAll,
+    /// Who may close a window counts the calls in flight before it reads the gate.
+    GaugeBeforeGate,
     /// The next due time is told before the readings are stored.
     DueBeforeReadings,
     /// Who has waited for the lock of a new key does not look for it again.

@@ -19,7 +19,7 @@ impl Policy for Limiter {
     }
 
     fn ended(&self, now: Tick, rt: Duration, in_flight: u32) {
-        Limiter::ended(self, now, rt, in_flight, End::Delivered);
+        Limiter::ended(self, now, rt, || in_flight, End::Delivered);
     }
 }
 

@@ -75,9 +75,9 @@ impl Limiter {
         f64::from_bits(self.memory.estimate.load(Ordering::Relaxed))
     }
 
-    /// A call ended at `now` that took `rt`. `in_flight` is the number of calls
-    /// in flight at its end, itself included: what the gauge was before the slot
-    /// was given back. (At its end and not at its start: the engine has the
+    /// A call ended at `now` that took `rt`. `in_flight` tells the number of calls
+    /// in flight at its end, itself included: what the gauge is before the slot
+    /// is given back. (At its end and not at its start: the engine has the
     /// number there for nothing, and the largest one of a window is the same.)
     ///
     /// A response counts as it is. Another end counts only if the call took
@@ -88,15 +88,15 @@ impl Limiter {
     /// Two relaxed loads, one addition, and the loads that tell that the window
     /// may not close yet; nothing allocates, locks or waits.
     #[inline]
-    pub(crate) fn ended(&self, now: Tick, rt: Duration, in_flight: u32, end: End) {
-        let in_flight = in_flight.max(1);
+    pub(crate) fn ended(&self, now: Tick, rt: Duration, in_flight: impl Fn() -> u32, end: End) {
+        let in_flight = || in_flight().max(1);
         let long = f64::from_bits(self.memory.long.load(Ordering::Relaxed));
         let is_known = long > 0.0 && rt.as_nanos() as f64 > long;
         if end == End::Delivered || is_known {
             self.window
-                .add(now, rt.min(State::longest(long)), in_flight);
+                .add(now, rt.min(State::longest(long)), in_flight());
         }
-        if let Some(sample) = self.window.close(now, in_flight) {
+        if let Some((sample, in_flight)) = self.window.close(now, in_flight) {
             let mut state = self.memory.load();
             let terms = state.close(&self.settings, now, in_flight, sample);
             self.memory.store(&state);
@@ -194,7 +194,7 @@ mod tests {
         let mut now = from;
         for _ in 0..windows * 20 {
             now = now + Duration::from_millis(5);
-            limiter.ended(now, rt, limiter.limit(), end);
+            limiter.ended(now, rt, || limiter.limit(), end);
         }
         now
     }
@@ -274,13 +274,13 @@ mod tests {
             limiter.ended(
                 now,
                 Duration::from_millis(50),
-                limiter.limit(),
+                || limiter.limit(),
                 End::Delivered,
             );
         }
         assert!(limiter.limit() < 20);
         let later = now + Duration::from_secs(3_600);
-        limiter.ended(later, Duration::from_millis(50), 1, End::Delivered);
+        limiter.ended(later, Duration::from_millis(50), || 1, End::Delivered);
         assert_eq!(limiter.limit(), limiter.estimate() as u32);
     }
 
@@ -323,7 +323,7 @@ mod tests {
                     Tick::from_nanos(time)
                 };
                 let end = [End::Delivered, End::Failed, End::Cancelled][end as usize];
-                limiter.ended(now, Duration::from_nanos(rt), in_flight, end);
+                limiter.ended(now, Duration::from_nanos(rt), || in_flight, end);
                 let state = limiter.memory.load();
                 prop_assert!((floor..=ceiling).contains(&limiter.limit()));
                 let bounds = f64::from(floor)..=f64::from(ceiling);

@@ -121,22 +121,35 @@ impl Window {
     }
 
     /// What the window saw, for the one call that closes it; it then has to
-    /// [open](Self::open) the next one.
+    /// [open](Self::open) the next one. And how many calls were in flight, which
+    /// `in_flight` tells and only a window that waits for calm asks: else 0.
     #[inline]
-    pub(super) fn close(&self, now: Tick, in_flight: u32) -> Option<Sample> {
+    pub(super) fn close(&self, now: Tick, in_flight: impl Fn() -> u32) -> Option<(Sample, u32)> {
+        let early = planted(Bug::GaugeBeforeGate).then(&in_flight);
         // Acquire: pairs with the release in `open`.
         let gate = self.gate.load(Ordering::Acquire);
-        if gate == CLOSING || !self.may_close(gate, now, in_flight) {
+        if gate == CLOSING {
             return None;
         }
-        self.take(gate)
+        // Behind the acquire, and no gate comes back: so calls are counted while the
+        // window is open that they may close.
+        let calm = self.calm.load(Ordering::Relaxed);
+        let in_flight = if calm == 0 {
+            0
+        } else {
+            early.unwrap_or_else(in_flight)
+        };
+        let is_calm = calm > 0 && in_flight <= calm;
+        if !is_calm && !self.may_close(gate, now) {
+            return None;
+        }
+        self.take(gate).map(|sample| (sample, in_flight))
     }
 
-    fn may_close(&self, due: u64, now: Tick, in_flight: u32) -> bool {
+    fn may_close(&self, due: u64, now: Tick) -> bool {
         let now = now.as_nanos();
         let count = self.samples.load(Ordering::Relaxed) & COUNT_MASK;
         (now >= due && count >= self.needed.load(Ordering::Relaxed).into())
-            || in_flight <= self.calm.load(Ordering::Relaxed)
             || now >= self.latest.load(Ordering::Relaxed)
             || has_stepped_back(self.opened.load(Ordering::Relaxed), now)
     }
