@@ -19,7 +19,7 @@
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
-use super::cuts::{Cuts, MAX_JUMP, StepHead};
+use super::cuts::{Cuts, MAX_JUMP, ROUND, StepHead};
 use super::event::Outcome;
 use super::extremes::Extremes;
 use super::leap_array::LeapArray;
@@ -141,6 +141,15 @@ impl Shape {
         } else {
             divide(step, self.stride.into())
         }
+    }
+
+    /// Where a jump from step `from` towards step `to` ends. It is no longer than stamps
+    /// can tell, and whole rounds of all of them are nothing to them.
+    pub(super) fn landing(&self, from: u64, to: u64) -> u64 {
+        let round = ROUND * u64::from(self.stride.max(self.per_second));
+        let way = to - from;
+        let rounds = way.saturating_sub(MAX_JUMP) / round * round;
+        from + rounds + way.min(MAX_JUMP)
     }
 
     /// When `step` ends, in ns.
@@ -379,7 +388,7 @@ impl Counters {
             if to - head > reach && self.is_whole(head) {
                 // Idle for longer than the rings; the ordinary steps from there
                 // rewrite every cut.
-                self.head.jump(head, (to - reach).min(head + MAX_JUMP));
+                self.head.jump(head, self.shape.landing(head, to - reach));
                 continue;
             }
             self.head.advance(head, |next, stands| {

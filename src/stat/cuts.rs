@@ -24,6 +24,9 @@ const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 /// Values are kept modulo this.
 const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
+/// After so many buckets stamps come again; those of [extremes](super::extremes) do
+/// so too.
+pub(super) const ROUND: u64 = 1 << STAMP_BITS;
 /// Most buckets that a head may skip at once: a quarter of what stamps tell
 /// apart.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);

@@ -140,20 +140,20 @@ impl Extremes {
     /// whether the head is still at the bucket before; false means that it has moved
     /// on, and that nothing was done.
     pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
-        let cell = self.cell(bucket);
+        let (cell, new) = (self.cell(bucket), Extreme::NONE.pack(bucket));
         loop {
             let found = cell.load(Ordering::Acquire);
-            if is_of(found, bucket) {
+            if found == new {
                 return true;
             }
-            // The head still stands before `bucket`, so what was found is older: it was
-            // written with release, and whoever wrote for a newer bucket had seen the
-            // head move on. Who moves it from here has changed the word before, so after
+            // The head still stands before `bucket`, so what was found is older, even if
+            // its stamp is the same, as after a long pause: it was written with release,
+            // and whoever wrote for this bucket or a newer one had seen the head move
+            // on. Who moves it from here has changed the word before, so after
             // that the swap fails; behind a jump it starts a bucket that is left out.
             if !stands() && !planted(Bug::OpenLate) {
                 return false;
             }
-            let new = Extreme::NONE.pack(bucket);
             if cell
                 .compare_exchange(found, new, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
@@ -219,11 +219,21 @@ mod tests {
     fn a_late_opener_leaves_a_newer_bucket_alone() {
         let extremes = Extremes::new(3, 0);
         assert!(extremes.open(4, &|| true));
-        extremes.note_rt(4, 8);
-        // Bucket 4 stands where bucket 0 stood, and bucket 4 is open already.
-        assert!(!extremes.open(0, &|| false));
+        // Bucket 4 is open already, whoever opened it.
         assert!(extremes.open(4, &|| false));
+        extremes.note_rt(4, 8);
+        // Bucket 4 stands where bucket 0 stood, and has been used.
+        assert!(!extremes.open(0, &|| false));
+        assert!(!extremes.open(4, &|| false));
         assert_eq!(extremes.get(4), rt(8));
+    }
+
+    #[test]
+    fn a_stamp_that_comes_again_after_a_long_pause_is_an_old_word() {
+        let extremes = Extremes::new(3, 0);
+        extremes.note_rt(3, 8);
+        assert!(extremes.open(3 + (1 << 16), &|| true));
+        assert_eq!(extremes.get(3 + (1 << 16)), Extreme::NONE);
     }
 
     #[test]

@@ -548,6 +548,68 @@ mod tests {
         assert_eq!(new.concurrency(at(3_100)), 3);
     }
 
+    /// How a node with these figures reads that was in use until a `pause`, and has
+    /// been called once since.
+    fn after_a_pause(shape: Shape, pause: Duration) -> (u64, u64, Option<Duration>, u32) {
+        let interval_ns = nanos(shape.interval());
+        let grid = Grid {
+            bucket_ns: shape.step_ns,
+            buckets: (interval_ns / shape.step_ns) as u32,
+            ahead: 1,
+        };
+        let mut now = Tick::from_millis(1_000_000);
+        let node = Node::with_grid(grid, StdArc::new(shape), now);
+        for _ in 0..70 {
+            now = now + shape.interval() / shape.buckets;
+            node.pass(now, 1);
+            node.complete(now, 1, Duration::from_millis(1), Outcome::Failure);
+        }
+        let now = now + pause;
+        node.pass(now, 1);
+        let minute = node.seconds(now).unwrap_or_default();
+        let old = minute.iter().map(|second| second.pass() + second.calls);
+        (
+            node.sum(now, Event::Pass).max(old.sum()),
+            node.sum(now, Event::Complete),
+            node.min_rt(now),
+            node.max_concurrency(now),
+        )
+    }
+
+    #[test]
+    fn after_a_pause_of_any_length_no_old_figure_comes_back() {
+        let shape = |bucket_ms, buckets, minute| Shape::new(bucket_ms * 1_000_000, buckets, minute);
+        let shapes = [(500, 2), (100, 10), (2_000, 2)];
+        // Where stamps come again and the longest jumps end, and near them.
+        for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
+            for pause in round - 30..round + 30 {
+                for (bucket_ms, buckets) in shapes {
+                    for minute in [false, true] {
+                        for unit_ms in [bucket_ms, 1_000] {
+                            let shape = shape(bucket_ms, buckets, minute);
+                            let pause = Duration::from_millis(pause * unit_ms);
+                            let seen = after_a_pause(shape, pause);
+                            assert_eq!(seen, (1, 0, None, 1), "{pause:?} {shape:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn jumps_of_decades_take_few_steps() {
+        const CENTURY: u64 = 3_155_760_000;
+        for (bucket_ms, buckets, most) in [(500, 2, 10), (100, 10, 50), (2_000, 2, 10)] {
+            let shape = Shape::new(bucket_ms * 1_000_000, buckets, true);
+            let to = CENTURY * u64::from(shape.per_second);
+            let jumps = std::iter::successors(Some(7), |&from| {
+                (from < to).then(|| shape.landing(from, to))
+            });
+            assert!(jumps.count() <= most, "{shape:?}");
+        }
+    }
+
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_node_takes_what_its_documentation_says() {
