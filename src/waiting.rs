@@ -12,7 +12,7 @@ use crate::lane::{Held, Place};
 use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::Resource;
 use crate::stat::Node;
-use crate::timer;
+use crate::timer::{self, NoTimer};
 
 /// A call that has been promised a place in a coming bucket.
 ///
@@ -201,12 +201,13 @@ impl Waiting {
         if left.is_zero() {
             return self.begin();
         }
-        match timer::sleep(left) {
-            Ok(sleep) => {
-                sleep.await;
-                self.begin()
-            }
-            Err(timer::NoTimer) => Err(self.refuse_without_timer()),
+        let slept = match timer::sleep(left) {
+            Ok(sleep) => sleep.await,
+            none => none.map(drop),
+        };
+        match slept {
+            Ok(()) => self.begin(),
+            Err(NoTimer) => Err(self.refuse_without_timer()),
         }
     }
 

@@ -7,6 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -394,6 +395,43 @@ fn where_there_is_no_timer_a_call_is_refused_instead_of_waiting() {
     let totals = assert_at_rest(&sentinel, RESOURCE);
     assert_eq!((totals.block(), totals.pass()), (8, 10));
     // Nothing of the next window is lost.
+    clock.advance(ms(300));
+    let passes = (0..20)
+        .filter(|_| matches!(sentinel.try_enter(Call::new(RESOURCE)), Verdict::Pass(_)))
+        .count();
+    assert_eq!(passes, 10);
+}
+
+#[test]
+fn a_call_whose_runtime_is_gone_is_refused_where_it_is_polled_next() {
+    let (clock, sentinel) = full_by_hand();
+    let layer = SentinelLayer::with(sentinel.clone()).prioritize(|_| true);
+    let runtime = || {
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap()
+    };
+    let (old, new) = (runtime(), runtime());
+    let mut response = Box::pin(layer.layer(upstream()).oneshot(get(RESOURCE)));
+    let mut entering = Box::pin(sentinel.enter(Call::new(RESOURCE).prioritized(true)));
+    old.block_on(async {
+        let (mut response, mut entering) = (response.as_mut(), entering.as_mut());
+        poll_fn(|cx| {
+            assert!(response.as_mut().poll(cx).is_pending());
+            assert!(entering.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+    });
+    drop(old);
+    new.block_on(async {
+        let refused = response.await.unwrap();
+        let blocked = refused.extensions().get::<Blocked>().unwrap();
+        assert_eq!(blocked.kind(), BlockKind::NoTimer);
+        assert_eq!(entering.await.unwrap_err().kind(), BlockKind::NoTimer);
+    });
+    let totals = assert_at_rest(&sentinel, RESOURCE);
+    assert_eq!((totals.block(), totals.pass()), (2, 10));
+    // Their places are free again.
     clock.advance(ms(300));
     let passes = (0..20)
         .filter(|_| matches!(sentinel.try_enter(Call::new(RESOURCE)), Verdict::Pass(_)))

@@ -7,12 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::blocked::Blocked;
 use crate::entry::Entry;
-use crate::timer;
+use crate::timer::{self, NoTimer, Timer};
 use crate::waiting::Waiting;
 
 pin_project! {
@@ -68,7 +67,7 @@ struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
     call: Option<(Waiting, Req)>,
-    sleep: Option<Pin<Box<Sleep>>>,
+    sleep: Option<Timer>,
     is_over: bool,
 }
 
@@ -223,10 +222,9 @@ where
     /// An error is the service's that was not ready after the wait.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S, Req>> {
         if !self.is_over {
-            match self.poll_sleep(cx) {
-                Ok(Poll::Ready(())) => self.is_over = true,
-                Ok(Poll::Pending) => return Poll::Pending,
-                Err(timer::NoTimer) => {
+            match ready!(self.poll_sleep(cx)) {
+                Ok(()) => self.is_over = true,
+                Err(NoTimer) => {
                     let (waiting, request) = self.take();
                     let blocked = waiting.refuse_without_timer();
                     return Poll::Ready(Ok(Begun::Refused(blocked, request)));
@@ -246,7 +244,7 @@ where
         }))
     }
 
-    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, timer::NoTimer> {
+    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
         if self.sleep.is_none() {
             // Made here and not with the call: only now there must be a runtime.
             let left = self
@@ -255,12 +253,12 @@ where
                 .map(|(waiting, _)| waiting.left())
                 .unwrap_or_default();
             if left.is_zero() {
-                return Ok(Poll::Ready(()));
+                return Poll::Ready(Ok(()));
             }
             self.sleep = Some(timer::sleep(left)?);
         }
         let sleep = self.sleep.as_mut().expect("it was just made");
-        Ok(sleep.as_mut().poll(cx))
+        Pin::new(sleep).poll(cx)
     }
 
     fn take(&mut self) -> (Waiting, Req) {
