@@ -1,7 +1,10 @@
 //! A ring with the rules that are judged on it: one of the places where a call
 //! takes its tokens.
 
+use std::time::Duration;
+
 use crate::clock::Tick;
+use crate::resource::Resource;
 use crate::rule::{Gate, Quotas, Side};
 use crate::stat::{Denied, LeapArray, Loan, Node, Taken, Wish};
 
@@ -92,6 +95,15 @@ impl Lane<'_> {
         }
     }
 
+    /// How long a call can wait for tokens here: not for a bucket that the ring does
+    /// not know of yet.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        if self.place == Place::Inbound {
+            return Duration::MAX;
+        }
+        self.ring.bucket_length() * self.ring.grid().ahead
+    }
+
     /// When each of its rules has room for `n` tokens; `None` if one never has.
     pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
         self.quotas.room_at(self.ring, now, n)
@@ -106,6 +118,13 @@ impl Lane<'_> {
             }
         }
     }
+}
+
+/// When every rule of the resource's own ring has room for `n` tokens; `None` if
+/// one never has.
+pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+    let lane = own(Place::Resource, resource.node(), resource.gate());
+    Some(now.max(lane.room_at(now, n)?))
 }
 
 pub(crate) fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {

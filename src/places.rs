@@ -11,7 +11,7 @@ use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::lane::{Held, Lane, Place, own, sides};
+use crate::lane::{Held, Lane, Place, own, room_alone, sides};
 use crate::resource::Resource;
 use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Shares, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
@@ -293,25 +293,42 @@ impl Places {
     pub(crate) fn open_at(&self, engine: &Engine, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let params = self.resource.params();
         let params = params.map_or(Some(now), |params| params.room_at(call, now));
-        later(params, self.open_behind_params_at(engine, now, call.weight))
+        later(params, self.open_behind_params_at(engine, call, now))
     }
 
     /// The same for all but its parameters.
-    pub(crate) fn open_behind_params_at(&self, engine: &Engine, now: Tick, n: u32) -> Option<Tick> {
-        let related = match self.full_related(engine, now, n) {
+    pub(crate) fn open_behind_params_at(
+        &self,
+        engine: &Engine,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> Option<Tick> {
+        let related = match self.full_related(engine, now, call.weight) {
             Ok(Some((_, at))) => at,
             // Where a reload comes in between, nobody knows.
             Ok(None) | Err(Moved) => Some(now),
         };
-        later(related, self.open_behind_related_at(now, n))
+        later(related, self.open_behind_related_at(call, now))
     }
 
     /// The same for lines and windows alone.
-    pub(crate) fn open_behind_related_at(&self, now: Tick, n: u32) -> Option<Tick> {
+    pub(crate) fn open_behind_related_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        let (n, longest) = (call.weight, self.longest_wait(call, now));
         let lines = self.lines().try_fold(now, |latest, (node, line)| {
-            Some(latest.max(line.room_at(now, n, node.ring())?))
+            Some(latest.max(line.room_at(now, n, longest, node.ring())?))
         });
         later(lines, self.room_at(now, n))
+    }
+
+    /// How long `call` can stand in a line, whatever that lets it.
+    fn longest_wait(&self, call: &Call<'_>, now: Tick) -> Duration {
+        if self.waiting_rooms().any(|(_, most)| most == 0) {
+            return Duration::ZERO;
+        }
+        let least = call.patience.unwrap_or(Duration::MAX);
+        let least = least.saturating_sub(Duration::from_nanos(1));
+        let longest = self.lanes(now).map(|lane| lane.longest_wait());
+        longest.fold(least, Duration::min)
     }
 
     /// When every rule has room for `n` tokens if nobody else takes any; `None`
@@ -478,13 +495,6 @@ impl Places {
 /// The later of two times, of which `None` is never.
 pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
     a.zip(b).map(|(a, b)| a.max(b))
-}
-
-/// When every rule of the resource's own ring has room for `n` tokens; `None` if
-/// one never has.
-pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
-    let lane = own(Place::Resource, resource.node(), resource.gate());
-    Some(now.max(lane.room_at(now, n)?))
 }
 
 /// Whether calls of `resource` count among all inbound ones.

@@ -538,6 +538,34 @@ proptest! {
 }
 
 #[test]
+fn who_cannot_wait_as_long_as_a_line_lets_it_is_told_when_it_need_not() {
+    let second = Duration::from_secs(1);
+    let line = || FlowRule::per_second("r", 0.1).throttle(second * 20);
+    let fine = FlowRule::per("r", 1_000, ms(2));
+    let cases = [
+        (line().into(), None, 10_000),
+        // Nobody may wait.
+        (Rules::from(line().max_waiting(0)), None, 30_000),
+        // The call waits for less than that.
+        (line().into(), Some(second * 3), 27_001),
+        // A rule with 512 buckets of 1 ms to come.
+        (Rules::new().with(line()).with(fine), None, 29_488),
+    ];
+    for (rules, patience, told_ms) in cases {
+        let bench = Bench::new(rules);
+        let call = Call::new("r").batch(3);
+        let call = patience.map_or(call, |patience| call.patience(patience));
+        assert!(bench.call(call).is_ok());
+        // Its turn is in 30 s.
+        let blocked = bench.call(call).map(|_| ()).unwrap_err();
+        let told = blocked.retry_after().unwrap();
+        assert_eq!(told.as_nanos().div_ceil(1_000_000), told_ms);
+        bench.clock.advance(told);
+        assert!(bench.call(call).is_ok(), "refused after {told:?}");
+    }
+}
+
+#[test]
 fn who_can_never_have_a_turn_is_told_no_time() {
     let bench = Bench::new(FlowRule::per_second("r", 1e-12).throttle(ms(0)));
     assert!(bench.call(Call::new("r")).is_ok());

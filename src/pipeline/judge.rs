@@ -188,7 +188,7 @@ fn pass(
         match params.take(call, now, &resource.shared().time) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
-                let rest = places.open_behind_params_at(engine, now, call.weight);
+                let rest = places.open_behind_params_at(engine, call, now);
                 return Ok(refuse_share(Counted::In(&places), call, now, none, rest));
             }
         }
@@ -197,7 +197,7 @@ fn pass(
         Ok(None) => {}
         Ok(Some((rule, at))) => {
             places.give_up(&claims);
-            let at = later(at, places.open_behind_related_at(now, call.weight));
+            let at = later(at, places.open_behind_related_at(call, now));
             return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
         }
         Err(moved) => {
@@ -210,7 +210,7 @@ fn pass(
             Ok(turns) => claims.turns = turns,
             Err((rule, _)) => {
                 places.give_up(&claims);
-                let at = places.open_behind_related_at(now, call.weight);
+                let at = places.open_behind_related_at(call, now);
                 return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
             }
         }

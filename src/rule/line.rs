@@ -81,12 +81,19 @@ impl Line {
         }
     }
 
-    /// When there will be a turn for a call of weight `n` if nobody else comes;
-    /// `None` if never. Takes nothing.
-    pub(crate) fn room_at(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<Tick> {
+    /// When there will be a turn for a call of weight `n` that can wait for `longest` at
+    /// most, if nobody else comes; `None` if never. Takes nothing.
+    pub(crate) fn room_at(
+        &self,
+        now: Tick,
+        n: u32,
+        longest: Duration,
+        ring: &LeapArray,
+    ) -> Option<Tick> {
+        let max_wait = self.max_wait().min(longest);
         self.threshold.room_at(now, ring, |threshold| {
             let cost = cost(n, threshold, self.rule.interval())?;
-            let at = self.throttle.room_at(now, cost, self.max_wait());
+            let at = self.throttle.room_at(now, cost, max_wait);
             (at < END).then_some(at)
         })
     }
