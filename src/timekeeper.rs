@@ -23,6 +23,12 @@ use crate::sync::{AtomicU64, Lock, Ordering};
 #[derive(Debug)]
 pub(crate) struct Timekeeper {
     clock: Arc<dyn Clock>,
+    lost: Arc<Lost>,
+}
+
+/// What is known of a clock that steps back, by all who go by it.
+#[derive(Debug)]
+struct Lost {
     /// What the clock has lost by stepping back, in ns.
     offset: AtomicU64,
     behind: Lock<Option<Behind>>,
@@ -40,24 +46,26 @@ impl Timekeeper {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            offset: AtomicU64::new(0),
-            behind: Lock::new(None),
+            lost: Arc::new(Lost {
+                offset: AtomicU64::new(0),
+                behind: Lock::new(None),
+            }),
         }
     }
 
-    /// Another one over the same clock, which begins with the same time: a sampler
+    /// Another one over the same clock, whose time is always the same: a sampler
     /// that both ask must not take one of them for a clock that has stepped.
     pub(crate) fn beside(&self) -> Self {
         Self {
-            offset: AtomicU64::new(self.offset.load(Ordering::Relaxed)),
-            ..Self::new(self.clock.clone())
+            clock: self.clock.clone(),
+            lost: self.lost.clone(),
         }
     }
 
     /// The present.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
-        let lost = self.offset.load(Ordering::Relaxed);
+        let lost = self.lost.offset.load(Ordering::Relaxed);
         Tick::from_nanos(self.clock.now().as_nanos().saturating_add(lost))
     }
 
@@ -103,7 +111,7 @@ impl Timekeeper {
 
     /// The clock is behind by more than the slack, or was `before`.
     fn catch_up(&self, before: Tick, seen: Tick) -> Tick {
-        let Some(mut behind) = self.behind.try_lock() else {
+        let Some(mut behind) = self.lost.behind.try_lock() else {
             return before;
         };
         // Another thread may have caught up since, so only now the time is certain.
@@ -118,7 +126,7 @@ impl Timekeeper {
                 }
                 *behind = None;
                 let lost = nanos(known.high - now);
-                self.offset.fetch_add(lost, Ordering::Relaxed);
+                self.lost.offset.fetch_add(lost, Ordering::Relaxed);
                 self.now()
             }
             // The first sign of it, or somebody's clock has come further.
@@ -233,12 +241,14 @@ mod tests {
     fn another_one_goes_on_from_the_same_time() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Arc::new(clock.clone()));
+        let older = time.beside();
         let seen = time.now();
         clock.set(at(1_000));
         time.check(time.now(), seen);
         clock.advance(SLACK);
         assert_eq!(time.check(time.now(), seen), seen);
-        assert_eq!(time.beside().now(), seen);
+        // Also one that no call has come to meanwhile.
+        assert_eq!([older.now(), time.beside().now()], [seen; 2]);
     }
 
     /// A clock with so many readings; the last one stays.
