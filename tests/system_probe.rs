@@ -1,12 +1,15 @@
 //! What the probe reads from recorded machines, and from this one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_types, reason = "a clock of a test keeps a list")]
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_sentinel::system::{ManualProbe, Memory, Probe, SystemProbe};
-use tower_sentinel::{ManualClock, Tick};
+use tower_sentinel::{Clock, ManualClock, Tick};
 
 /// A copy of a recorded machine on which time goes on.
 struct Machine {
@@ -195,6 +198,55 @@ fn readings_too_close_together_change_nothing() {
     assert_share(&probe, 0.6);
     machine.run(Duration::from_millis(99), 15, [40, 0]);
     assert_share(&probe, 0.6);
+}
+
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A clock one of whose readers sleeps before it uses the reading: something else
+/// happens meanwhile.
+struct Sleepy {
+    clock: ManualClock,
+    meanwhile: Arc<Mutex<Vec<Option<Meanwhile>>>>,
+}
+
+impl fmt::Debug for Sleepy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.clock.fmt(f)
+    }
+}
+
+impl Clock for Sleepy {
+    fn now(&self) -> Tick {
+        let now = self.clock.now();
+        let next = self.meanwhile.lock().unwrap().pop();
+        if let Some(Some(meanwhile)) = next {
+            meanwhile();
+        }
+        now
+    }
+}
+
+#[test]
+fn a_share_is_right_though_its_reader_was_put_to_sleep() {
+    for reading in 0..4 {
+        let machine = Arc::new(Machine::new("cgroup_v1", &format!("sleep-{reading}")));
+        let meanwhile = Arc::new(Mutex::new(Vec::new()));
+        let clock = Sleepy {
+            clock: machine.clock.clone(),
+            meanwhile: meanwhile.clone(),
+        };
+        let probe = SystemProbe::with(&machine.root, clock);
+        // 1.5 cores, of which it uses 60 % all the time.
+        machine.run(TEN_SECONDS, 900, [4_000, 0]);
+        let asleep = machine.clone();
+        let sleep: Meanwhile = Box::new(move || asleep.run(TEN_SECONDS, 900, [4_000, 0]));
+        let mut readings: Vec<Option<Meanwhile>> = (0..reading).map(|_| None).collect();
+        readings.insert(0, Some(sleep));
+        *meanwhile.lock().unwrap() = readings;
+        assert_share(&probe, 0.6);
+        machine.run(TEN_SECONDS, 900, [4_000, 0]);
+        assert_share(&probe, 0.6);
+    }
 }
 
 #[test]

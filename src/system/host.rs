@@ -38,6 +38,10 @@ use crate::sync::Lock;
 const SMOOTHING: Duration = Duration::from_secs(2);
 /// Readings that are closer together say nothing: CPU time has steps of 10 ms.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// What is read within a step of CPU time is of one moment.
+const TOGETHER: Duration = Duration::from_millis(10);
+/// How often the time of the process is read at most, to be of one moment.
+const TRIES: u32 = 3;
 
 /// Load, CPU use and memory of this process and its machine, from `/proc` and the
 /// control groups of Linux.
@@ -125,7 +129,7 @@ impl SystemProbe {
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();
         let clock: Arc<dyn Clock> = Arc::new(clock);
-        let last = Sample::read(&root, clock.now());
+        let last = Sample::read(&root, &*clock);
         Self {
             groups: Groups::find(&root, "cpu").ok(),
             memory_groups: Groups::find(&root, "memory").ok(),
@@ -182,14 +186,19 @@ impl Probe for SystemProbe {
         let now = self.clock.now();
         if now < cpu.last.at {
             // Nobody knows how long it has been, so it is measured from here on.
-            cpu.last = Sample::read(&self.root, now);
+            cpu.last = Sample::read(&self.root, &*self.clock);
             return cpu.smoothed;
         }
-        let elapsed = now - cpu.last.at;
+        if now - cpu.last.at < SHORTEST {
+            return cpu.smoothed;
+        }
+        let sample = Sample::read(&self.root, &*self.clock);
+        let elapsed = sample.at - cpu.last.at;
         if elapsed < SHORTEST {
+            // The clock has stepped back just now.
+            cpu.last = sample;
             return cpu.smoothed;
         }
-        let sample = Sample::read(&self.root, now);
         let share = self.room().and_then(|room| share(&cpu.last, &sample, room));
         // After a gap it starts anew.
         cpu.smoothed = share.map(|share| match cpu.smoothed {
@@ -214,11 +223,23 @@ impl Probe for SystemProbe {
 // === impl Sample ===
 
 impl Sample {
-    fn read(root: &Path, at: Tick) -> Self {
+    /// The counters and the time when they were read. Who was put to sleep between the
+    /// two reads once more: the time of the process counts per time.
+    fn read(root: &Path, clock: &dyn Clock) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let mut at = clock.now();
+        let mut process = None;
+        for _ in 0..TRIES {
+            let before = at;
+            process = text("proc/self/stat");
+            at = clock.now();
+            if at - before <= TOGETHER {
+                break;
+            }
+        }
         Self {
             at,
-            process: text("proc/self/stat").and_then(|text| proc::process_time(&text)),
+            process: process.and_then(|text| proc::process_time(&text)),
             host: text("proc/stat").and_then(|text| proc::host_time(&text)),
         }
     }
