@@ -5,6 +5,7 @@ use super::shaping::Marks;
 use crate::clock::Tick;
 use crate::shape::{MemoryCurve, WarmUp};
 use crate::stat::LeapArray;
+use crate::sync::Arc;
 use crate::system::Sampler;
 
 /// How many tokens may pass in an interval.
@@ -12,8 +13,8 @@ use crate::system::Sampler;
 pub(super) enum Threshold {
     /// Always as many.
     Fixed(f64),
-    /// More and more under load.
-    Warm(Box<WarmUp>),
+    /// More and more under load. Shared with the equal rule that it goes on from.
+    Warm(Arc<WarmUp>),
     /// Fewer while memory runs out.
     Memory(Box<Memory>),
 }
@@ -35,10 +36,10 @@ impl Threshold {
         if let Some(period) = shaping.warm_up {
             let (threshold, interval) = (rule.threshold(), rule.interval());
             let warm = WarmUp::new(threshold, interval, period, shaping.cold_factor());
-            if let Some(Self::Warm(old)) = old {
-                warm.take_over(old);
-            }
-            return Self::Warm(Box::new(warm));
+            return Self::Warm(match old {
+                Some(Self::Warm(old)) => warm.going_on_from(old),
+                _ => Arc::new(warm),
+            });
         }
         let Some(memory) = &shaping.memory else {
             return Self::Fixed(rule.threshold());

@@ -68,7 +68,7 @@ use std::time::Duration;
 
 use super::curve::{Curve, Ramp};
 use crate::clock::Tick;
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::sync::{Arc, AtomicU64, Bug, Ordering, planted};
 
 /// "Never refilled": every refill that was done is due again later than at 0.
 const NEVER: u64 = 0;
@@ -176,11 +176,21 @@ impl WarmUp {
         f64::from_bits(self.stored.load(Ordering::Relaxed))
     }
 
-    /// Goes on where `old` is: as it is, if both are equal; in proportion, if
-    /// only the thresholds differ; otherwise this one stays cold.
+    /// This rule where `old` is: `old` itself, if both are equal. So it misses nothing
+    /// of what those do who are still judged by the old one.
     ///
     /// For a rule that no call has seen yet, and that counts where `old` did.
-    pub(crate) fn take_over(&self, old: &Self) {
+    pub(crate) fn going_on_from(self, old: &Arc<Self>) -> Arc<Self> {
+        if self.curve == old.curve {
+            return old.clone();
+        }
+        self.take_over(old);
+        Arc::new(self)
+    }
+
+    /// Goes on where `old` is: in proportion, if only the thresholds differ; otherwise
+    /// this one stays cold. A refill of `old` that is under way may be lost.
+    fn take_over(&self, old: &Self) {
         let (Some(scale), Some(ramp), Some(was)) = (
             self.curve.scale(&old.curve),
             self.curve.ramp,

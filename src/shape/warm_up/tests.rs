@@ -384,3 +384,18 @@ fn a_rule_that_differs_in_more_is_cold() {
     assert_eq!(new.stored(), 100.0);
     assert!((3.3..3.4).contains(&new.limit(at(0), || 0)));
 }
+
+#[test]
+fn an_equal_rule_loses_no_refill_that_is_under_way() {
+    let old = Arc::new(per_second(10.0, 10, 3.0));
+    old.limit(at(1_000), || 0);
+    let mut new = None;
+    old.limit(at(2_000), || {
+        // Here comes a reload.
+        new = Some(per_second(10.0, 10, 3.0).going_on_from(&old));
+        40
+    });
+    let new = new.unwrap();
+    assert_eq!(new.stored(), 60.0);
+    new.limit(at(2_000), || panic!("it has been refilled"));
+}
