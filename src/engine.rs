@@ -57,6 +57,11 @@ impl Routes<'_> {
         if !self.engine.has_templates.load(Ordering::Relaxed) {
             return None;
         }
+        self.look_up(path)
+    }
+
+    #[inline(never)]
+    fn look_up(&self, path: &str) -> Option<&str> {
         let rules = self.loaded.get_or_init(|| self.engine.rules.load());
         rules.rules().templates().matching(path)
     }

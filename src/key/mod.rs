@@ -215,20 +215,25 @@ impl<'a> Head<'a> {
     /// The route: axum's matched path (feature `axum`), else the template among
     /// the rules' names that matches the path, else the path itself.
     #[must_use]
+    #[inline]
     pub fn route(&self) -> &'a str {
-        route::matched(self.extensions)
-            .or_else(|| self.template())
-            .unwrap_or_else(|| self.uri.path())
+        if let Some(matched) = route::matched(self.extensions) {
+            return matched;
+        }
+        let path = self.uri.path();
+        self.template(path).unwrap_or(path)
     }
 
-    /// The template among the rules' names that matches the path.
-    fn template(&self) -> Option<&'a str> {
-        self.routes?.matching(self.uri.path())
+    /// The template among the rules' names that matches `path`.
+    #[inline]
+    fn template(&self, path: &str) -> Option<&'a str> {
+        self.routes?.matching(path)
     }
 
     /// The resource that the request calls, if nobody says otherwise; see the
     /// [module](self).
     #[must_use]
+    #[inline]
     pub fn resource(&self) -> Key<'a> {
         match self.extensions.get::<Resource>() {
             Some(Resource(name)) => Key::Str(name),

@@ -58,7 +58,10 @@ impl KeyExtractor for PathParam {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         let (template, path) = match matched(head.extensions()) {
             Some(template) => (template, whole_path(head)),
-            None => (head.template()?, head.uri().path()),
+            None => {
+                let path = head.uri().path();
+                (head.template(path)?, path)
+            }
         };
         Encoded::path(value(template, path, &self.0)?).key()
     }

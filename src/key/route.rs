@@ -180,6 +180,7 @@ fn without_port(host: &str) -> &str {
 
 /// The path that axum's router has matched.
 #[cfg(feature = "axum")]
+#[inline]
 pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
     extensions
         .get::<axum::extract::MatchedPath>()
