@@ -361,18 +361,15 @@ impl Entry {
     pub(crate) fn revise(&mut self, outcome: Outcome) {
         self.ending = Ending::Completed(outcome);
     }
-}
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let now = self.places.resource().shared().time.now();
-        let has_panicked = std::thread::panicking();
+    /// The call ends for everyone who counts it or wants to know.
+    #[inline(never)]
+    fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
         let outcome = match self.ending {
             _ if has_panicked => Some(Outcome::Failure),
             Ending::Completed(outcome) => Some(outcome),
             Ending::Cancelled => None,
         };
-        let end = if self.end == RUNNING { now } else { self.end };
         if self.kept.is_some() {
             self.tell_breakers(now, outcome, end - self.start);
             self.leave_params();
@@ -401,6 +398,36 @@ impl Drop for Entry {
         }
         if self.aside.is_some() {
             self.end_watching();
+        }
+    }
+}
+
+impl Drop for Entry {
+    /// Nearly always only the resource's node learns of it, and its slots.
+    #[inline]
+    fn drop(&mut self) {
+        let resource = self.places.resource();
+        let shared = resource.shared();
+        let now = shared.time.now();
+        let has_panicked = std::thread::panicking();
+        let end = if self.end == RUNNING { now } else { self.end };
+        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_alone();
+        if has_panicked || more_learn || !shared.hooks.is_empty() {
+            return self.end_everywhere(now, end, has_panicked);
+        }
+        let outcome = match self.ending {
+            Ending::Completed(outcome) => {
+                let rt_ns = end.nanos_since(self.start);
+                resource.node().end(now, self.n, rt_ns, outcome);
+                Some(outcome)
+            }
+            Ending::Cancelled => {
+                resource.node().cancel(now, self.n);
+                None
+            }
+        };
+        if self.has_slot {
+            self.leave_slot(now, end - self.start, outcome);
         }
     }
 }

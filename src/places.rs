@@ -22,9 +22,16 @@ use crate::sync::Arc;
 pub(crate) struct Moved;
 
 /// Everything that counts a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Places {
     resource: Arc<Resource>,
+    /// Most calls have nothing there: one byte says so.
+    beside: Option<Beside>,
+}
+
+/// What counts a call beside its resource.
+#[derive(Clone, Debug)]
+struct Beside {
     origin: Option<Arc<Branch>>,
     context: Option<Arc<Branch>>,
     /// Whether the call counts among all inbound ones.
@@ -89,26 +96,13 @@ impl Claims {
 
 // === impl Places ===
 
-impl Clone for Places {
-    fn clone(&self) -> Self {
-        Self {
-            resource: self.resource.clone(),
-            origin: self.origin.clone(),
-            context: self.context.clone(),
-            is_inbound: self.is_inbound,
-        }
-    }
-}
-
 impl Places {
     /// The resource alone, for a call that no other node counts.
     #[inline]
     pub(crate) const fn alone(resource: Arc<Resource>) -> Self {
         Self {
             resource,
-            origin: None,
-            context: None,
-            is_inbound: false,
+            beside: None,
         }
     }
 
@@ -116,17 +110,15 @@ impl Places {
     #[inline]
     pub(crate) fn only(resource: Arc<Resource>) -> Self {
         Self {
-            is_inbound: counts_inbound(&resource),
+            beside: Beside::new(None, None, counts_inbound(&resource)),
             resource,
-            origin: None,
-            context: None,
         }
     }
 
     /// Whether the resource's own ring is all that judges the call's rate.
     #[inline]
     pub(crate) fn are_one_lane(&self) -> bool {
-        let has_branch = self.origin.is_some() || self.context.is_some();
+        let has_branch = self.origin().is_some() || self.context().is_some();
         !has_branch && self.resource.gate().is_plain()
     }
 
@@ -163,11 +155,11 @@ impl Places {
             let is_wanted = shared.contexts || rules.is_some_and(|rules| rules.names(context));
             is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))
         });
+        let origin = origin.transpose()?.flatten();
+        let context = context.transpose()?.flatten();
         Ok(Self {
-            is_inbound: counts_inbound(resource),
             resource: resource.clone(),
-            origin: origin.transpose()?.flatten(),
-            context: context.transpose()?.flatten(),
+            beside: Beside::new(origin, context, counts_inbound(resource)),
         })
     }
 
@@ -175,31 +167,46 @@ impl Places {
         &self.resource
     }
 
+    /// Whether the resource's node is all that counts the call.
+    #[inline]
+    pub(crate) const fn are_alone(&self) -> bool {
+        self.beside.is_none()
+    }
+
+    fn origin(&self) -> Option<&Arc<Branch>> {
+        self.beside.as_ref()?.origin.as_ref()
+    }
+
+    fn context(&self) -> Option<&Arc<Branch>> {
+        self.beside.as_ref()?.context.as_ref()
+    }
+
+    /// The branches of the resource that count the call.
+    fn branches(&self) -> impl Iterator<Item = &Arc<Branch>> {
+        self.origin().into_iter().chain(self.context())
+    }
+
     /// Every node that counts the call.
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(&Node)) {
         f(self.resource.node());
-        if self.origin.is_none() && self.context.is_none() && !self.is_inbound {
-            return;
-        }
-        if let Some(origin) = &self.origin {
+        if let Some(origin) = self.origin() {
             f(origin.node());
         }
-        if let Some(context) = &self.context {
+        if let Some(context) = self.context() {
             f(context.node());
         }
-        if self.is_inbound {
-            if let Some(inbound) = self.inbound() {
-                f(inbound);
-            }
+        if let Some(inbound) = self.inbound() {
+            f(inbound);
         }
     }
 
     /// The node of all inbound calls, if this one counts there.
     #[inline]
     fn inbound(&self) -> Option<&Node> {
+        let is_inbound = self.beside.as_ref()?.is_inbound;
         let inbound = self.resource.shared().inbound.get();
-        inbound.filter(|_| self.is_inbound)
+        inbound.filter(|_| is_inbound)
     }
 
     /// What is left of the quota that has the smallest part left.
@@ -386,8 +393,7 @@ impl Places {
 
     /// The lines that the call stands in, and the nodes that they are on.
     fn lines(&self) -> impl Iterator<Item = (&Node, &Line)> {
-        let branches = self.origin.iter().chain(&self.context);
-        branches
+        self.branches()
             .map(|branch| (branch.node(), branch.gate()))
             .chain([(self.resource.node(), self.resource.gate())])
             .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)))
@@ -418,8 +424,9 @@ impl Places {
 
     /// Where a waiting call counts, and how many may wait there.
     fn waiting_rooms(&self) -> impl Iterator<Item = (&Node, u32)> {
-        let branches = [&self.origin, &self.context].into_iter().flatten();
-        let branches = branches.map(|branch| (branch.node(), branch.gate().max_waiting()));
+        let branches = self
+            .branches()
+            .map(|branch| (branch.node(), branch.gate().max_waiting()));
         std::iter::once((self.resource.node(), self.resource.gate().max_waiting()))
             .chain(branches)
             .chain(self.inbound().map(|node| (node, u32::MAX)))
@@ -460,7 +467,7 @@ impl Places {
 
     /// The lanes of the call, narrow to wide.
     pub(crate) fn lanes(&self, now: Tick) -> impl Iterator<Item = Lane<'_>> {
-        let origin = self.origin.iter().flat_map(move |branch| {
+        let origin = self.origin().into_iter().flat_map(move |branch| {
             sides(branch.gate(), now, Place::OriginSide).chain([own(
                 Place::Origin,
                 branch.node(),
@@ -470,7 +477,7 @@ impl Places {
         let resource = &*self.resource;
         let sides = sides(resource.gate(), now, Place::ResourceSide);
         let main = own(Place::Resource, resource.node(), resource.gate());
-        let context = self.context.iter().flat_map(move |branch| {
+        let context = self.context().into_iter().flat_map(move |branch| {
             crate::lane::sides(branch.gate(), now, Place::ContextSide).chain([own(
                 Place::Context,
                 branch.node(),
@@ -489,6 +496,22 @@ impl Places {
             .chain(sides)
             .chain([main])
             .chain(inbound)
+    }
+}
+
+impl Beside {
+    /// `None` for nothing.
+    fn new(
+        origin: Option<Arc<Branch>>,
+        context: Option<Arc<Branch>>,
+        is_inbound: bool,
+    ) -> Option<Self> {
+        let has_any = origin.is_some() || context.is_some() || is_inbound;
+        has_any.then_some(Self {
+            origin,
+            context,
+            is_inbound,
+        })
     }
 }
 
