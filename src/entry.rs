@@ -275,18 +275,35 @@ impl Entry {
     }
 
     /// The response is there: its time is measured now. Unless more is to be
-    /// known, circuit breakers learn of it.
-    pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) {
+    /// known, circuit breakers learn of it. The call goes on as what
+    /// [`responded`](Self::responded) makes of it.
+    #[inline]
+    pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) -> Tick {
         let now = self.places.resource().shared().time.now();
-        self.end = now;
+        if self.kept.is_some() || self.aside.is_some() {
+            self.tell_response(now, outcome, is_final);
+        }
+        now
+    }
+
+    /// The call whose response was there at `end`. By value, so that both are written
+    /// where it moves to: what was written just before is dear to move.
+    #[inline]
+    pub(crate) fn responded(mut self, end: Tick, outcome: Outcome) -> Self {
+        self.end = end;
         self.ending = Ending::Completed(outcome);
-        if is_final && self.kept.is_some() {
+        self
+    }
+
+    /// Who looks at responses learns of this one.
+    #[inline(never)]
+    fn tell_response(&mut self, now: Tick, outcome: Outcome, is_final: bool) {
+        if is_final {
             self.tell_breakers(now, Some(outcome), now - self.start);
         }
-        if self.aside.is_some() {
-            for watching in self.watching() {
-                watching.respond(outcome, is_final);
-            }
+        for watching in self.watching() {
+            watching.end = watching.respond(outcome, is_final);
+            watching.ending = Ending::Completed(outcome);
         }
     }
 

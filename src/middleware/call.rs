@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -244,14 +244,13 @@ where
             };
             let entry = entry.take().expect("no call of this layer is skipped");
             entry.end(outcome);
-            answer
+            Poll::Ready(answer)
         };
         let refuse = |blocked, _: &Req| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
-        match ready!(self.project().guarded.poll(cx, answered, refuse, refused)) {
-            Ok(answer) => Poll::Ready(answer),
-            Err(error) => Poll::Ready(Err(error.into())),
-        }
+        let failed = |error: S::Error| Err(error.into());
+        let guarded = self.project().guarded;
+        guarded.poll(cx, answered, refuse, refused, failed)
     }
 }
 

@@ -246,16 +246,13 @@ pub trait Classify: Send + Sync + 'static {
 pub struct ByStatus;
 
 impl Classify for ByStatus {
+    #[inline]
     fn head(&self, head: ResponseHead<'_>) -> Judgement {
         if head.extensions.get::<Blocked>().is_some() {
             return Judgement::Now(Outcome::Ignore);
         }
-        if is_grpc(head.headers) && head.status == StatusCode::OK {
-            return match head.headers.get("grpc-status") {
-                Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
-                Some(_) => Judgement::Now(grpc_outcome(head.headers)),
-                None => Judgement::AtTrailers,
-            };
+        if head.status == StatusCode::OK && is_grpc(head.headers) {
+            return grpc_head(head);
         }
         Judgement::Now(if head.status.is_server_error() {
             Outcome::Failure
@@ -268,6 +265,15 @@ impl Classify for ByStatus {
 
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         trailers.map_or(Outcome::Ignore, grpc_outcome)
+    }
+}
+
+#[inline(never)]
+fn grpc_head(head: ResponseHead<'_>) -> Judgement {
+    match head.headers.get("grpc-status") {
+        Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
+        Some(_) => Judgement::Now(grpc_outcome(head.headers)),
+        None => Judgement::AtTrailers,
     }
 }
 

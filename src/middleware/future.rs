@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -20,7 +20,6 @@ use super::layer::{Completion, Settings};
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
 use crate::entry::Entry;
-use crate::rejection::RateLimitFields;
 use crate::stat::Outcome;
 use crate::waiting::Waiting;
 
@@ -144,10 +143,7 @@ where
             settings.reject(request, blocked)
         };
         let refused = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
-        match ready!(this.guarded.poll(cx, answered, refuse, refused)) {
-            Ok(answer) => Poll::Ready(answer),
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        this.guarded.poll(cx, answered, refuse, refused, Err)
     }
 }
 
@@ -170,10 +166,8 @@ where
         };
         let refuse = |blocked, _: &_| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
-        match ready!(this.guarded.poll(cx, answered, refuse, refused)) {
-            Ok(answer) => Poll::Ready(answer),
-            Err(error) => Poll::Ready(Err(error.into())),
-        }
+        let failed = |error: S::Error| Err(error.into());
+        this.guarded.poll(cx, answered, refuse, refused, failed)
     }
 }
 
@@ -186,40 +180,39 @@ fn answered<B, E>(
     answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
     is_refusal: impl FnOnce(&E) -> bool,
-) -> Result<Response<ResponseBody<B>>, E>
+) -> Poll<Result<Response<ResponseBody<B>>, E>>
 where
     B: Body,
 {
     let Some(entry) = running else {
-        return answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
+        let answer = answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
+        return Poll::Ready(answer);
     };
-    let own = settings.and_then(|settings| settings.classify.as_ref());
-    let classify: &dyn Classify = own.map_or(&ByStatus, |own| &**own);
+    let own = settings.and_then(|settings| settings.classify.as_deref());
     let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
             let outcome = if is_refusal(&error) {
                 Outcome::Ignore
             } else {
-                classify.error()
+                own.map_or_else(|| ByStatus.error(), Classify::error)
             };
             end(running, outcome);
-            return Err(error);
+            return Poll::Ready(Err(error));
         }
     };
-    let judgement = classify.head(ResponseHead::of(&response));
+    let head = ResponseHead::of(&response);
+    let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
     let (outcome, at_trailers) = match judgement {
         Judgement::Now(outcome) => (outcome, None),
         Judgement::AtTrailers => {
-            let at_trailers = own.cloned().unwrap_or_else(|| Arc::new(ByStatus));
-            (classify.trailers(None), Some(at_trailers))
+            let own = settings.and_then(|settings| settings.classify.clone());
+            let classify = own.unwrap_or_else(|| Arc::new(ByStatus));
+            (classify.trailers(None), Some(classify))
         }
     };
-    let fields = settings.map_or(RateLimitFields::None, |settings| settings.fields);
-    if fields != RateLimitFields::None {
-        if let Some(left) = entry.quota_left() {
-            fields.write(&left, response.headers_mut());
-        }
+    if let Some(settings) = settings {
+        settings.write_quota(entry, response.headers_mut());
     }
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.
@@ -228,13 +221,14 @@ where
         || response.body().is_end_stream();
     if is_over {
         end(running, outcome);
-    } else {
-        entry.respond(outcome, at_trailers.is_none());
+        return Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, None))));
     }
-    Ok(response.map(|body| {
-        let tail = running.take().map(|entry| Tail::new(entry, at_trailers));
-        ResponseBody::guarded(body, tail)
-    }))
+    let end = entry.respond(outcome, at_trailers.is_none());
+    let entry = running.take().expect("it has just responded");
+    let tail = Tail::new(entry.responded(end, outcome), at_trailers);
+    let (head, body) = response.into_parts();
+    let body = ResponseBody::guarded(body, Some(tail));
+    Poll::Ready(Ok(Response::from_parts(head, body)))
 }
 
 fn end(running: &mut Option<Entry>, outcome: Outcome) {

@@ -141,39 +141,39 @@ where
     /// Polls the call. Ready once: with what `answered` makes of the service's
     /// answer and the call's entry, which a call that was skipped has none of, or
     /// with what `refused` makes of a refusal. One that comes after a wait is made
-    /// by `refuse`.
+    /// by `refuse`. If the service was not ready after the wait, the call never ran:
+    /// with what `failed` makes of its error.
     ///
-    /// The entry is used where it lies, because it is dear to move.
-    ///
-    /// # Errors
-    ///
-    /// The service's, if it was not ready after the wait: the call never ran.
+    /// The entry is used where it lies, and what `answered` makes is not wrapped any
+    /// more, because both are dear to move.
     #[inline]
     pub(super) fn poll<T>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> T,
+        answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
         refuse: impl FnOnce(Blocked, &Req) -> R,
         refused: impl FnOnce(R) -> T,
-    ) -> Poll<Result<T, S::Error>> {
+        failed: impl FnOnce(S::Error) -> T,
+    ) -> Poll<T> {
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
                 StateProj::Running { future, entry } => {
                     let answer = ready!(end_on_panic(entry, || future.poll(cx)));
-                    return Poll::Ready(Ok(answered(answer, entry)));
+                    return answered(answer, entry);
                 }
                 StateProj::Refused { refusal } => {
                     let refusal = refusal.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(refused(refusal)));
+                    return Poll::Ready(refused(refusal));
                 }
-                StateProj::Waiting { wait } => match ready!(wait.poll(cx))? {
-                    Begun::Running(future, entry) => {
+                StateProj::Waiting { wait } => match ready!(wait.poll(cx)) {
+                    Ok(Begun::Running(future, entry)) => {
                         this.state.set(State::running(future, entry));
                     }
-                    Begun::Refused(blocked, request) => {
-                        return Poll::Ready(Ok(refused(refuse(blocked, &request))));
+                    Ok(Begun::Refused(blocked, request)) => {
+                        return Poll::Ready(refused(refuse(blocked, &request)));
                     }
+                    Err(error) => return Poll::Ready(failed(error)),
                 },
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{HeaderMap, Request, Response, Version};
 use tower_layer::Layer;
 
 use super::classify::Classify;
@@ -14,7 +14,7 @@ use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Param, Params};
-use crate::entry::{Passed, Verdict};
+use crate::entry::{Entry, Passed, Verdict};
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection};
 use crate::rule::Rules;
@@ -127,7 +127,7 @@ pub(super) struct Settings {
     /// `ByStatus`, if there is none.
     pub(super) classify: Option<Arc<dyn Classify>>,
     pub(super) completion: Completion,
-    pub(super) fields: RateLimitFields,
+    fields: RateLimitFields,
     direction: Direction,
 }
 
@@ -390,6 +390,16 @@ impl Settings {
         self.classify.is_none()
             && self.completion == Completion::Body
             && self.fields == RateLimitFields::None
+    }
+
+    /// Tells the client what is left to the call `entry`, if it is to know.
+    #[inline(never)]
+    pub(super) fn write_quota(&self, entry: &Entry, headers: &mut HeaderMap) {
+        if self.fields != RateLimitFields::None {
+            if let Some(left) = entry.quota_left() {
+                self.fields.write(&left, headers);
+            }
+        }
     }
 
     /// The response to a call that was refused.
