@@ -13,7 +13,7 @@ use super::classify::Classify;
 use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
-use crate::call::{Call, Direction, Param, Params};
+use crate::call::{Call, Direction, Key, Param, Params};
 use crate::entry::{Entry, Passed, Verdict};
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection};
@@ -129,6 +129,8 @@ pub(super) struct Settings {
     pub(super) completion: Completion,
     fields: RateLimitFields,
     direction: Direction,
+    /// Whether a request is asked for more than its resource.
+    asks_more: bool,
 }
 
 impl SentinelLayer<Respond> {
@@ -162,6 +164,7 @@ impl SentinelLayer<Respond> {
                 completion: Completion::Body,
                 fields: RateLimitFields::None,
                 direction: Direction::Inbound,
+                asks_more: false,
             }),
             mode: PhantomData,
         }
@@ -185,7 +188,9 @@ impl SentinelLayer<Respond> {
 
 impl<M> SentinelLayer<M> {
     fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
-        set(Arc::make_mut(&mut self.settings));
+        let settings = Arc::make_mut(&mut self.settings);
+        set(settings);
+        settings.asks_more = settings.has_more_to_ask();
         self
     }
 
@@ -384,6 +389,15 @@ impl Settings {
         &self.sentinel
     }
 
+    fn has_more_to_ask(&self) -> bool {
+        self.origin.is_some()
+            || self.context.is_some()
+            || self.tier.is_some()
+            || self.weight.is_some()
+            || self.prioritize.is_some()
+            || !self.params.is_empty()
+    }
+
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
     pub(super) fn is_plain(&self) -> bool {
@@ -437,32 +451,34 @@ impl Settings {
         }
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes);
-        let many;
-        let mut call = self.call(request.version(), head);
-        match &*self.params {
-            [] => {}
-            [(name, extractor)] if name.is_empty() => {
-                if let Some(value) = extractor.key(head) {
-                    call.params = Params::One(value);
-                }
-            }
-            params => {
-                many = all_params(params, head);
-                call.params = Params::Many(&many[..params.len()]);
-            }
-        }
-        self.sentinel.pass(&call, otherwise)
-    }
-
-    #[inline]
-    fn call<'a>(&self, version: Version, head: Head<'a>) -> Call<'a> {
         let resource = match &self.resource {
-            Some(extractor) => extractor.key(head).unwrap_or(crate::call::Key::MISSING),
+            Some(extractor) => extractor.key(head).unwrap_or(Key::MISSING),
             None => head.resource(),
         };
         let mut call = Call::new(resource);
         call.direction = self.direction;
         call.tells_quota = self.fields != RateLimitFields::None;
+        let mut many = None;
+        if self.asks_more {
+            self.ask(head, &mut call, &mut many);
+        }
+        // Also others wait, where calls stand in a line. gRPC is spoken over HTTP/2
+        // alone, and no other request is looked at for its time.
+        if request.version() == Version::HTTP_2 || call.prioritized {
+            call.patience = grpc_timeout(request.headers());
+        }
+        self.sentinel.pass(&call, otherwise)
+    }
+
+    /// Asks the request for all that is known of `call` beside its resource. There is
+    /// room for `many` parameters.
+    #[inline]
+    fn ask<'a>(
+        &'a self,
+        head: Head<'a>,
+        call: &mut Call<'a>,
+        many: &'a mut Option<[Param<'a>; MOST_PARAMS]>,
+    ) {
         if let Some(extractor) = &self.origin {
             call.origin = extractor.key(head);
         }
@@ -473,17 +489,23 @@ impl Settings {
             call.tier = extractor.key(head);
         }
         if let Some(weigh) = &self.weight {
-            call = call.batch(weigh(head));
+            *call = call.batch(weigh(head));
         }
         if let Some(choose) = &self.prioritize {
             call.prioritized = choose(head);
         }
-        // Also others wait, where calls stand in a line. gRPC is spoken over HTTP/2
-        // alone, and no other request is looked at for its time.
-        if version == Version::HTTP_2 || call.prioritized {
-            call.patience = grpc_timeout(head);
+        match &*self.params {
+            [] => {}
+            [(name, extractor)] if name.is_empty() => {
+                if let Some(value) = extractor.key(head) {
+                    call.params = Params::One(value);
+                }
+            }
+            params => {
+                let many = many.insert(all_params(params, head));
+                call.params = Params::Many(&many[..params.len()]);
+            }
         }
-        call
     }
 }
 
@@ -502,8 +524,8 @@ fn all_params<'a>(
 }
 
 /// The time that a gRPC client gives the call: waiting longer is useless.
-fn grpc_timeout(head: Head<'_>) -> Option<Duration> {
-    let value = head.headers().get("grpc-timeout")?.to_str().ok()?;
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
     let amount: u64 = digits.parse().ok()?;
     Some(match unit {
@@ -539,13 +561,7 @@ mod tests {
             let mut request = Request::new(());
             let value = http::HeaderValue::from_bytes(text.as_bytes()).unwrap();
             request.headers_mut().insert("grpc-timeout", value);
-            let sentinel = Sentinel::new(crate::Rules::new());
-            let routes = sentinel.routes();
-            assert_eq!(
-                grpc_timeout(Head::new(&request, &routes)),
-                expected,
-                "{text:?}"
-            );
+            assert_eq!(grpc_timeout(request.headers()), expected, "{text:?}");
         }
     }
 }
