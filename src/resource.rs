@@ -434,7 +434,7 @@ impl Equivalent<ResourceKey> for ResourceQuery<'_> {
 impl Hash for ResourceQuery<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+        self.name.hash_open(state);
         // What comes in needs no mark to differ from what goes out.
         if self.direction != Direction::Inbound {
             self.direction.hash(state);

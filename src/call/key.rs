@@ -158,21 +158,30 @@ impl From<u64> for Key<'_> {
 impl Hash for Key<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_open(state);
+        // The end, so that two keys in a row hash as no other two do.
+        state.write_u8(0xff);
+    }
+}
+
+impl Key<'_> {
+    /// The hash without a mark of its end, for a table of one key: foldhash tells by
+    /// itself where a text ends.
+    #[inline]
+    pub(crate) fn hash_open<H: Hasher>(&self, state: &mut H) {
         match self {
             Key::Str(text) if !may_be_joined(text) => hash_text(text, state),
             _ => self.hash_otherwise(state),
         }
     }
-}
 
-impl Key<'_> {
-    /// The hash of what is no plain text.
+    /// The same for what is no plain text.
     #[inline(never)]
     fn hash_otherwise<H: Hasher>(&self, state: &mut H) {
         match *self {
             // A text that may be two joined ones hashes as they do.
             Key::Str(text) => match split(text) {
-                Some((first, second)) => Key::Joined(first, second).hash(state),
+                Some((first, second)) => Key::Joined(first, second).hash_open(state),
                 None => hash_text(text, state),
             },
             Key::Joined(first, second) if is_head(first) => {
@@ -180,18 +189,16 @@ impl Key<'_> {
                 hash_text(second, state);
             }
             Key::Joined(first, second) => {
-                with_joined(first, second, |text| Key::Str(text).hash(state));
+                with_joined(first, second, |text| Key::Str(text).hash_open(state));
             }
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
-            Key::Encoded(encoded) => encoded.with_text(|text| Key::Str(text).hash(state)),
+            Key::Encoded(encoded) => encoded.with_text(|text| Key::Str(text).hash_open(state)),
             Key::Digest(high, low) => (high, low).hash(state),
         }
     }
 }
 
-/// Without a mark of its end: foldhash, which all tables of names use, tells by
-/// itself where a text ends.
 #[inline]
 fn hash_text<H: Hasher>(text: &str, state: &mut H) {
     state.write(text.as_bytes());
@@ -353,6 +360,15 @@ mod tests {
                 assert_eq!(hash_alike, are_equal, "{key:?} {a:?} {b:?}");
             }
         }
+    }
+
+    #[test]
+    fn two_keys_in_a_row_hash_as_no_other_two() {
+        // Which does not tell by itself where a text ends.
+        let hash = RandomState::new();
+        let pair = |a, b| hash.hash_one((Key::Str(a), Key::Str(b)));
+        assert_ne!(pair("ab", "c"), pair("a", "bc"));
+        assert_ne!(pair("GET /a", ""), pair("GET /", "a"));
     }
 
     #[test]
