@@ -311,6 +311,7 @@ impl Side {
 }
 
 /// When `ring` has room for `n` tokens under `quota`; `None` if never.
+#[inline]
 fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
     if ring.room(now, quota) >= n {
         return Some(now);
@@ -321,6 +322,7 @@ fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
 impl Quotas<'_> {
     /// When each has room in `ring` for `n` tokens if nobody else comes; `None` if one
     /// never has.
+    #[inline]
     pub(crate) fn room_at(&self, ring: &LeapArray, now: Tick, n: u32) -> Option<Tick> {
         match self {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
