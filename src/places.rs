@@ -4,6 +4,8 @@
 //! context where there is one. Each of these is a *lane*: a ring with the rules
 //! that are judged on it. A rule with a ring of its own is a lane as well.
 
+mod claims;
+
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -13,9 +15,11 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::{Held, Lane, Place, own, room_alone, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Shares, Standing, Turns};
+use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
 use crate::sync::Arc;
+
+pub(crate) use claims::Claims;
 
 /// The rings were replaced while the call was judged: it must come again.
 #[derive(Debug)]
@@ -49,15 +53,6 @@ pub(crate) struct QuotaLeft {
     pub(crate) reset: Duration,
 }
 
-/// What a call was promised before it takes its tokens.
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    /// Turns in lines.
-    pub(crate) turns: Turns,
-    /// Shares of the quotas of its parameters.
-    pub(crate) shares: Shares,
-}
-
 /// Why there is nothing to count a call on.
 pub(crate) enum NoPlaces {
     /// The rule with this index refuses calls without a key.
@@ -77,20 +72,6 @@ impl QuotaLeft {
     /// The part that is left.
     pub(crate) fn part(&self) -> f64 {
         f64::from(self.remaining) / f64::from(self.limit.max(1))
-    }
-}
-
-// === impl Claims ===
-
-impl Claims {
-    /// The last turn to come, and the rule whose line it is in.
-    pub(crate) fn last_turn(&self) -> Option<(Tick, u32)> {
-        let turns = self
-            .turns
-            .iter()
-            .map(|standing| (standing.turn.start(), standing.rule));
-        let shares = self.shares.iter().map(|share| (share.start(), share.rule));
-        turns.chain(shares).max_by_key(|(start, _)| *start)
     }
 }
 
