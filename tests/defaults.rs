@@ -92,6 +92,24 @@ fn a_rule_of_its_own_stands_instead_of_all_defaults_of_its_kind() {
 }
 
 #[test]
+fn a_resource_of_that_very_name_is_one_of_all() {
+    let breaker = CircuitBreakerRule::error_count("*", 1).min_calls(1);
+    let rules = Rules::new()
+        .with(FlowRule::per_second("*", 3))
+        .with(FlowRule::per_second("*", 2).shadow())
+        .with(IsolationRule::new("*", 2))
+        .with(breaker);
+    let (sentinel, _) = engine(rules);
+    assert_eq!(at_once(&sentinel, "*"), 2);
+    assert_eq!(passed(&sentinel, "*"), 1);
+    assert_eq!(sentinel.shadows()[0].would_block(), 1);
+    enter(&sentinel, "/a").unwrap().fail();
+    assert_eq!(passed(&sentinel, "/a"), 0);
+    assert_eq!(passed(&sentinel, "/b"), 3);
+    assert_eq!(sentinel.snapshot().nodes().len(), 3);
+}
+
+#[test]
 fn limits_of_calls_at_once_have_their_own_slots() {
     let (sentinel, _) = engine(IsolationRule::new("*", 2));
     let running = [

@@ -124,15 +124,14 @@ impl RuleSet {
     /// Gives `defaults` to every resource without a rule of the same kind among
     /// `others`.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
+        // A resource of that very name, as in `OPTIONS *`, is one of all.
+        let named = || others.iter().filter(|rule| !rule.is_default());
         // So that what no default is for is known by its name.
-        for rule in others {
+        for rule in named() {
             let own = self.by_resource.entry(rule.resource().to_owned());
             own.or_default();
         }
-        let kinds: HashSet<_> = others
-            .iter()
-            .map(|rule| (rule.resource(), rule.kind()))
-            .collect();
+        let kinds: HashSet<_> = named().map(|rule| (rule.resource(), rule.kind())).collect();
         let unnamed = self.defaults.get_or_insert_default();
         for &(index, rule) in defaults {
             unnamed.add(index, rule);
