@@ -83,8 +83,10 @@
 //!
 //! Keys that mean nothing here are kept, and [written](Document::write) again: a
 //! document loses nothing on its way through. What cannot be translated keeps its
-//! rule from being loaded (`regex`, calls at once of one origin). What is not
-//! heeded but leaves the rule with a meaning is a [warning](Problem::is_warning):
+//! rule from being loaded: `regex`, calls at once of one origin, and `*` as the
+//! resource of anything but a circuit breaker, as it is a name like any other there
+//! and [every resource](crate::rule#default-rules) here. What is not heeded but
+//! leaves the rule with a meaning is a [warning](Problem::is_warning):
 //! `clusterMode`, a second authority rule of a resource, what Sentinel itself
 //! ignores, and a key that looks like a misspelt one.
 //!

@@ -139,6 +139,13 @@ fn degrade_rules() {
                 json!({"resource": "/a", "count": 50, "timeWindow": 10}),
                 like_java(CircuitBreakerRule::slow_ratio("/a", ms(50), 1.0)).into(),
             ),
+            // The key of its default breakers.
+            (
+                json!({"resource": "*", "grade": 1, "count": 0.3, "timeWindow": 10}),
+                like_java(CircuitBreakerRule::error_ratio("*", 0.3))
+                    .exceeds()
+                    .into(),
+            ),
             (
                 json!({"resource": "/a", "grade": 1, "count": 0.5, "timeWindow": 10}),
                 like_java(CircuitBreakerRule::error_ratio("/a", 0.5))

@@ -112,6 +112,10 @@ fn limits() -> Vec<(Value, Rule)> {
                 .into(),
         ),
         (
+            json!({"kind": "flow", "resource": "*", "threshold": 5, "interval": "1m"}),
+            FlowRule::per("*", 5, ms(60_000)).into(),
+        ),
+        (
             json!({"kind": "isolation", "resource": "/a", "max": 8, "id": "eight"}),
             IsolationRule::new("/a", 8).id("eight").into(),
         ),
