@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use tower_sentinel::{
     AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock, Rules,
     Sentinel, SentinelLayer, ShadowView, Verdict,
@@ -251,5 +251,28 @@ async fn a_router_has_a_limit_for_each_of_its_routes() {
     ] {
         let response = app.clone().oneshot(get(path)).await.unwrap();
         assert_eq!(response.status(), status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_template_of_any_rule_makes_one_resource_of_its_paths() {
+    let default = || Rules::from(FlowRule::per_second("*", 1));
+    let named = || IsolationRule::new("/users/{id}", 9);
+    let sets = [
+        (default(), 404),
+        (default().with(named()), 429),
+        (default().with(named().shadow()), 429),
+    ];
+    for (rules, second) in sets {
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(ManualClock::new())
+            .build();
+        // Around the router, where axum has matched nothing yet.
+        let app = SentinelLayer::with(sentinel).layer(Router::<()>::new());
+        for (path, status) in [("/users/1", 404), ("/users/2", second)] {
+            let response = app.clone().oneshot(get(path)).await.unwrap();
+            assert_eq!(response.status(), status, "{path}");
+        }
     }
 }

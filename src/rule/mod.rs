@@ -31,6 +31,11 @@
 //! an hour each name that somebody makes up holds its place for that long. So name
 //! alike what no route matches, as the [cookbook](crate::guide::cookbook) does.
 //!
+//! Where paths are resources, as without axum's matched path, the name of any rule
+//! is a template, also of one of another kind and of one that only watches: a rule
+//! for `/users/{id}` makes one resource of these paths, and what they have by
+//! default is one quota together from then on.
+//!
 //! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
 //! that count all callers together, up to 32; what keeps a table of callers may not,
 //! as there would be one for each name.

@@ -70,6 +70,8 @@ impl Rule {
     /// nothing of each other. They never make a call wait. Each of them judges
     /// each call of its resource that passes, and allocates for it. A reload keeps
     /// the figures of an equal rule, or else of one with the same id and resource.
+    /// Its name is a template as that of any rule, which matters to
+    /// [rules for `*`](crate::rule#default-rules).
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
