@@ -443,7 +443,7 @@ fn no_byte_of_a_secret_is_told() {
         token
             .as_bytes()
             .windows(6)
-            .map(|piece| str::from_utf8(piece).unwrap())
+            .map(|piece| std::str::from_utf8(piece).unwrap())
     };
     let open = all_that_is_told(&Header::from_static("authorization"), token);
     assert!(

@@ -238,13 +238,18 @@ mod tests {
         }
     }
 
+    /// The next smaller number than `value`, which is above 0.
+    fn below(value: f64) -> f64 {
+        f64::from_bits(value.to_bits() - 1)
+    }
+
     #[test]
     fn the_cpu_refuses_whatever_is_in_flight() {
         let limits = Limits {
             cpu: limit(0.8),
             ..Limits::default()
         };
-        let table = [(0.8_f64.next_down(), true), (0.8, false), (1.0, false)];
+        let table = [(below(0.8), true), (0.8, false), (1.0, false)];
         for (usage, passes) in table {
             let verdict = judge(&limits, &IDLE, cpu(usage), 1);
             assert_eq!(verdict.is_ok(), passes, "{usage}");
@@ -264,7 +269,7 @@ mod tests {
             (4.0, 3, false),
             (9.0, 2, true),
             (9.0, 3, false),
-            (4.0_f64.next_down(), 3, true),
+            (below(4.0), 3, true),
             (0.0, 1_000, true),
         ];
         for (now, concurrency, passes) in table {
