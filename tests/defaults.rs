@@ -151,6 +151,49 @@ fn a_reload_brings_takes_and_keeps_them() {
 }
 
 #[test]
+fn a_rule_of_its_own_goes_on_from_a_default_one_and_back() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let named = |name: &str, limit: u32| Rules::from(FlowRule::per(name, limit, MINUTE));
+    let line = |name: &str, limit: u32| {
+        let line = FlowRule::per_second(name, limit);
+        Rules::from(line.throttle(Duration::ZERO))
+    };
+    let days = |name: &str, limit: u32| {
+        let day = FlowRule::per(name, limit, 24 * HOUR);
+        let hour = FlowRule::per(name, 100, HOUR);
+        Rules::build(if limit % 2 == 0 {
+            [day, hour]
+        } else {
+            [hour, day]
+        })
+        .unwrap()
+    };
+    for [first, second] in [["*", "/a"], ["/a", "*"]] {
+        // A window that shares the ring of the figures.
+        let (sentinel, _) = engine(named(first, 3));
+        assert_eq!(passed(&sentinel, "/a"), 3);
+        sentinel.reload(named(second, 4));
+        assert_eq!(passed(&sentinel, "/a"), 1, "{first} {second}");
+
+        // Two with rings of their own, in another order.
+        let (sentinel, clock) = engine(days(first, 3));
+        assert_eq!(passed(&sentinel, "/a"), 3);
+        clock.advance(3 * HOUR);
+        sentinel.reload(days(second, 4));
+        assert_eq!(passed(&sentinel, "/a"), 1, "{first} {second}");
+
+        // A line.
+        let (sentinel, clock) = engine(line(first, 1));
+        assert_eq!(passed(&sentinel, "/a"), 1);
+        clock.advance(Duration::from_millis(499));
+        sentinel.reload(line(second, 2));
+        assert_eq!(passed(&sentinel, "/a"), 0, "{first} {second}");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(passed(&sentinel, "/a"), 1, "{first} {second}");
+    }
+}
+
+#[test]
 fn one_that_only_watches_looks_at_what_it_would_be_for() {
     let rules = Rules::new()
         .with(FlowRule::per_second("*", 2).id("watches").shadow())

@@ -485,21 +485,22 @@ impl FlowRule {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Whether the two count the same calls in the same window, so that one may
-    /// take over what the other has counted.
+    /// Whether the two, rules of one node, count the same calls in the same window,
+    /// so that one may take over what the other has counted.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
         self.selects_like(other) && window(self) == window(other)
     }
 
-    /// Whether the two let the same calls stand in a line.
+    /// Whether the two, rules of one node, let the same calls stand in a line.
     pub(super) fn paces_like(&self, other: &Self) -> bool {
         let waits = |rule: &Self| rule.shaping.max_wait.is_some();
         self.selects_like(other) && waits(self) == waits(other)
     }
 
+    /// Both are for one resource, by its name or as one of all.
     fn selects_like(&self, other: &Self) -> bool {
-        self.resource == other.resource && self.who == other.who && self.basis == other.basis
+        self.who == other.who && self.basis == other.basis
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
