@@ -9,11 +9,11 @@ use axum::Router;
 use axum::routing;
 use tower::{Layer, ServiceExt};
 use tower_sentinel::{
-    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock, Rules,
-    Sentinel, SentinelLayer, ShadowView, Verdict,
+    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock, Rule,
+    Rules, Sentinel, SentinelLayer, ShadowView, Verdict, Waiting,
 };
 
-use support::{configured, get};
+use support::{Rng, configured, get};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -316,6 +316,204 @@ async fn the_template_of_any_rule_makes_one_resource_of_its_paths() {
         for (path, status) in [("/users/1", 404), ("/users/2", second)] {
             let response = app.clone().oneshot(get(path)).await.unwrap();
             assert_eq!(response.status(), status, "{path}");
+        }
+    }
+}
+
+// === against the same rules, written out ===
+
+const NAMES: [&str; 4] = ["/a", "/b", "/c", "*"];
+/// What the resource `*` is called where rules are written out.
+const STAR: &str = "star";
+
+/// A rule for one of the names, or for all of them.
+#[derive(Clone, Copy, Debug)]
+struct Spec {
+    name: Option<usize>,
+    kind: usize,
+    seed: usize,
+    is_shadow: bool,
+}
+
+impl Spec {
+    fn new(rng: &mut Rng, may_watch: bool) -> Self {
+        let kind = rng.below(4);
+        Self {
+            name: (!rng.one_in(2)).then(|| rng.below(3)),
+            kind,
+            seed: rng.below(1_000),
+            // Written out, two adaptive rules would watch one resource.
+            is_shadow: may_watch && kind != 3 && rng.one_in(3),
+        }
+    }
+
+    /// Whether it is one of the name as well, beside `all`.
+    fn is_for(&self, name: usize, all: &[Self]) -> bool {
+        let stands_instead =
+            |other: &Self| other.name == Some(name) && other.kind == self.kind && !other.is_shadow;
+        match self.name {
+            Some(own) => own == name,
+            None => !all.iter().any(stands_instead),
+        }
+    }
+
+    fn rule(&self, name: &str, id: String) -> Rule {
+        let few = 1 + self.seed as u32 % 4;
+        let rule = match self.kind {
+            0 => {
+                let interval = [SECOND, 3 * SECOND, 10 * MINUTE][self.seed / 4 % 3];
+                let rule = FlowRule::per(name, 2 * few, interval).id(id);
+                match self.seed / 12 % 5 {
+                    0 => rule.throttle(SECOND / 2),
+                    1 => rule.strict(),
+                    2 => rule.warm_up(4 * SECOND),
+                    3 => rule.buckets(10),
+                    _ => rule,
+                }
+                .into()
+            }
+            1 => IsolationRule::new(name, few).id(id).into(),
+            2 => {
+                let rule = CircuitBreakerRule::error_count(name, few).min_calls(1);
+                rule.open_for(SECOND / few).id(id).into()
+            }
+            _ => AdaptiveRule::new(name).start(few).id(id).into(),
+        };
+        if self.is_shadow {
+            Rule::shadow(rule)
+        } else {
+            rule
+        }
+    }
+}
+
+/// A set in which no resource has two adaptive rules.
+fn specs(rng: &mut Rng, may_watch: bool) -> Vec<Spec> {
+    let mut all = Vec::<Spec>::new();
+    for _ in 0..=rng.below(6) {
+        let new = Spec::new(rng, may_watch);
+        let is_twin = |it: &Spec| (it.kind, it.name) == (3, new.name) && new.kind == 3;
+        if !all.iter().any(is_twin) {
+            all.push(new);
+        }
+    }
+    all
+}
+
+/// The set with its rules for `*`, and with these written out for each name.
+fn both_ways(specs: &[Spec]) -> [Rules; 2] {
+    let short = specs.iter().enumerate().map(|(place, spec)| {
+        let name = spec.name.map_or("*", |name| NAMES[name]);
+        spec.rule(name, place.to_string())
+    });
+    let long = specs.iter().enumerate().flat_map(|(place, spec)| {
+        let names = (0..NAMES.len()).filter(|name| spec.is_for(*name, specs));
+        let names = names.map(|name| NAMES[name]);
+        names.map(move |name| {
+            let name = if name == "*" { STAR } else { name };
+            spec.rule(name, format!("{place} {name}"))
+        })
+    });
+    [Rules::build(short).unwrap(), Rules::build(long).unwrap()]
+}
+
+/// What a caller sees, and which rule refuses.
+fn answer(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Pass(_) => "passes".to_owned(),
+        Verdict::Wait(waiting) => format!("waits {:?}", waiting.delay()),
+        Verdict::Block(blocked) => {
+            let rule = blocked.rule().split(' ').next().unwrap();
+            format!("{rule} refuses, {:?}", blocked.retry_after())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How many calls the rule at `place` would have refused.
+fn would_block(sentinel: &Sentinel, place: usize) -> u64 {
+    let place = place.to_string();
+    let all = sentinel.shadows();
+    let own = all
+        .iter()
+        .filter(|it| it.rule().split(' ').next() == Some(&*place));
+    own.map(ShadowView::would_block).sum()
+}
+
+#[test]
+fn calls_are_judged_as_by_the_same_rules_written_out_for_each_resource() {
+    let mut rng = Rng::seeded();
+    for round in 0..400 {
+        // What watches starts afresh where it is written out anew.
+        let may_watch = rng.one_in(2);
+        let mut set = specs(&mut rng, may_watch);
+        let [(short, clock), (long, other_clock)] = both_ways(&set).map(engine);
+        let (mut running, mut waiting) = (Vec::new(), Vec::new());
+        let mut history = vec![format!("{set:?}")];
+        for _ in 0..120 {
+            match rng.below(20) {
+                0 if !may_watch => {
+                    if rng.one_in(2) {
+                        set = specs(&mut rng, false);
+                    } else if !set.is_empty() {
+                        let place = rng.below(set.len());
+                        set[place].seed = rng.below(1_000);
+                    }
+                    let [rules, written_out] = both_ways(&set);
+                    short.reload(rules);
+                    long.reload(written_out);
+                    // What is asked for is made anew, what has lost a rule at once.
+                    for name in NAMES {
+                        let _ = (short.node(name), long.node(name));
+                    }
+                    let _ = long.node(STAR);
+                    history.push(format!("{set:?}"));
+                }
+                0..5 => {
+                    let time = SECOND / 100 * rng.below(70) as u32;
+                    clock.advance(time);
+                    other_clock.advance(time);
+                    history.push(format!("{time:?}"));
+                }
+                5..8 if !running.is_empty() => {
+                    let mut pair: [Entry; 2] = running.swap_remove(rng.below(running.len()));
+                    if rng.one_in(2) {
+                        pair.iter_mut().for_each(Entry::fail);
+                    }
+                }
+                8 if !waiting.is_empty() => {
+                    drop::<[Waiting; 2]>(waiting.swap_remove(rng.below(waiting.len())));
+                }
+                _ => {
+                    let name = NAMES[rng.below(NAMES.len())];
+                    let written_out = if name == "*" { STAR } else { name };
+                    let is_prioritized = rng.one_in(3);
+                    let weight = 1 + u32::from(rng.one_in(8));
+                    let call = |name| {
+                        let call = Call::new(name).prioritized(is_prioritized);
+                        call.batch(weight)
+                    };
+                    let verdicts = (
+                        short.try_enter(call(name)),
+                        long.try_enter(call(written_out)),
+                    );
+                    let answers = [answer(&verdicts.0), answer(&verdicts.1)];
+                    history.push(format!("{name} {}", answers[0]));
+                    assert_eq!(answers[0], answers[1], "round {round}: {history:#?}");
+                    match verdicts {
+                        (Verdict::Pass(a), Verdict::Pass(b)) => running.push([a, b]),
+                        (Verdict::Wait(a), Verdict::Wait(b)) => waiting.push([a, b]),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        for place in 0..set.len() {
+            let found = [&short, &long].map(|sentinel| would_block(sentinel, place));
+            assert_eq!(
+                found[0], found[1],
+                "round {round}, rule {place}: {history:#?}"
+            );
         }
     }
 }
