@@ -24,7 +24,7 @@ fn main() {
         "| limiter | threads | admitted | per second | aligned windows above {LIMIT} | most in one | most in any second |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    for threads in [2, 4] {
+    for threads in [2, 4, 16] {
         for limiter in limiters::all(threads) {
             let spans = run(&limiter, threads);
             let (above, most) = count::aligned(&spans, limiter.grid);
