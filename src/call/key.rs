@@ -156,52 +156,64 @@ impl From<u64> for Key<'_> {
 }
 
 impl Hash for Key<'_> {
+    /// With marks of where a text ends, which are no byte of any: so no two keys, nor
+    /// two in a row, give the same bytes to a hasher that does not tell by itself.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash_open(state);
-        // The end, so that two keys in a row hash as no other two do.
-        state.write_u8(0xff);
+        self.hash_as::<true, H>(state);
     }
 }
 
 impl Key<'_> {
-    /// The hash without a mark of its end, for a table of one key: foldhash tells by
-    /// itself where a text ends.
+    /// The hash without marks, for a table of one key: foldhash tells by itself where
+    /// a text ends.
     #[inline]
     pub(crate) fn hash_open<H: Hasher>(&self, state: &mut H) {
+        self.hash_as::<false, H>(state);
+    }
+
+    #[inline]
+    fn hash_as<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         match self {
-            Key::Str(text) if !may_be_joined(text) => hash_text(text, state),
-            _ => self.hash_otherwise(state),
+            Key::Str(text) if !may_be_joined(text) => hash_text::<MARKS, H>(text, state),
+            _ => self.hash_otherwise::<MARKS, H>(state),
         }
     }
 
     /// The same for what is no plain text.
     #[inline(never)]
-    fn hash_otherwise<H: Hasher>(&self, state: &mut H) {
+    fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
+        let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
         match *self {
             // A text that may be two joined ones hashes as they do.
             Key::Str(text) => match split(text) {
-                Some((first, second)) => Key::Joined(first, second).hash_open(state),
-                None => hash_text(text, state),
+                Some((first, second)) => return hash(Key::Joined(first, second)),
+                None => return hash_text::<MARKS, H>(text, state),
             },
             Key::Joined(first, second) if is_head(first) => {
-                hash_text(first, state);
-                hash_text(second, state);
+                hash_text::<MARKS, H>(first, state);
+                return hash_text::<MARKS, H>(second, state);
             }
             Key::Joined(first, second) => {
-                with_joined(first, second, |text| Key::Str(text).hash_open(state));
+                return with_joined(first, second, |text| hash(Key::Str(text)));
             }
+            Key::Encoded(encoded) => return encoded.with_text(|text| hash(Key::Str(text))),
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
-            Key::Encoded(encoded) => encoded.with_text(|text| Key::Str(text).hash_open(state)),
             Key::Digest(high, low) => (high, low).hash(state),
+        }
+        if MARKS {
+            state.write_u8(0xfe);
         }
     }
 }
 
 #[inline]
-fn hash_text<H: Hasher>(text: &str, state: &mut H) {
+fn hash_text<const MARKS: bool, H: Hasher>(text: &str, state: &mut H) {
     state.write(text.as_bytes());
+    if MARKS {
+        state.write_u8(0xff);
+    }
 }
 
 impl PartialEq for Key<'_> {
@@ -340,8 +352,10 @@ mod tests {
     fn keys_that_are_equal_hash_alike_however_they_are_written() {
         // As in tables: this one tells apart where texts end.
         let hash = foldhash::quality::RandomState::default();
+        // This one, of secrets, does not.
+        let two = [RandomState::new(), RandomState::new()];
         let parts = [
-            "", "a", "A", " ", "a b", "A b", "GET", "Get x", "GET ", " GET", "é", "/",
+            "", "a", "A", " ", "a b", "A b", "Aa", "GET", "Get x", "GET ", " GET", "é", "/",
         ];
         let long = "x".repeat(MAX_KEY_BYTES);
         let parts = || parts.into_iter().chain([&*long]);
@@ -358,6 +372,8 @@ mod tests {
                 assert_eq!(key == Key::Joined(a, b), are_equal, "{key:?} {a:?} {b:?}");
                 let hash_alike = hash.hash_one(key) == hash.hash_one(Key::Joined(a, b));
                 assert_eq!(hash_alike, are_equal, "{key:?} {a:?} {b:?}");
+                let are_one = key.digest(&two) == Key::Joined(a, b).digest(&two);
+                assert_eq!(are_one, are_equal, "{key:?} {a:?} {b:?}");
             }
         }
     }
@@ -369,6 +385,26 @@ mod tests {
         let pair = |a, b| hash.hash_one((Key::Str(a), Key::Str(b)));
         assert_ne!(pair("ab", "c"), pair("a", "bc"));
         assert_ne!(pair("GET /a", ""), pair("GET /", "a"));
+    }
+
+    #[test]
+    fn what_is_no_text_has_the_digest_of_none() {
+        let hash = [RandomState::new(), RandomState::new()];
+        let number = u64::from_le_bytes(*b"12345678");
+        let keys = [
+            Key::Str("12345678"),
+            Key::Int(number),
+            Key::Str("1234567812345678"),
+            Key::Digest(number, number),
+            // What comes behind the end of a text of seven bytes.
+            Key::Str("1234567"),
+            Key::Int(u64::from_le_bytes(*b"1234567\xff")),
+        ];
+        for (place, key) in keys.iter().enumerate() {
+            for other in &keys[..place] {
+                assert_ne!(key.digest(&hash), other.digest(&hash), "{key:?} {other:?}");
+            }
+        }
     }
 
     #[test]
