@@ -1,24 +1,18 @@
 //! Keys from the address of the client.
 //!
-//! By default that is the peer of the connection. What proxies write into
-//! headers anyone can write, so headers are only looked at when it is said
-//! which proxies to trust, and they are read from the right: that end was
-//! written by the nearest proxy.
+//! That is the peer of the connection; what proxies say of it is another
+//! extractor's.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use http::header::FORWARDED;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use ipnet::{IpNet, Ipv4Net};
+use http::Extensions;
 
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
 /// Addresses of IPv6 are told apart by this many bits: one customer usually has
 /// a whole /64.
-const IPV6_PREFIX: u8 = 64;
+pub(super) const IPV6_PREFIX: u8 = 64;
 
 /// The address of the client, as an extension for servers that know it in a way
 /// of their own, such as the PROXY protocol. It comes before all other sources.
@@ -179,7 +173,7 @@ impl ClientIp for PeerIp {
 }
 
 /// The connection's peer, from the best source that is there.
-fn peer(extensions: &Extensions) -> Option<IpAddr> {
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let addr = extensions.get::<ClientAddr>().map(|addr| addr.0);
     #[cfg(feature = "axum")]
     let addr = addr.or_else(|| {
@@ -197,7 +191,7 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
 }
 
 /// `ip` without the bits of IPv6 that tell no clients apart.
-fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
+pub(super) fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V6(ip) if prefix < 128 => {
             let mask = !(u128::MAX >> prefix);
@@ -207,428 +201,18 @@ fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// The client's address as proxies have written it into headers.
-///
-/// Say which proxies to trust, by their addresses or by their number. Whatever
-/// cannot be trusted or understood makes the peer of the connection the key, so
-/// a client cannot choose its own.
-///
-/// # Examples
-///
-/// ```
-/// use http::{Request, Response, StatusCode};
-/// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::key::{ClientAddr, ForwardedIp};
-/// use tower_sentinel::{FlowRule, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// // Behind load balancers in 10.0.0.0/8. Behind exactly one proxy that appends to
-/// // the field: `ForwardedIp::hops(1)`.
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-///     .origin(ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]));
-/// let service = layer.layer(service_fn(|_: Request<()>| async {
-///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// }));
-///
-/// let status = async |field: &str| {
-///     let proxy = ClientAddr("10.0.0.1:4000".parse().unwrap());
-///     let request = Request::get("/search").header("x-forwarded-for", field).extension(proxy);
-///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
-/// };
-/// assert_eq!(status("192.0.2.7").await, StatusCode::OK);
-/// // What a client sends itself makes it nobody else.
-/// assert_eq!(status("192.0.2.8, 192.0.2.7").await, StatusCode::TOO_MANY_REQUESTS);
-/// assert_eq!(status("192.0.2.8").await, StatusCode::OK);
-/// # });
-/// ```
-#[derive(Clone, Debug)]
-pub struct ForwardedIp {
-    trust: Trust,
-    field: Field,
-    ipv6_prefix: u8,
-}
-
-#[derive(Clone, Debug)]
-enum Trust {
-    Nets(Nets),
-    Hops(usize),
-}
-
-/// Networks, in which IPv4 that is mapped into IPv6 is what it is: a socket for
-/// both versions tells its peers like that, and so people name them.
-#[derive(Clone, Debug)]
-pub(crate) struct Nets(Box<[IpNet]>);
-
-#[derive(Clone, Copy, Debug)]
-enum Field {
-    XForwardedFor,
-    Forwarded,
-}
-
-impl ForwardedIp {
-    /// Trusts proxies in `nets`. If the peer is one of them, the key is the
-    /// first address from the right that is not; if all are, the leftmost. A net of
-    /// IPv4 may be written as mapped into IPv6.
-    #[must_use]
-    pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::trusting(Trust::Nets(Nets::new(nets)))
-    }
-
-    /// Trusts the last `hops` proxies: the key is that many addresses from the
-    /// right; the peer, if there are fewer, or for 0.
-    ///
-    /// Use it only if clients cannot reach the server past the proxies.
-    #[must_use]
-    pub fn hops(hops: usize) -> Self {
-        Self::trusting(Trust::Hops(hops))
-    }
-
-    fn trusting(trust: Trust) -> Self {
-        Self {
-            trust,
-            field: Field::XForwardedFor,
-            ipv6_prefix: IPV6_PREFIX,
-        }
-    }
-
-    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`.
-    #[must_use]
-    pub fn rfc7239(mut self) -> Self {
-        self.field = Field::Forwarded;
-        self
-    }
-
-    /// Tells IPv6 addresses apart by their first `bits` bits; at most 128.
-    #[must_use]
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits.min(128);
-        self
-    }
-
-    /// The client's address; `None` where the headers do not say what they
-    /// should.
-    fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
-        match &self.trust {
-            Trust::Hops(0) => peer,
-            Trust::Hops(hops) => self.addresses(headers).nth(hops - 1)?,
-            Trust::Nets(nets) => {
-                // A peer that is not known is no proxy of ours.
-                let mut client = peer?;
-                if !nets.contain(client) {
-                    return Some(client);
-                }
-                for address in self.addresses(headers) {
-                    // What is no address ends the walk: beyond it anything may
-                    // have been written by anyone.
-                    client = address?;
-                    if !nets.contain(client) {
-                        break;
-                    }
-                }
-                Some(client)
-            }
-        }
-    }
-
-    /// The addresses over all lines of the field, from the right; `None` for
-    /// what is no address.
-    fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
-        let (name, parse): (_, fn(&str) -> Option<IpAddr>) = match self.field {
-            Field::XForwardedFor => (X_FORWARDED_FOR, address),
-            Field::Forwarded => (FORWARDED, forwarded_for),
-        };
-        headers
-            .get_all(name)
-            .iter()
-            .rev()
-            .flat_map(|line: &HeaderValue| parts(line.as_bytes(), b','))
-            .map(move |element| parse(std::str::from_utf8(element).ok()?.trim()))
-    }
-}
-
-impl KeyExtractor for ForwardedIp {
-    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let peer = peer(head.extensions());
-        let ip = self.client(head.headers(), peer).or(peer)?;
-        Some(Key::Ip(grouped(ip, self.ipv6_prefix)))
-    }
-}
-
-/// Where the headers cannot be understood, the client is not known: the peer,
-/// which then is the key, is a proxy.
-impl ClientIp for ForwardedIp {
-    fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
-        self.client(head.headers(), peer(head.extensions()))
-    }
-}
-
-impl Nets {
-    pub(crate) fn new(nets: impl IntoIterator<Item = IpNet>) -> Self {
-        Self(nets.into_iter().map(canonical).collect())
-    }
-
-    pub(crate) fn contain(&self, ip: IpAddr) -> bool {
-        let ip = ip.to_canonical();
-        self.0.iter().any(|net| net.contains(&ip))
-    }
-}
-
-/// `net` as one of IPv4, if it is mapped from there.
-fn canonical(net: IpNet) -> IpNet {
-    let mapped = || match net {
-        IpNet::V6(net) => {
-            let prefix = net.prefix_len().checked_sub(96)?;
-            Ipv4Net::new(net.addr().to_ipv4_mapped()?, prefix).ok()
-        }
-        IpNet::V4(_) => None,
-    };
-    mapped().map_or(net, IpNet::V4)
-}
-
-/// An address with or without a port, brackets and quotes.
-fn address(text: &str) -> Option<IpAddr> {
-    let text = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
-        .unwrap_or(text);
-    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
-    let ip: IpAddr = text
-        .parse()
-        .ok()
-        .or_else(|| text.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
-        .or_else(bracketed)?;
-    Some(ip.to_canonical())
-}
-
-/// The address in the `for` parameter of an element of `Forwarded`, which may
-/// have one.
-fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let mut values = parts(element.as_bytes(), b';').filter_map(|parameter| {
-        let (name, value) = std::str::from_utf8(parameter).ok()?.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("for").then_some(value)
-    });
-    let only = values.next()?;
-    values.next().is_none().then(|| address(only.trim()))?
-}
-
-/// The parts of `text` between separators, from the right. A separator in a
-/// quoted string is none: what a client sends, such as its host, a proxy may
-/// write there. The right end is the proxy's own, so it is known from there
-/// which quotes open a string; nothing that stands before it can change that.
-fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let mut is_quoted = false;
-        let is_end = |&(at, &byte): &(usize, &u8)| {
-            if byte == b'"' {
-                let before = text[..at].iter().rev();
-                let escapes = before.take_while(|byte| **byte == b'\\').count();
-                is_quoted = !is_quoted || escapes % 2 == 1;
-            }
-            byte == separator && !is_quoted
-        };
-        let end = text.iter().enumerate().rev().find(is_end);
-        let (left, part) = match end {
-            Some((at, _)) => (Some(&text[..at]), &text[at + 1..]),
-            None => (None, text),
-        };
-        rest = left;
-        Some(part)
-    })
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
 
-    fn request(peer: Option<&str>, lines: &[(&str, &str)]) -> http::Request<()> {
-        let mut request = http::Request::new(());
-        if let Some(peer) = peer {
-            let peer = SocketAddr::new(peer.parse().unwrap(), 1234);
-            request.extensions_mut().insert(ClientAddr(peer));
-        }
-        for (name, value) in lines {
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            request
-                .headers_mut()
-                .append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
-        }
-        request
-    }
-
-    fn key_of(extractor: &impl KeyExtractor, request: &http::Request<()>) -> Option<String> {
-        extractor.key(Head::of(request)).map(|key| key.to_string())
-    }
-
-    const XFF: &str = "x-forwarded-for";
-
-    /// A peer, the lines of the header, and the key.
-    type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
-
-    #[test]
-    fn the_walk_goes_from_the_right_over_all_lines_and_stops_at_a_stranger() {
-        let nets = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        let extractor = ForwardedIp::behind(nets);
-        let cases: &[Case] = &[
-            // The leftmost is what the client wrote.
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "6.6.6.6, 1.2.3.4")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "6.6.6.6, 1.2.3.4, 10.0.0.2")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "6.6.6.6"), (XFF, "1.2.3.4 ,10.0.0.2")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "1.2.3.4:55, 10.0.0.2:80")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "::ffff:1.2.3.4")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("::ffff:10.0.0.1"),
-                &[(XFF, "1.2.3.4")],
-                Some("1.2.3.4"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "[2001:db8::1:2]:99, fd00::1")],
-                Some("2001:db8::"),
-            ),
-            // All trusted: the one farthest away.
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "10.0.0.9, 10.0.0.2")],
-                Some("10.0.0.9"),
-            ),
-            // Not from a proxy of ours, hence not believed.
-            (Some("9.9.9.9"), &[(XFF, "1.2.3.4")], Some("9.9.9.9")),
-            (None, &[(XFF, "1.2.3.4")], None),
-            // Never skipped over: what is no address ends the walk.
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "1.2.3.4, unknown, 10.0.0.2")],
-                Some("10.0.0.1"),
-            ),
-            (
-                Some("10.0.0.1"),
-                &[(XFF, "1.2.3.4, _hidden")],
-                Some("10.0.0.1"),
-            ),
-            (Some("10.0.0.1"), &[(XFF, "1.2.3.4,")], Some("10.0.0.1")),
-            (Some("10.0.0.1"), &[(XFF, "fe80::1%eth0")], Some("10.0.0.1")),
-            (Some("10.0.0.1"), &[(XFF, "\u{e9}")], Some("10.0.0.1")),
-            (Some("10.0.0.1"), &[], Some("10.0.0.1")),
-            // The other field is not looked at.
-            (
-                Some("10.0.0.1"),
-                &[("forwarded", "for=1.2.3.4")],
-                Some("10.0.0.1"),
-            ),
-        ];
-        for (peer, lines, expected) in cases {
-            let request = request(*peer, lines);
-            assert_eq!(
-                key_of(&extractor, &request).as_deref(),
-                *expected,
-                "{peer:?} {lines:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_network_as_a_socket_for_both_versions_tells_it_is_one_of_ipv4() {
-        let cases = [
-            ("::ffff:10.0.0.1/128", "10.0.0.1", true),
-            ("::ffff:10.0.0.1/128", "10.0.0.2", false),
-            ("::ffff:10.0.0.0/104", "10.255.0.1", true),
-            ("::ffff:10.0.0.0/104", "::ffff:10.255.0.1", true),
-            ("::ffff:10.0.0.0/104", "11.0.0.1", false),
-            ("::ffff:0:0/96", "11.0.0.1", true),
-            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
-            ("fd00::/8", "fd00::1", true),
-            // Of IPv6, however wide.
-            ("::/0", "10.0.0.1", false),
-            ("::/0", "2001:db8::1", true),
-        ];
-        for (net, ip, expected) in cases {
-            let nets = Nets::new([net.parse().unwrap()]);
-            assert_eq!(nets.contain(ip.parse().unwrap()), expected, "{net} {ip}");
-        }
-        let extractor = ForwardedIp::behind(["::ffff:10.0.0.0/104".parse().unwrap()]);
-        let request = request(Some("::ffff:10.0.0.1"), &[(XFF, "1.2.3.4, 10.0.0.2")]);
-        assert_eq!(key_of(&extractor, &request).as_deref(), Some("1.2.3.4"));
-    }
-
-    #[test]
-    fn hops_count_from_the_right_and_a_short_field_gives_the_peer() {
-        let cases: &[(usize, &str, &str)] = &[
-            (0, "1.1.1.1", "9.9.9.9"),
-            (1, "6.6.6.6, 1.2.3.4", "1.2.3.4"),
-            (2, "1.2.3.4, 5.5.5.5", "1.2.3.4"),
-            (3, "1.2.3.4, 5.5.5.5", "9.9.9.9"),
-            (1, "1.2.3.4, junk", "9.9.9.9"),
-        ];
-        for &(hops, line, expected) in cases {
-            let request = request(Some("9.9.9.9"), &[(XFF, line)]);
-            let key = key_of(&ForwardedIp::hops(hops), &request);
-            assert_eq!(key.as_deref(), Some(expected), "{hops} {line}");
-        }
-    }
-
-    #[test]
-    fn forwarded_is_read_by_its_for_parameter() {
-        let extractor = ForwardedIp::hops(1).rfc7239().ipv6_prefix(128);
-        let cases = [
-            ("for=1.2.3.4;proto=https", "1.2.3.4"),
-            ("for=6.6.6.6, by=10.0.0.1; For=\"1.2.3.4:80\"", "1.2.3.4"),
-            ("for=\"[2001:db8::17]:4711\"", "2001:db8::17"),
-            ("for=unknown", "9.9.9.9"),
-            ("for=_secret", "9.9.9.9"),
-            ("proto=https", "9.9.9.9"),
-            ("for=\"1.2.3.4", "9.9.9.9"),
-            ("for=6.6.6.6;for=1.2.3.4", "9.9.9.9"),
-            // What a client sends as its host, or before the proxy's element.
-            ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\"", "1.2.3.4"),
-            ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
-            ("for=1.2.3.4;host=\"a;for=6.6.6.6;b=\\\\\"", "1.2.3.4"),
-            ("for=6.6.6.6;a=\", for=1.2.3.4;host=\"b\"", "1.2.3.4"),
-            ("a=\", for=1.2.3.4;host=\",for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
-        ];
-        for (line, expected) in cases {
-            let request = request(Some("9.9.9.9"), &[("forwarded", line)]);
-            assert_eq!(
-                key_of(&extractor, &request).as_deref(),
-                Some(expected),
-                "{line}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_thousand_elements_are_no_trouble() {
-        let line = vec!["10.0.0.2"; 1_000].join(", ");
-        let request = request(Some("10.0.0.1"), &[(XFF, &format!("1.2.3.4, {line}"))]);
-        let extractor = ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]);
-        assert_eq!(key_of(&extractor, &request).as_deref(), Some("1.2.3.4"));
-    }
-
     #[test]
     fn ipv6_clients_are_told_apart_by_their_network() {
         let of = |ip: &str, bits| {
-            key_of(&PeerIp::new().ipv6_prefix(bits), &request(Some(ip), &[])).unwrap()
+            let mut request = http::Request::new(());
+            let peer = SocketAddr::new(ip.parse().unwrap(), 1234);
+            request.extensions_mut().insert(ClientAddr(peer));
+            let extractor = PeerIp::new().ipv6_prefix(bits);
+            extractor.key(Head::of(&request)).unwrap().to_string()
         };
         assert_eq!(of("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
         assert_eq!(of("2001:db8:1:2:3:4:5:6", 48), "2001:db8:1::");

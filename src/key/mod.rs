@@ -69,8 +69,10 @@
 //! ```
 
 mod cookie;
+mod forwarded;
 mod header;
 mod ip;
+mod nets;
 mod or;
 mod path_param;
 mod query;
@@ -86,9 +88,10 @@ use crate::call::Key;
 use crate::engine::Routes;
 
 pub use cookie::Cookie;
+pub use forwarded::ForwardedIp;
 pub use header::Header;
-pub(crate) use ip::Nets;
-pub use ip::{ClientAddr, ClientIp, ForwardedIp, PeerIp};
+pub use ip::{ClientAddr, ClientIp, PeerIp};
+pub(crate) use nets::Nets;
 pub use or::Or;
 pub use path_param::PathParam;
 pub use query::Query;

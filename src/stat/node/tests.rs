@@ -1,0 +1,120 @@
+//! Nodes over several rings, after pauses, and what they take.
+
+use super::*;
+
+#[test]
+fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
+    let at = Tick::from_millis;
+    let old = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    old.pass(at(100), 1);
+    let grid = Grid {
+        bucket_ns: 250_000_000,
+        buckets: 4,
+        ahead: 2,
+    };
+    let new = old.over(Arc::new(old.ring().move_to(grid, at(200))));
+    for second in [1_000, 2_000] {
+        new.pass(at(second), 10);
+    }
+    // A call from before ends, as the first event of the fourth second.
+    let rt = Duration::from_millis(2_900);
+    old.complete(at(3_000), 1, rt, Outcome::Success);
+    assert_eq!(old.latest().sum(at(3_100), Event::Complete), 1);
+    assert_eq!(old.latest().average_rt(at(3_100)), Some(rt));
+    new.pass(at(3_100), 1);
+    let passed = |node: &Node| -> Vec<_> {
+        let seconds = node.seconds(at(3_100)).unwrap();
+        seconds.iter().map(NodeBucket::pass).collect()
+    };
+    assert_eq!(passed(&new), [1, 10, 10, 1]);
+    assert_eq!(passed(&old.latest()), [1, 10, 10, 1]);
+    // A reader that has found the old ring before it moved sees no more there.
+    assert_eq!(passed(&old), [1, 10, 10, 0]);
+    assert_eq!(new.concurrency(at(3_100)), 3);
+}
+
+/// How a node with these figures reads that was in use until a `pause`, and has
+/// been called once since.
+fn after_a_pause(shape: Shape, pause: Duration) -> (u64, u64, Option<Duration>, u32) {
+    let interval_ns = nanos(shape.interval());
+    let grid = Grid {
+        bucket_ns: shape.step_ns,
+        buckets: (interval_ns / shape.step_ns) as u32,
+        ahead: 1,
+    };
+    let mut now = Tick::from_millis(1_000_000);
+    let node = Node::with_grid(grid, StdArc::new(shape), now);
+    for _ in 0..70 {
+        now = now + shape.interval() / shape.buckets;
+        node.pass(now, 1);
+        node.complete(now, 1, Duration::from_millis(1), Outcome::Failure);
+    }
+    let now = now + pause;
+    node.pass(now, 1);
+    let minute = node.seconds(now).unwrap_or_default();
+    let old = minute.iter().map(|second| second.pass() + second.calls);
+    (
+        node.sum(now, Event::Pass).max(old.sum()),
+        node.sum(now, Event::Complete),
+        node.min_rt(now),
+        node.max_concurrency(now),
+    )
+}
+
+#[test]
+fn after_a_pause_of_any_length_no_old_figure_comes_back() {
+    let shape = |bucket_ms, buckets, minute| Shape::new(bucket_ms * 1_000_000, buckets, minute);
+    let shapes = [(500, 2), (100, 10), (2_000, 2)];
+    // Where stamps come again and the longest jumps end, and near them.
+    for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
+        for pause in round - 30..round + 30 {
+            for (bucket_ms, buckets) in shapes {
+                for minute in [false, true] {
+                    for unit_ms in [bucket_ms, 1_000] {
+                        let shape = shape(bucket_ms, buckets, minute);
+                        let pause = Duration::from_millis(pause * unit_ms);
+                        let seen = after_a_pause(shape, pause);
+                        assert_eq!(seen, (1, 0, None, 1), "{pause:?} {shape:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn jumps_of_decades_take_few_steps() {
+    const CENTURY: u64 = 3_155_760_000;
+    for (bucket_ms, buckets, most) in [(500, 2, 10), (100, 10, 50), (2_000, 2, 10)] {
+        let shape = Shape::new(bucket_ms * 1_000_000, buckets, true);
+        let to = CENTURY * u64::from(shape.per_second);
+        let jumps = std::iter::successors(Some(7), |&from| {
+            (from < to).then(|| shape.landing(from, to))
+        });
+        assert!(jumps.count() <= most, "{shape:?}");
+    }
+}
+
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_node_takes_what_its_documentation_says() {
+    assert_eq!(size_of::<LeapArray>(), 64 + 40);
+    assert_eq!(
+        size_of::<Counters>(),
+        64 + 24 + 24 + 8 + 16 + 16 + 16 + 16 + 16
+    );
+    let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
+    assert_eq!(node.footprint(), 104 + 200 + 144 + 32 + 32);
+}
+
+#[test]
+fn buckets_are_of_one_time_where_the_ring_is_far_ahead() {
+    let at = Tick::from_millis;
+    let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    node.pass(at(100), 1);
+    // The ring moves first: a reader with an older clock may come in between.
+    node.ring.add(at(60_000), 3);
+    let buckets = node.buckets(at(200));
+    let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
+    assert_eq!(seen, [(at(59_500), 0), (at(60_000), 3)]);
+}
