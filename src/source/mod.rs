@@ -105,7 +105,8 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
 
     /// What the rules of the last good answer do otherwise than was written, such
     /// as a setting that is not heeded: a sentence each, to be read by people. They
-    /// are asked for after each answer with rules. Default: none.
+    /// are asked for after each answer with rules. If it panics, that is the warning.
+    /// Default: none.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

@@ -259,13 +259,16 @@ impl Watch {
     /// Asks the source, and does and tells what follows.
     fn ask(&self, asked: &mut Asked) -> Option<WatchEvent> {
         let Asked { source, on_event } = asked;
-        let poll = || {
-            let rules = source.poll()?;
-            Ok(rules.map(|rules| (rules, source.warnings())))
+        let rules = guarded(|| source.poll()).unwrap_or_else(Err);
+        // Rules come once: what cannot be said of them does not keep them.
+        let warned = |rules| {
+            let warnings = guarded(|| source.warnings());
+            (
+                rules,
+                warnings.unwrap_or_else(|error| vec![error.to_string()]),
+            )
         };
-        let answer = catch_unwind(AssertUnwindSafe(poll))
-            .unwrap_or_else(|panic| Err(SourceError::of_panic(&*panic)));
-        let event = self.settle(answer)?;
+        let event = self.settle(rules.map(|rules| rules.map(warned)))?;
         if let Some(tell) = on_event {
             // There is nobody to be told that who is told everything panicked.
             let _ = catch_unwind(AssertUnwindSafe(|| tell(&event)));
@@ -395,6 +398,11 @@ impl fmt::Display for WatchEvent {
             }
         }
     }
+}
+
+/// What `ask` gives, or what it panicked with.
+fn guarded<T>(ask: impl FnOnce() -> T) -> Result<T, SourceError> {
+    catch_unwind(AssertUnwindSafe(ask)).map_err(|panic| SourceError::of_panic(&*panic))
 }
 
 /// Writes how many warnings there are, and the first.

@@ -168,6 +168,32 @@ fn a_source_that_repeats_an_error_or_a_panic_is_told_once() {
 }
 
 #[test]
+fn rules_are_in_force_even_if_their_warnings_panic() {
+    #[derive(Debug)]
+    struct Wordless(Option<Rules>);
+
+    impl RuleSource for Wordless {
+        fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
+            Ok(self.0.take())
+        }
+
+        fn warnings(&self) -> Vec<String> {
+            panic!("no words")
+        }
+    }
+
+    let sentinel = Sentinel::new(limit(1));
+    let watch = Watch::new(sentinel.clone(), Wordless(Some(limit(2))));
+    assert_eq!(
+        watch.poll_once().unwrap().to_string(),
+        "1 rule in force, 1 warning: the source panicked: no words"
+    );
+    assert_eq!(sentinel.rules(), limit(2));
+    assert!(watch.poll_once().is_none());
+    assert!(watch.last_error().is_none());
+}
+
+#[test]
 fn a_bad_file_is_told_once_by_a_source_that_is_made_anew_for_each_look() {
     let folder = Folder::new();
     let path = folder.write("rules", "r many");
