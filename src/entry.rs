@@ -83,7 +83,8 @@ pub struct Entry {
     n: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
-    ending: Ending,
+    /// How it will be booked; `None`: as cancelled.
+    outcome: Option<Outcome>,
     /// What the call was given on its way, if anything.
     kept: Option<Kept>,
     aside: Option<Box<Aside>>,
@@ -116,13 +117,6 @@ pub(crate) struct Kept {
     admission: Option<Admission>,
     /// By rules on its parameters.
     running: Running,
-}
-
-/// How a call will be booked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Completed(Outcome),
-    Cancelled,
 }
 
 /// No clock comes that far.
@@ -208,7 +202,7 @@ impl Entry {
             end: RUNNING,
             n,
             has_slot,
-            ending: Ending::Completed(Outcome::Success),
+            outcome: Some(Outcome::Success),
             kept,
             aside: None,
         }
@@ -248,30 +242,30 @@ impl Entry {
 
     /// The call failed: it counts as an error.
     pub fn fail(&mut self) {
-        self.ending = Ending::Completed(Outcome::Failure);
+        self.outcome = Some(Outcome::Failure);
     }
 
     /// The call says nothing about the health of what was called: it counts as
     /// completed, and neither as a success nor as an error.
     pub fn ignore(&mut self) {
-        self.ending = Ending::Completed(Outcome::Ignore);
+        self.outcome = Some(Outcome::Ignore);
     }
 
     /// Ends the call as one that was cancelled: it delivered nothing, and has no
     /// response time.
     pub fn cancel(mut self) {
-        self.ending = Ending::Cancelled;
+        self.outcome = None;
     }
 
     /// From now on, dropping means that the call was cancelled.
     pub(crate) fn expect_response(&mut self) {
-        self.ending = Ending::Cancelled;
+        self.outcome = None;
     }
 
     /// The call ends now, with its response.
     #[inline]
     pub(crate) fn end(mut self, outcome: Outcome) {
-        self.ending = Ending::Completed(outcome);
+        self.outcome = Some(outcome);
     }
 
     /// The response is there: its time is measured now. Unless more is to be
@@ -291,7 +285,7 @@ impl Entry {
     #[inline]
     pub(crate) fn responded(mut self, end: Tick, outcome: Outcome) -> Self {
         self.end = end;
-        self.ending = Ending::Completed(outcome);
+        self.outcome = Some(outcome);
         self
     }
 
@@ -303,7 +297,7 @@ impl Entry {
         }
         for watching in self.watching() {
             watching.end = watching.respond(outcome, is_final);
-            watching.ending = Ending::Completed(outcome);
+            watching.outcome = Some(outcome);
         }
     }
 
@@ -362,9 +356,9 @@ impl Entry {
     /// The call ends as this one does for those who watch.
     #[cold]
     fn end_watching(&mut self) {
-        let ending = self.ending;
+        let outcome = self.outcome;
         for watching in self.watching() {
-            watching.ending = ending;
+            watching.outcome = outcome;
         }
     }
 
@@ -376,16 +370,16 @@ impl Entry {
     /// The response, whose time has been measured, ended in another way than it
     /// began.
     pub(crate) fn revise(&mut self, outcome: Outcome) {
-        self.ending = Ending::Completed(outcome);
+        self.outcome = Some(outcome);
     }
 
     /// The call ends for everyone who counts it or wants to know.
     #[inline(never)]
     fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
-        let outcome = match self.ending {
-            _ if has_panicked => Some(Outcome::Failure),
-            Ending::Completed(outcome) => Some(outcome),
-            Ending::Cancelled => None,
+        let outcome = if has_panicked {
+            Some(Outcome::Failure)
+        } else {
+            self.outcome
         };
         if self.kept.is_some() {
             self.tell_breakers(now, outcome, end - self.start);
@@ -394,10 +388,7 @@ impl Entry {
         let resource = self.places.resource();
         let shared = resource.shared();
         self.places.each(|node| {
-            match outcome {
-                Some(outcome) => node.end(now, self.n, end.nanos_since(self.start), outcome),
-                None => node.cancel(now, self.n),
-            }
+            node.leave(now, self.n, end.nanos_since(self.start), outcome);
             if has_panicked {
                 node.panicked();
             }
@@ -432,19 +423,10 @@ impl Drop for Entry {
         if has_panicked || more_learn || !shared.hooks.is_empty() {
             return self.end_everywhere(now, end, has_panicked);
         }
-        let outcome = match self.ending {
-            Ending::Completed(outcome) => {
-                let rt_ns = end.nanos_since(self.start);
-                resource.node().end(now, self.n, rt_ns, outcome);
-                Some(outcome)
-            }
-            Ending::Cancelled => {
-                resource.node().cancel(now, self.n);
-                None
-            }
-        };
+        let rt_ns = end.nanos_since(self.start);
+        resource.node().leave(now, self.n, rt_ns, self.outcome);
         if self.has_slot {
-            self.leave_slot(now, end - self.start, outcome);
+            self.leave_slot(now, end - self.start, self.outcome);
         }
     }
 }

@@ -256,6 +256,16 @@ impl Node {
         self.counters.complete(n, rt_ns, outcome);
     }
 
+    /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
+    /// `outcome`, or without any.
+    #[inline]
+    pub(crate) fn leave(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
+        match outcome {
+            Some(outcome) => self.end(now, n, rt_ns, outcome),
+            None => self.cancel(now, n),
+        }
+    }
+
     /// A call of weight `n` that had passed ends without either.
     pub fn cancel(&self, now: Tick, n: u32) {
         self.come(now);
