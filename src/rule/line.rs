@@ -11,9 +11,6 @@ use crate::stat::LeapArray;
 use crate::sync::Arc;
 use crate::system::Sampler;
 
-/// What a line says of a turn that no clock reaches.
-const END: Tick = Tick::from_nanos(u64::MAX);
-
 /// A rule whose calls stand in a line.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -77,7 +74,7 @@ impl Line {
         };
         match self.throttle.join(now, cost, self.max_wait()) {
             Ok(turn) => Ok(Some(turn)),
-            Err(at) => Err((self.index, Some(at))),
+            Err(at) => Err((self.index, at)),
         }
     }
 
@@ -93,8 +90,7 @@ impl Line {
         let max_wait = self.max_wait().min(longest);
         self.threshold.room_at(now, ring, |threshold| {
             let cost = cost(n, threshold, self.rule.interval())?;
-            let at = self.throttle.room_at(now, cost, max_wait);
-            (at < END).then_some(at)
+            self.throttle.room_at(now, cost, max_wait)
         })
     }
 

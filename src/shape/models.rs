@@ -17,7 +17,7 @@ fn at(now: u64) -> Tick {
     Tick::from_nanos(now)
 }
 
-fn join(line: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Tick> {
+fn join(line: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Option<Tick>> {
     line.join(at(now), cost, Duration::from_nanos(max_wait))
 }
 

@@ -84,15 +84,16 @@ pub(crate) fn cost(n: u32, threshold: f64, interval: Duration) -> Option<u64> {
     })
 }
 
-/// Where a call would stand behind `last`, or from when on it could.
-fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Tick> {
+/// Where a call would stand behind `last`, or from when on it could; `None` if no
+/// clock comes that far.
+fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Option<Tick>> {
     if last == FRESH {
         return Ok(now);
     }
     match last.checked_add(cost_ns) {
-        None | Some(FRESH) => Err(Tick::from_nanos(u64::MAX)),
+        None | Some(FRESH) => Err(None),
         Some(next) if next.saturating_sub(now) > max_wait_ns => {
-            Err(Tick::from_nanos(next - max_wait_ns))
+            Err(Some(Tick::from_nanos(next - max_wait_ns)))
         }
         Some(next) => Ok(next.max(now)),
     }
@@ -113,9 +114,13 @@ impl Throttle {
     /// # Errors
     ///
     /// When a turn within `max_wait` will be there, if no one else comes; later
-    /// than `now`. The line has not changed. The end of the clock's range means
-    /// never.
-    pub(crate) fn join(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Result<Turn, Tick> {
+    /// than `now`; `None` for never. The line has not changed.
+    pub(crate) fn join(
+        &self,
+        now: Tick,
+        cost_ns: u64,
+        max_wait: Duration,
+    ) -> Result<Turn, Option<Tick>> {
         let now = now.as_nanos().min(FRESH - 1);
         if cost_ns == 0 {
             let before = None;
@@ -153,15 +158,15 @@ impl Throttle {
         }
     }
 
-    /// When [`join`](Self::join) would find a turn, if no one else comes. Takes
-    /// nothing.
-    pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Tick {
+    /// When [`join`](Self::join) would find a turn, if no one else comes; `None`
+    /// for never. Takes nothing.
+    pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
         let last = self.0.load(Ordering::Relaxed);
         let from = now.as_nanos().min(FRESH - 1);
         if cost_ns == 0 {
-            return now;
+            return Some(now);
         }
-        place(last, from, cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| now)
+        place(last, from, cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
     /// Gives back a turn that is not used, however late. Says whether the line
@@ -208,7 +213,7 @@ mod tests {
     fn wait(line: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u64> {
         match line.join(at(now), cost_ms * MS, ms(max_wait)) {
             Ok(turn) => Ok((turn.start() - at(now)).as_millis() as u64),
-            Err(from) => Err(from.as_millis()),
+            Err(from) => Err(from.unwrap().as_millis()),
         }
     }
 
@@ -249,10 +254,7 @@ mod tests {
                     now - turn.start(),
                     Duration::from_nanos(now.as_nanos() / u64::MAX)
                 );
-                assert_eq!(
-                    line.join(now, u64::MAX, Duration::MAX),
-                    Err(Tick::from_nanos(u64::MAX))
-                );
+                assert_eq!(line.join(now, u64::MAX, Duration::MAX), Err(None));
             }
         }
     }
@@ -355,7 +357,7 @@ mod tests {
             match line.join(now, cost_ns, max_wait) {
                 Ok(turn) if turn.start() < end => calls += 1,
                 Ok(_) => break,
-                Err(later) => now = later,
+                Err(later) => now = later.unwrap(),
             }
         }
         f64::from(calls) * f64::from(n)
@@ -494,10 +496,10 @@ mod tests {
                             Ok(turn) => held.push((oracle.joined, turn)),
                             Err(later) => {
                                 // That is the moment, and the one before is not.
-                                prop_assert!(later > Tick::from_nanos(now));
-                                if later < Tick::from_nanos(u64::MAX) {
+                                if let Some(later) = later {
+                                    prop_assert!(later > Tick::from_nanos(now));
                                     let before = Tick::from_nanos(later.as_nanos() - 1);
-                                    prop_assert_eq!(line.join(before, cost, wait), Err(later));
+                                    prop_assert_eq!(line.join(before, cost, wait), Err(Some(later)));
                                     let turn = line.join(later, cost, wait);
                                     prop_assert!(line.leave(turn.unwrap()));
                                 }

@@ -240,7 +240,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
                 let cost_ns = cost(1, limit, interval).unwrap();
                 match line.join(tick, cost_ns, Duration::ZERO) {
                     Ok(_) => passed += 1,
-                    Err(later) => now = Duration::from_nanos(later.as_nanos()),
+                    Err(later) => now = Duration::from_nanos(later.unwrap().as_nanos()),
                 }
             }
         }
