@@ -4,7 +4,7 @@ use super::fields::Fields;
 use super::value::{Table, Value, find};
 use super::{go, java};
 use crate::clock::LONGEST_INTERVAL;
-use crate::rule::Rule;
+use crate::rule::{ANY_RESOURCE, Rule};
 
 /// The kind of rules in a document of Sentinel's, which has one kind only. A rule
 /// whose keys are those of another kind alone is refused.
@@ -143,7 +143,8 @@ impl Kind {
             return None;
         }
         // There, but for default circuit breakers, it is a name like any other.
-        let is_any = matches!(fields.peek("resource"), Some(Value::Text(name)) if name == "*");
+        let is_any =
+            matches!(fields.peek("resource"), Some(Value::Text(name)) if name == ANY_RESOURCE);
         if is_any && self != Kind::CircuitBreaker {
             let allowed = "a name: here `*` is every resource without a rule of the kind";
             fields.refuse("resource", allowed);

@@ -3,7 +3,7 @@
 use super::{Basis, Rule, Who};
 
 /// The resource that stands for every one without a rule of the same kind.
-pub(super) const ANY_RESOURCE: &str = "*";
+pub(crate) const ANY_RESOURCE: &str = "*";
 
 /// Most flow and isolation rules for it together: each is kept for every resource
 /// that a rule names.

@@ -32,9 +32,8 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 /// [prioritized](crate::Call::prioritized) one may borrow a place in a coming
 /// bucket and wait for it.
 ///
-/// A rule for the resource `*` is the default: every resource that has no flow
-/// rule of its own has a window of its own after it; see the
-/// [module](crate::rule#default-rules).
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
+/// resource that has no flow rule of its own has a window of its own after it.
 ///
 /// # Examples
 ///

@@ -37,8 +37,9 @@
 //! default is one quota together from then on.
 //!
 //! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
-//! that count all callers together, up to 32; what keeps a table of callers may not,
-//! as there would be one for each name.
+//! that count all callers together: up to 32 flow and isolation rules, 32 circuit
+//! breakers and 1 adaptive rule. What keeps a table of callers may not, as there
+//! would be one for each name.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -107,7 +108,7 @@ mod threshold;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use default::{ANY_RESOURCE, MOST_DEFAULTS, NO_DEFAULT};
+use default::{MOST_DEFAULTS, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
@@ -123,6 +124,7 @@ pub use problem::{InvalidRule, InvalidRules};
 pub use system::SystemRule;
 
 pub(crate) use authority::Authorities;
+pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Before, Gate, Plan, Quotas, Side};
 pub(crate) use hot_param::most_keys;

@@ -358,11 +358,11 @@ impl HotParam {
 
     fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
         let value = match self.given(call) {
-            Some(value) => value,
-            None => match self.count_missing()? {
-                Some(value) => value,
-                None => return Ok(None),
-            },
+            Some(value) => Some(value),
+            None => self.count_missing()?,
+        };
+        let Some(value) = value else {
+            return Ok(None);
         };
         let key = self.keys.digest(value);
         let quota = self.quota(key, call);
