@@ -58,6 +58,19 @@ impl Server {
         server
     }
 
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Bytes of it that are in memory; `None` where that is not known.
+    pub(crate) fn resident(&self) -> Option<usize> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+
     /// A client that has this address, or the usual one.
     pub(crate) fn caller(&self, from: Option<IpAddr>) -> Caller {
         let mut connector = HttpConnector::new();
@@ -284,12 +297,12 @@ async fn axum_stats_tell_what_was_sent() {
     }
 }
 
-fn json_of(answer: &Answer) -> Value {
+pub(crate) fn json_of(answer: &Answer) -> Value {
     assert_eq!(answer.headers[CONTENT_TYPE], "application/json");
     serde_json::from_slice(&answer.body).expect("it is JSON")
 }
 
-fn node_of<'a>(stats: &'a Value, resource: &str) -> &'a Value {
+pub(crate) fn node_of<'a>(stats: &'a Value, resource: &str) -> &'a Value {
     let nodes = stats["nodes"].as_array().expect("there are nodes");
     nodes
         .iter()
