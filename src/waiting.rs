@@ -10,7 +10,6 @@ use crate::entry::{Entry, Kept, admit, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::{Held, Place};
 use crate::places::{Claims, Places, QuotaLeft};
-use crate::resource::Resource;
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
 
@@ -224,10 +223,7 @@ impl Waiting {
         if let Some(isolation) = isolation {
             if !resource.node().use_slots(1, isolation.limit) {
                 let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
-                inner.give_up(now);
-                inner.places.each(|node| node.block(now, inner.n));
-                tell_blocked(resource, inner.n, &blocked);
-                return Err(blocked);
+                return Err(inner.refuse(now, blocked));
             }
         }
         let admission = match admit(resource, now) {
@@ -236,10 +232,7 @@ impl Waiting {
                 if isolation.is_some() {
                     resource.node().free_slots(1);
                 }
-                inner.give_up(now);
-                inner.places.each(|node| node.block(now, inner.n));
-                tell_blocked(resource, inner.n, &blocked);
-                return Err(blocked);
+                return Err(inner.refuse(now, blocked));
             }
         };
         let waited = now - inner.since;
@@ -278,13 +271,9 @@ impl Waiting {
             .inner
             .take()
             .expect("only consuming methods take it out");
-        let resource = inner.places.resource();
-        let now = inner.now();
-        let blocked = Blocked::new(BlockKind::NoTimer, resource.text().clone(), "".into());
-        inner.give_up(now);
-        inner.places.each(|node| node.block(now, inner.n));
-        tell_blocked(resource, inner.n, &blocked);
-        blocked
+        let text = inner.places.resource().text().clone();
+        let blocked = Blocked::new(BlockKind::NoTimer, text, "".into());
+        inner.refuse(inner.now(), blocked)
     }
 }
 
@@ -294,6 +283,24 @@ impl Inner {
         let resource = self.places.resource();
         let time = &resource.shared().time;
         time.check(time.now(), resource.node().seen())
+    }
+
+    /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
+    fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
+        self.give_up(now);
+        self.places.each(|node| node.block(now, self.n));
+        let resource = self.places.resource();
+        let hooks = &resource.shared().hooks;
+        if !hooks.is_empty() {
+            let event = BlockEvent {
+                subject: resource.subject(self.n),
+                origin: None,
+                param: None,
+                blocked: &blocked,
+            };
+            hooks.tell(|hook| hook.on_block(&event));
+        }
+        blocked
     }
 
     /// Gives the tokens back and stops waiting.
@@ -321,18 +328,5 @@ impl fmt::Debug for Waiting {
             .field("resource", &self.resource())
             .field("delay", &self.delay())
             .finish_non_exhaustive()
-    }
-}
-
-fn tell_blocked(resource: &Resource, weight: u32, blocked: &Blocked) {
-    let hooks = &resource.shared().hooks;
-    if !hooks.is_empty() {
-        let event = BlockEvent {
-            subject: resource.subject(weight),
-            origin: None,
-            param: None,
-            blocked,
-        };
-        hooks.tell(|hook| hook.on_block(&event));
     }
 }
