@@ -459,6 +459,29 @@ fn a_cold_line_is_slow_and_gets_faster() {
 }
 
 #[test]
+fn a_line_that_is_never_empty_warms_up_however_its_calls_come() {
+    let period = Duration::from_secs(10);
+    for every in [500, 1_000, 1_500, 2_000, 3_000, 4_900] {
+        let bench = Bench::new(paced(10, 5_000).warm_up(period));
+        let mut in_second = [0; 30];
+        let mut line = Vec::new();
+        for now in (0..25_000).step_by(every) {
+            let (waits, waiting) = bench.at(now).burst(60);
+            line.extend(waiting);
+            for wait in waits.into_iter().flatten() {
+                in_second[(now as usize + wait as usize) / 1_000] += 1;
+            }
+        }
+        assert_eq!(in_second[..2], [4, 3], "every {every} ms");
+        // Who comes seldom learns late that it is warm, and waits as told before.
+        assert!(
+            in_second[20..25].iter().all(|calls| *calls >= 9),
+            "every {every} ms: {in_second:?}"
+        );
+    }
+}
+
+#[test]
 fn small_thresholds_warm_up_as_well() {
     for threshold in 1..=5 {
         let rule = FlowRule::per_second("r", threshold).warm_up(Duration::from_secs(4));

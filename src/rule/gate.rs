@@ -298,7 +298,7 @@ impl Side {
 
     /// When the rule has room for `n` tokens if nobody else comes; `None` if never.
     fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.threshold.room_at(now, &self.ring, |threshold| {
+        self.threshold.room_at(now, None, &self.ring, |threshold| {
             let quota = self.quota.limited_to(self.threshold.cut(threshold));
             room_at(&self.ring, now, n, &quota)
         })

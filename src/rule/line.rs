@@ -68,7 +68,7 @@ impl Line {
         if n == 0 {
             return Ok(None);
         }
-        let threshold = self.threshold.now(now, ring);
+        let threshold = self.threshold.now(now, self.throttle.last(), ring);
         let Some(cost) = cost(n, threshold, self.rule.interval()) else {
             return Err((self.index, None));
         };
@@ -88,7 +88,8 @@ impl Line {
         ring: &LeapArray,
     ) -> Option<Tick> {
         let max_wait = self.max_wait().min(longest);
-        self.threshold.room_at(now, ring, |threshold| {
+        let last_turn = self.throttle.last();
+        self.threshold.room_at(now, last_turn, ring, |threshold| {
             let cost = cost(n, threshold, self.rule.interval())?;
             self.throttle.room_at(now, cost, max_wait)
         })

@@ -57,11 +57,12 @@ impl Threshold {
         }))
     }
 
-    /// The threshold that holds now for a rule that counts in `ring`.
-    pub(super) fn now(&self, now: Tick, ring: &LeapArray) -> f64 {
+    /// The threshold that holds now for a rule that counts in `ring`, and in whose line,
+    /// if it has one, the last turn comes at `last_turn`.
+    pub(super) fn now(&self, now: Tick, last_turn: Option<Tick>, ring: &LeapArray) -> f64 {
         match self {
             Self::Fixed(threshold) => *threshold,
-            Self::Warm(warm) => warm.limit(now, || passed_before(ring, now, now)),
+            Self::Warm(warm) => warm.limit(now, last_turn, || passed_before(ring, now, now)),
             Self::Memory(memory) => {
                 let read = memory
                     .sampler
@@ -85,19 +86,20 @@ impl Threshold {
     pub(super) fn room_at(
         &self,
         now: Tick,
+        last_turn: Option<Tick>,
         ring: &LeapArray,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
-        let present = self.now(now, ring);
+        let present = self.now(now, last_turn, ring);
         match self {
-            Self::Warm(warm) => warm.room_at(|at| passed_before(ring, now, at), room),
+            Self::Warm(warm) => warm.room_at(last_turn, |at| passed_before(ring, now, at), room),
             Self::Fixed(_) | Self::Memory(_) => room(present),
         }
     }
 
     /// The threshold for a window, which counts whole tokens.
     pub(super) fn whole(&self, now: Tick, ring: &LeapArray) -> u32 {
-        self.cut(self.now(now, ring))
+        self.cut(self.now(now, None, ring))
     }
 
     /// A threshold of this kind in whole tokens.

@@ -73,23 +73,43 @@ impl Ramp {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// How many seconds a refill stands for that was `due` before the present step
+    /// How many steps a refill stands for that was `due` before the present step
     /// had `begun`, or then.
-    pub(super) fn elapsed(&self, begun: u64, due: u64) -> f64 {
-        Duration::from_nanos(begun.saturating_sub(due)).as_secs_f64()
-            + Duration::from_nanos(self.step_ns).as_secs_f64()
+    pub(super) const fn steps(&self, begun: u64, due: u64) -> u64 {
+        begun.saturating_sub(due) / self.step_ns + 1
     }
 
-    /// `stored` after `elapsed` seconds, in whose last step `previous` tokens
-    /// passed.
-    pub(super) fn refilled(&self, stored: f64, elapsed: f64, previous: u64) -> f64 {
-        let is_idle = stored <= self.warning || previous < self.cold;
+    /// What has passed in the steps that such a refill stands for, of what passed
+    /// `since_last`. Where nobody came in the step before the present one, nothing
+    /// passed in it, but from a line that had turns then still.
+    pub(super) fn load(
+        &self,
+        begun: u64,
+        due: u64,
+        last_turn: Option<Tick>,
+        since_last: u64,
+    ) -> u64 {
+        let was_busy = || {
+            let before = begun.saturating_sub(self.step_ns);
+            last_turn.is_some_and(|turn| turn.as_nanos() >= before)
+        };
+        if begun == due || was_busy() {
+            since_last
+        } else {
+            0
+        }
+    }
+
+    /// `stored` after so many `steps`, in which `passed` tokens passed.
+    pub(super) fn refilled(&self, stored: f64, steps: u64, passed: u64) -> f64 {
+        let is_idle = stored <= self.warning || passed < self.cold.saturating_mul(steps);
         let filled = if is_idle {
-            (stored + elapsed * self.per_second).min(self.max)
+            let seconds = steps as f64 * Duration::from_nanos(self.step_ns).as_secs_f64();
+            (stored + seconds * self.per_second).min(self.max)
         } else {
             stored
         };
-        (filled - previous as f64).max(0.0)
+        (filled - passed as f64).max(0.0)
     }
 }
 

@@ -134,11 +134,11 @@ model! {
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
-        rule.limit(second(1), || 0);
+        rule.limit(second(1), None, || 0);
         let rule = Arc::new(rule);
         let other = rule.clone();
-        let thread = thread::spawn(move || other.limit(second(2), || 40));
-        let ours = rule.limit(second(2), || 40);
+        let thread = thread::spawn(move || other.limit(second(2), None, || 40));
+        let ours = rule.limit(second(2), None, || 40);
         let theirs = thread.join().unwrap();
         // From 100, 40 are taken off, once; nobody sees anything else.
         assert_eq!(rule.stored(), 60.0);
@@ -152,14 +152,14 @@ model! {
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
-        rule.limit(second(1), || 0);
+        rule.limit(second(1), None, || 0);
         let rule = Arc::new(rule);
         let other = rule.clone();
-        let thread = thread::spawn(move || other.limit(second(3), || 70));
-        rule.limit(second(2), || 40);
+        let thread = thread::spawn(move || other.limit(second(3), None, || 70));
+        rule.limit(second(2), None, || 40);
         thread.join().unwrap();
         // Who lost to the step before leaves the refill to the next caller.
-        rule.limit(second(3), || 70);
+        rule.limit(second(3), None, || 70);
         // 70 are taken off, whoever takes which part, unless nobody came in the
         // second step. Who has no part to take finds the rule idle: 10 more.
         let stored = rule.stored();
@@ -173,7 +173,7 @@ model! {
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
-        rule.limit(second(1), || 0);
+        rule.limit(second(1), None, || 0);
         let rule = Arc::new(rule);
         // Also shows loom where a thread may sleep: of two loads it sees the last.
         let asked = Arc::new(AtomicU64::new(0));
@@ -184,12 +184,12 @@ model! {
         let other = (rule.clone(), asked.clone());
         let thread = thread::spawn(move || {
             let (rule, asked) = other;
-            rule.limit(second(3), || ask(&asked, 70));
+            rule.limit(second(3), None, || ask(&asked, 70));
         });
-        rule.limit(second(2), || ask(&asked, 40));
+        rule.limit(second(2), None, || ask(&asked, 40));
         thread.join().unwrap();
-        rule.limit(second(3), || 70);
-        rule.limit(second(4), || 100);
+        rule.limit(second(3), None, || 70);
+        rule.limit(second(4), None, || 100);
         // Of what the others leave, as above, the 30 of the last step are taken off;
         // below the warning line 10 came back.
         let stored = rule.stored();

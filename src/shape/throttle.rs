@@ -169,6 +169,12 @@ impl Throttle {
         place(last, from, cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
+    /// The start of the latest turn; `None` if there is none yet.
+    pub(crate) fn last(&self) -> Option<Tick> {
+        let last = self.0.load(Ordering::Relaxed);
+        (last != FRESH).then_some(Tick::from_nanos(last))
+    }
+
     /// Gives back a turn that is not used, however late. Says whether the line
     /// has it back; if not, others stand behind it, and its gap stays.
     pub(crate) fn leave(&self, turn: Turn) -> bool {

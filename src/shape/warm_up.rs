@@ -34,6 +34,8 @@
 //! of one token at the cold rate. What a cold rule admits is counted in whole
 //! tokens, as a window does: otherwise the 3 per second that fit into a limit of
 //! 3.33 would look like too little load, and the rule would stay cold for ever.
+//! Calls may come in batches, with steps in between in which nobody comes but a
+//! line has turns: then such steps are refilled together, by what passed in all.
 //!
 //! Tokens are `f64`. A ramp of less than one token, or of more than are told
 //! apart (2⁵³), is none: the limit is `T`. That includes a period of 0, a cold
@@ -115,14 +117,22 @@ impl WarmUp {
 
     /// The threshold per interval that holds at `now`.
     ///
+    /// `last_turn` is the last of the line that calls of the rule stand in, as it is
+    /// before this one does; `None` if they stand in none.
+    ///
     /// `passed` tells how many tokens have ever passed where the rule counts. It
     /// is asked once per step, by one caller. A count that starts anew does no
     /// harm.
-    pub(crate) fn limit(&self, now: Tick, passed: impl FnOnce() -> u64) -> f64 {
+    pub(crate) fn limit(
+        &self,
+        now: Tick,
+        last_turn: Option<Tick>,
+        passed: impl FnOnce() -> u64,
+    ) -> f64 {
         if let Some(ramp) = &self.curve.ramp {
             let due = self.due.load(Ordering::Relaxed);
             if now.as_nanos() >= due {
-                self.refill(ramp, now, due, passed);
+                self.refill(ramp, now, due, last_turn, passed);
             }
         }
         self.curve.at(self.stored())
@@ -138,6 +148,7 @@ impl WarmUp {
     /// order in which limits are tried.
     pub(crate) fn room_at(
         &self,
+        last_turn: Option<Tick>,
         passed: impl Fn(Tick) -> u64,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
@@ -153,8 +164,8 @@ impl WarmUp {
         for _ in 0..MOST_STEPS {
             let begun = ramp.begin(at);
             let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));
-            let previous = previous(begun, due, since_last);
-            let stored = ramp.refilled(self.stored(), ramp.elapsed(begun, due), previous);
+            let load = ramp.load(begun, due, last_turn, since_last);
+            let stored = ramp.refilled(self.stored(), ramp.steps(begun, due), load);
             let found = room(self.curve.at(stored))?;
             if found <= at {
                 return Some(at);
@@ -213,7 +224,14 @@ impl WarmUp {
     }
 
     #[cold]
-    fn refill(&self, ramp: &Ramp, now: Tick, due: u64, passed: impl FnOnce() -> u64) {
+    fn refill(
+        &self,
+        ramp: &Ramp,
+        now: Tick,
+        due: u64,
+        last_turn: Option<Tick>,
+        passed: impl FnOnce() -> u64,
+    ) {
         let begun = ramp.begin(now);
         let next = begun.saturating_add(ramp.step_ns);
         let claimed = self
@@ -227,11 +245,11 @@ impl WarmUp {
             // Nothing is known of the time before: it was cold.
             return;
         }
-        let previous = previous(begun, due, since_last);
-        let elapsed = ramp.elapsed(begun, due);
+        let load = ramp.load(begun, due, last_turn, since_last);
+        let steps = ramp.steps(begun, due);
         let mut found = self.stored.load(Ordering::Relaxed);
         loop {
-            let stored = ramp.refilled(f64::from_bits(found), elapsed, previous);
+            let stored = ramp.refilled(f64::from_bits(found), steps, load);
             if planted(Bug::FillBlind) {
                 return self.stored.store(stored.to_bits(), Ordering::Relaxed);
             }
@@ -265,12 +283,6 @@ impl WarmUp {
             }
         }
     }
-}
-
-/// What passed in the step before the one that has `begun`, of what passed since the
-/// last refill. If nobody came in that step, nothing passed in it.
-const fn previous(begun: u64, due: u64, since_last: u64) -> u64 {
-    if begun == due { since_last } else { 0 }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -185,7 +185,7 @@ pub(crate) const FLOW_WARM_UP_THROTTLING: &[Class] = &[
     listed(
         "a ramp of few tokens, which the record cuts to whole ones",
         is_low,
-        (1_149, 42),
+        (1_149, 39),
     ),
     listed(
         "calls count from the beginning of the bucket of their turn",

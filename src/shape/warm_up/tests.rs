@@ -94,7 +94,7 @@ fn a_ramp_of_less_than_a_token_is_none() {
     for (threshold, period, cold_factor) in none {
         let rule = per_second(threshold, period, cold_factor);
         for now in [0, 1_000, u64::MAX] {
-            let limit = rule.limit(at(now), || panic!("nothing to refill"));
+            let limit = rule.limit(at(now), None, || panic!("nothing to refill"));
             assert_eq!(limit, threshold);
         }
     }
@@ -111,7 +111,7 @@ fn a_ramp_of_less_than_a_token_is_none() {
 fn a_new_rule_is_cold_from_the_first_call_on() {
     let rule = per_second(90.0, 10, 3.0);
     for now in [0, 500, 999] {
-        let limit = rule.limit(at(now), || 1_000_000);
+        let limit = rule.limit(at(now), None, || 1_000_000);
         assert!((30.0..30.1).contains(&limit));
         assert_eq!(rule.whole(limit), 30);
         assert_eq!(rule.stored(), 900.0);
@@ -124,7 +124,7 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
     let mut passed = 0;
     let mut step = |second: u64, n: u64| {
         passed += n;
-        rule.limit(at(second * 1_000), || passed);
+        rule.limit(at(second * 1_000), None, || passed);
         rule.stored()
     };
     assert_eq!(step(100, 0), 100.0);
@@ -149,7 +149,7 @@ fn passes_are_asked_for_once_a_step() {
     let rule = per_second(10.0, 10, 3.0);
     let asked = Cell::new(0);
     for now in (5_000..8_000).step_by(10) {
-        rule.limit(at(now), || {
+        rule.limit(at(now), None, || {
             asked.set(asked.get() + 1);
             0
         });
@@ -184,7 +184,7 @@ fn limits_stay_between_the_cold_and_the_full_threshold() {
                 for gap in idle.into_iter().cycle().take(3 * idle.len()) {
                     now = now.saturating_add(gap);
                     passed = passed.wrapping_add(now * 7);
-                    let limit = rule.limit(at(now), || passed);
+                    let limit = rule.limit(at(now), None, || passed);
                     let least = threshold / cold_factor;
                     assert!(limit >= least && limit <= threshold, "{rule:?}: {limit}");
                     assert!(rule.stored() >= 0.0, "{rule:?}");
@@ -222,7 +222,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
     let (mut now, mut passed) = (start, 0);
     while now < end {
         let tick = Tick::from_nanos(nanos(now));
-        let limit = rule.limit(tick, || passed);
+        let limit = rule.limit(tick, None, || passed);
         if limit >= threshold {
             return (now - start).as_secs_f64();
         }
@@ -315,18 +315,18 @@ fn a_warm_rule_under_full_load_stays_warm() {
         for step in 0..100 {
             passed += (ramp.per_second * ramp.step_ns as f64 / 1e9) as u64;
             let now = Tick::from_nanos(first + step * ramp.step_ns);
-            assert_eq!(rule.limit(now, || passed), 60.0);
+            assert_eq!(rule.limit(now, None, || passed), 60.0);
         }
         // And is cold after it was idle for as long as its tokens take.
         let cold = secs(10) + Duration::from_secs_f64(ramp.max / ramp.per_second);
         let now = Tick::from_nanos(first + 100 * ramp.step_ns) + cold;
-        assert!((20.0..20.1).contains(&rule.limit(now, || passed)));
+        assert!((20.0..20.1).contains(&rule.limit(now, None, || passed)));
     }
 }
 
 fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
     let rule = per_second(threshold, period, 3.0);
-    rule.limit(at(7_000), || 5);
+    rule.limit(at(7_000), None, || 5);
     rule.stored.store(stored.to_bits(), Ordering::Relaxed);
     rule
 }
@@ -337,8 +337,8 @@ fn an_equal_rule_goes_on_where_the_old_one_was() {
     new.take_over(&old);
     assert_eq!(new.stored(), 62.5);
     // The second has its refill already; the next one takes off its passes.
-    new.limit(at(7_500), || panic!("filled"));
-    new.limit(at(8_000), || 9);
+    new.limit(at(7_500), None, || panic!("filled"));
+    new.limit(at(8_000), None, || 9);
     assert_eq!(new.stored(), 58.5);
 }
 
@@ -357,8 +357,8 @@ fn tokens_are_scaled_when_only_the_threshold_changed() {
     // A slow rule has longer steps: its last refill was in that of 6 s.
     let slow = per_second(0.5, 10, 3.0);
     slow.take_over(&used(10.0, 10, 100.0));
-    slow.limit(at(11_999), || panic!("filled"));
-    slow.limit(at(12_000), || 6);
+    slow.limit(at(11_999), None, || panic!("filled"));
+    slow.limit(at(12_000), None, || 6);
     assert_eq!(slow.stored(), 4.0);
 }
 
@@ -382,20 +382,20 @@ fn a_rule_that_differs_in_more_is_cold() {
     new.take_over(&per_second(0.1, 10, 3.0));
     new.take_over(&per_second(10.0, 10, 3.0));
     assert_eq!(new.stored(), 100.0);
-    assert!((3.3..3.4).contains(&new.limit(at(0), || 0)));
+    assert!((3.3..3.4).contains(&new.limit(at(0), None, || 0)));
 }
 
 #[test]
 fn an_equal_rule_loses_no_refill_that_is_under_way() {
     let old = Arc::new(per_second(10.0, 10, 3.0));
-    old.limit(at(1_000), || 0);
+    old.limit(at(1_000), None, || 0);
     let mut new = None;
-    old.limit(at(2_000), || {
+    old.limit(at(2_000), None, || {
         // Here comes a reload.
         new = Some(per_second(10.0, 10, 3.0).going_on_from(&old));
         40
     });
     let new = new.unwrap();
     assert_eq!(new.stored(), 60.0);
-    new.limit(at(2_000), || panic!("it has been refilled"));
+    new.limit(at(2_000), None, || panic!("it has been refilled"));
 }

@@ -86,7 +86,7 @@ proptest! {
         for (gap, demand) in calls {
             now += if gap < 2_000 { gap / 4 } else { gap };
             let total = log.iter().map(|&(_, n)| n).sum();
-            let found = rule.limit(at(now), || total);
+            let found = rule.limit(at(now), None, || total);
             let step = oracle.step;
             let passes = |number| {
                 log.iter()
