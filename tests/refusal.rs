@@ -311,6 +311,57 @@ async fn a_limit_of_calls_at_once_is_not_told_as_a_rate() {
     assert_eq!(field(&response, "ratelimit"), Some("\"rate\";r=9;t=50"));
 }
 
+/// One layer for each route within one for all routes, over the same engine.
+#[tokio::test]
+async fn of_two_layers_a_client_is_told_the_tightest_quota() {
+    let cases = [
+        (RateLimitFields::Ietf, "ratelimit"),
+        (
+            RateLimitFields::Legacy(ResetForm::Delta),
+            "x-ratelimit-remaining",
+        ),
+    ];
+    for (fields, name) in cases {
+        let rules = Rules::new()
+            .with(FlowRule::per("/x", 3, ms(60_000)).id("route"))
+            .with(FlowRule::per("all", 6, ms(60_000)).id("all"));
+        let (_clock, sentinel) = engine(rules);
+        let layer = || {
+            let layer = SentinelLayer::with(sentinel.clone()).fields(fields);
+            layer.reject(Http::new().fields(fields))
+        };
+        let app = Router::new()
+            .route("/x", any(|| async { "hello" }))
+            .route("/y", any(|| async { "hello" }))
+            .layer(layer())
+            .layer(layer().resource(from_fn(|_| Some(Key::Str("all")))));
+
+        // At 10 s: the bucket leaves the window at 60 s.
+        let cases = [
+            ("/x", 200, "\"route\";r=2;t=50"),
+            ("/x", 200, "\"route\";r=1;t=50"),
+            ("/y", 200, "\"all\";r=3;t=50"),
+            ("/x", 200, "\"route\";r=0;t=50"),
+            // The inner layer refuses, and one is left of the outer one's.
+            ("/x", 429, "\"route\";r=0;t=50"),
+            ("/y", 200, "\"all\";r=0;t=50"),
+            ("/y", 429, "\"all\";r=0;t=50"),
+        ];
+        for (path, status, told) in cases {
+            let response = ask(&app, get(path)).await;
+            assert_eq!(response.status().as_u16(), status, "{path}");
+            let told = match fields {
+                RateLimitFields::Ietf => told,
+                _ => &told[told.find("r=").unwrap() + 2..][..1],
+            };
+            assert_eq!(field(&response, name), Some(told), "{path}");
+            if status == 429 {
+                assert_eq!(field(&response, "retry-after"), Some("50"), "{path}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn nobody_is_told_of_a_quota_by_default() {
     let (_clock, app) = app(FlowRule::per_second("/x", 1), |layer| layer);

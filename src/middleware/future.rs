@@ -212,7 +212,7 @@ where
         }
     };
     if let Some(settings) = settings {
-        settings.write_quota(entry, response.headers_mut());
+        settings.tell_quota(entry, &mut response);
     }
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.

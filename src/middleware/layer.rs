@@ -408,10 +408,10 @@ impl Settings {
 
     /// Tells the client what is left to the call `entry`, if it is to know.
     #[inline(never)]
-    pub(super) fn write_quota(&self, entry: &Entry, headers: &mut HeaderMap) {
+    pub(super) fn tell_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if self.fields != RateLimitFields::None {
             if let Some(left) = entry.quota_left() {
-                self.fields.write(&left, headers);
+                self.fields.tell(&left, response);
             }
         }
     }

@@ -64,6 +64,7 @@ pub struct Http {
 /// that applies to the call, or a hot-parameter rule with the call's value, but none
 /// for calls at once, as those have no time in which so many may pass. What is
 /// told as reset is the time after which more is left than now, if nobody takes any.
+/// Of several layers that tell, the client sees the tightest quota of all.
 ///
 /// # Examples
 ///
@@ -107,6 +108,11 @@ pub enum RateLimitFields {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     Legacy(ResetForm),
 }
+
+/// The part that is left of the quota that a response tells of; outer layers, which
+/// know of other quotas, look for it.
+#[derive(Clone, Copy)]
+struct Told(f64);
 
 /// What `X-RateLimit-Reset` counts.
 ///
@@ -285,8 +291,18 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
 }
 
 impl RateLimitFields {
+    /// Tells what is `left` in the `response` to a call that passed, unless an inner
+    /// layer has told of less.
+    pub(crate) fn tell<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
+        let part = left.part();
+        if !has_told_of_less(part, response) {
+            self.write(left, response.headers_mut());
+            response.extensions_mut().insert(Told(part));
+        }
+    }
+
     /// Writes what is `left` into `headers`.
-    pub(crate) fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
+    fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
         let reset = whole_seconds(left.reset);
         match self {
             RateLimitFields::None => {}
@@ -310,6 +326,17 @@ impl RateLimitFields {
             }
         }
     }
+}
+
+/// Whether an inner layer has told of a quota of which no more than `part` is left.
+fn has_told_of_less<B>(part: f64, response: &Response<B>) -> bool {
+    if let Some(Told(told)) = response.extensions().get() {
+        return *told <= part;
+    }
+    // A refusal tells of the quota that is used up, if it tells of one.
+    let headers = response.headers();
+    response.extensions().get::<Blocked>().is_some()
+        && (headers.contains_key(RATE_LIMIT) || headers.contains_key(X_REMAINING))
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
