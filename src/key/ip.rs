@@ -95,9 +95,9 @@ pub trait ClientIp: Send + Sync + 'static {
 /// The peer of the connection.
 ///
 /// It is taken from the request's extensions: [`ClientAddr`], else axum's
-/// `ConnectInfo<SocketAddr>` (feature `axum`), else tonic's connect info, also
-/// behind TLS (feature `tonic`), else a bare [`SocketAddr`]. Where none is
-/// there, the request has no key.
+/// `ConnectInfo<SocketAddr>` or, in tests, its `MockConnectInfo` (feature `axum`),
+/// else tonic's connect info, also behind TLS (feature `tonic`), else a bare
+/// [`SocketAddr`]. Where none is there, the request has no key.
 ///
 /// With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`.
 ///
@@ -180,6 +180,12 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
         let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
         info.map(|info| info.0)
     });
+    // A test without a server has this one, as axum's own extractor does.
+    #[cfg(feature = "axum")]
+    let addr = addr.or_else(|| {
+        let info = extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>();
+        info.map(|info| info.0)
+    });
     #[cfg(feature = "tonic")]
     let addr = addr.or_else(|| {
         extensions
@@ -230,7 +236,10 @@ mod tests {
         assert_eq!(peer(&extensions), Some(addr("1.1.1.1:1").ip()));
         #[cfg(feature = "axum")]
         {
-            extensions.insert(axum::extract::ConnectInfo(addr("2.2.2.2:2")));
+            use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+            extensions.insert(MockConnectInfo(addr("4.4.4.4:4")));
+            assert_eq!(peer(&extensions), Some(addr("4.4.4.4:4").ip()));
+            extensions.insert(ConnectInfo(addr("2.2.2.2:2")));
             assert_eq!(peer(&extensions), Some(addr("2.2.2.2:2").ip()));
         }
         extensions.insert(ClientAddr(addr("3.3.3.3:3")));
