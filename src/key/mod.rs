@@ -322,6 +322,7 @@ impl Resource {
 /// assert_eq!(status("/orders").await, StatusCode::FORBIDDEN);
 /// # });
 /// ```
+#[diagnostic::on_unimplemented(note = "a closure becomes one by `key::from_fn`")]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` if the request has none.
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
