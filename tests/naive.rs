@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AuthorityRule, BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, MissingKey, Rules,
-    Verdict,
+    AuthorityRule, BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, MissingKey,
+    NotAdmitted, Rules, Verdict, Waiting,
 };
 
 use support::bench::Bench;
@@ -58,8 +58,8 @@ struct Flow {
     buckets: u64,
     bucket: u64,
     is_strict: bool,
-    /// One call after the other, none of which may wait.
-    is_line: bool,
+    /// One call after the other, which may wait for so long, in ms.
+    line: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,8 +78,8 @@ impl Flow {
         if self.is_strict {
             rule = rule.strict();
         }
-        if self.is_line {
-            rule = rule.throttle(Duration::ZERO);
+        if let Some(max_wait) = self.line {
+            rule = rule.throttle(ms(max_wait));
         }
         match self.whose {
             Whose::All => rule,
@@ -103,6 +103,12 @@ impl Flow {
 
     fn misses_key(&self, call: &Asks) -> bool {
         matches!(self.whose, Whose::Each(_, Missing::Refuse)) && call.origin.is_none()
+    }
+
+    /// Whether it keeps a few bytes for each origin, and so counts a call when it comes.
+    fn is_table(&self) -> bool {
+        let lends = !matches!(self.whose, Whose::Each(None | Some(false), _));
+        !lends && self.buckets == 2 && !self.is_strict && self.line.is_none()
     }
 
     /// What it costs a call of weight `n` in its line, in ns.
@@ -152,10 +158,25 @@ struct Asks {
     n: u32,
 }
 
+impl Asks {
+    fn asked(&self) -> Call<'static> {
+        let mut asked = Call::new(self.resource).batch(self.n);
+        if let Some(origin) = self.origin {
+            asked = asked.origin(origin);
+        }
+        if let Some(context) = self.context {
+            asked = asked.context(context);
+        }
+        asked
+    }
+}
+
 struct Naive {
     setup: Setup,
     /// What passed, and when, in ns.
     passed: Vec<(u64, Asks)>,
+    /// The same, and when it came.
+    came: Vec<(u64, Asks)>,
     blocked: BTreeMap<&'static str, u64>,
     running: Vec<&'static str>,
     called: BTreeSet<&'static str>,
@@ -217,7 +238,7 @@ impl Naive {
             .filter(|(_, other)| self.key(flow, other) == Some(key))
             .map(|(at, other)| (*at, other.n))
             .collect();
-        if !flow.is_line {
+        if flow.line.is_none() {
             return flow.room_at(now, call.n, &passed);
         }
         let cost = flow.cost(call.n)?;
@@ -273,6 +294,65 @@ impl Naive {
         Err(Refusal::Flow(full, latest))
     }
 
+    /// No window that ends with a bucket holds more than its rule lets, and in a line
+    /// calls keep their distance: if it is the only one of its resource, and nobody
+    /// waits for anything else.
+    fn assert_kept(&self, with_loans: bool) -> Result<(), TestCaseError> {
+        for flow in &self.setup.flows {
+            let is_own = !matches!(flow.whose, Whose::Related(_));
+            let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
+            let passed = if flow.is_table() {
+                &self.came
+            } else {
+                &self.passed
+            };
+            for (at, call) in passed.iter().filter(|_| is_own) {
+                if let Some(key) = self.key(flow, call) {
+                    by_key.entry(key).or_default().push((*at, call.n));
+                }
+            }
+            for (key, mut passed) in by_key {
+                passed.sort_unstable();
+                passed.retain(|(_, n)| *n > 0);
+                if flow.line.is_some() {
+                    let in_line =
+                        |other: &&Flow| other.line.is_some() && other.resource == flow.resource;
+                    let are_apart =
+                        !with_loans && self.setup.flows.iter().filter(in_line).count() == 1;
+                    for pair in passed.windows(2).filter(|_| are_apart) {
+                        let cost = flow.cost(pair[1].1).unwrap();
+                        prop_assert!(
+                            pair[1].0 >= pair[0].0 + cost,
+                            "{:?} {:?} {:?}",
+                            flow,
+                            key,
+                            passed
+                        );
+                    }
+                    continue;
+                }
+                let length = flow.bucket * NS;
+                let counted = flow.buckets + u64::from(flow.is_strict);
+                for &(last, _) in &passed {
+                    let last = last / length;
+                    let inside = passed
+                        .iter()
+                        .filter(|(at, _)| at / length <= last && at / length + counted > last);
+                    let sum: u32 = inside.map(|(_, n)| n).sum();
+                    prop_assert!(
+                        sum <= flow.limit,
+                        "{:?} {:?}: {} in {:?}",
+                        flow,
+                        key,
+                        sum,
+                        passed
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn tokens(&self, resource: &str, since: u64) -> u64 {
         let passed = self.passed.iter();
         let passed = passed.filter(|(at, call)| call.resource == resource && *at >= since);
@@ -320,7 +400,7 @@ fn flow() -> impl Strategy<Value = Flow> {
             buckets,
             bucket,
             is_strict: strict == 0 && line != 0,
-            is_line: line == 0 && !matches!(whose, Whose::Related(_)),
+            line: (line == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
         },
     )
 }
@@ -352,14 +432,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn enter(bench: &Bench, call: Asks) -> Result<Entry, Blocked> {
-    let mut asked = Call::new(call.resource).batch(call.n);
-    if let Some(origin) = call.origin {
-        asked = asked.origin(origin);
-    }
-    if let Some(context) = call.context {
-        asked = asked.context(context);
-    }
-    match bench.sentinel.try_enter(asked) {
+    match bench.sentinel.try_enter(call.asked()) {
         Verdict::Pass(entry) => Ok(entry),
         Verdict::Block(blocked) => Err(blocked),
         other => panic!("nobody asked to wait: {other:?}"),
@@ -378,6 +451,7 @@ proptest! {
         let mut naive = Naive {
             setup,
             passed: Vec::new(),
+            came: Vec::new(),
             blocked: BTreeMap::new(),
             running: Vec::new(),
             called: BTreeSet::new(),
@@ -438,5 +512,115 @@ proptest! {
             }
         }
         drop(entries);
+    }
+}
+
+// === calls that wait ===
+
+/// What may happen where calls wait. An index is that of one that waits or runs.
+#[derive(Clone, Copy, Debug)]
+enum WaitOp {
+    Advance(u64),
+    Call(Asks),
+    /// It has its turn, or has not.
+    Admit(usize),
+    Drop(usize),
+    End(usize),
+}
+
+fn wait_op() -> impl Strategy<Value = WaitOp> {
+    prop_oneof![
+        12 => op().prop_map(|op| match op {
+            Op::Advance(ns) => WaitOp::Advance(ns),
+            Op::Call(call) => WaitOp::Call(call),
+            Op::End(index) => WaitOp::End(index),
+        }),
+        4 => any::<usize>().prop_map(WaitOp::Admit),
+        1 => any::<usize>().prop_map(WaitOp::Drop),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    #[test]
+    fn with_calls_that_wait_no_rule_is_exceeded(
+        mut setup in setup(),
+        max_wait in 0_u64..3_000,
+        with_loans in any::<bool>(),
+        ops in prop::collection::vec(wait_op(), 1..120),
+    ) {
+        for flow in &mut setup.flows {
+            flow.line = flow.line.map(|_| max_wait);
+        }
+        let bench = Bench::with(setup.rules(), |builder| builder.occupy_timeout(ms(max_wait.max(1))));
+        let mut naive = Naive {
+            setup,
+            passed: Vec::new(),
+            came: Vec::new(),
+            blocked: BTreeMap::new(),
+            running: Vec::new(),
+            called: BTreeSet::new(),
+        };
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut waiting: Vec<(u64, Asks, Waiting)> = Vec::new();
+        let mut now = BEGIN * NS;
+        for op in ops {
+            match op {
+                WaitOp::Advance(ns) => {
+                    now += ns;
+                    bench.clock.advance(Duration::from_nanos(ns));
+                }
+                WaitOp::End(index) if !entries.is_empty() => {
+                    let index = index % entries.len();
+                    naive.running.swap_remove(index);
+                    drop(entries.swap_remove(index));
+                }
+                WaitOp::Drop(index) if !waiting.is_empty() => {
+                    drop(waiting.swap_remove(index % waiting.len()));
+                }
+                WaitOp::Admit(index) if !waiting.is_empty() => {
+                    let (came, call, its) = waiting.swap_remove(index % waiting.len());
+                    let start = its.start().as_nanos();
+                    match its.admit() {
+                        Ok(entry) => {
+                            prop_assert!(start <= now);
+                            naive.passed.push((start, call));
+                            naive.came.push((came, call));
+                            naive.running.push(call.resource);
+                            entries.push(entry);
+                        }
+                        Err(NotAdmitted::TooEarly(its)) => {
+                            prop_assert!(start > now);
+                            waiting.push((came, call, its));
+                        }
+                        Err(NotAdmitted::Blocked(blocked)) => {
+                            prop_assert_eq!(blocked.kind(), BlockKind::Isolation);
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                WaitOp::Call(call) => {
+                    match bench.sentinel.try_enter(call.asked().prioritized(with_loans)) {
+                        Verdict::Pass(entry) => {
+                            naive.passed.push((now, call));
+                            naive.came.push((now, call));
+                            naive.running.push(call.resource);
+                            entries.push(entry);
+                        }
+                        Verdict::Wait(its) => waiting.push((now, call, its)),
+                        Verdict::Block(_) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+                _ => {}
+            }
+            if let Some((resource, most)) = naive.setup.isolation {
+                let running = naive.running.iter().filter(|running| **running == resource);
+                prop_assert!(running.count() <= most as usize);
+            }
+        }
+        naive.assert_kept(with_loans)?;
+        drop((waiting, entries));
     }
 }

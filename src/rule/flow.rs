@@ -219,7 +219,8 @@ impl FlowRule {
     /// like a [`HotParamRule`](crate::HotParamRule): taken at once, for as many
     /// as the engine's [bound](crate::Builder::max_origins). It does not lend
     /// unless told to. Any other rule, also one with a threshold above 1 048 575,
-    /// keeps a node with statistics for each.
+    /// keeps a node with statistics for each. A call that waits for another rule counts
+    /// in a table when it comes, and in a node when it starts.
     ///
     /// A [reload](crate::Sentinel::reload) that takes a rule from the one to the
     /// other does not take along what it has counted: every origin has its whole

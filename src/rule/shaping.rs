@@ -53,7 +53,8 @@ impl FlowRule {
     /// times the distance after the call before it: it is what a call costs that it
     /// waits for, and not the next one. The turn of a call that is
     /// dropped while it waits goes to the next one, unless somebody stands
-    /// behind it already. Buckets and loans mean nothing to such a rule.
+    /// behind it already. Buckets and loans mean nothing to such a rule. A call that
+    /// waits for another line or for a loan as well starts at the latest of its times.
     ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer
