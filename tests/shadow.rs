@@ -389,6 +389,28 @@ fn equal_rules_do_not_share_their_figures_after_a_reload() {
 }
 
 #[test]
+fn a_rule_that_watches_goes_on_from_an_equal_one_else_from_its_id() {
+    let limit = |limit: u32| FlowRule::per_second("r", limit);
+    let bench = Bench::new(Rules::new().with(limit(1).shadow()).with(limit(3).shadow()));
+    let blocked = || -> Vec<u64> {
+        let shadows = bench.sentinel.shadows();
+        shadows.iter().map(ShadowView::would_block).collect()
+    };
+    for _ in 0..4 {
+        drop(bench.enter(call()));
+    }
+    assert_eq!(blocked(), [3, 1]);
+    // The ids are those of their places, and change; the rules do not.
+    let turned = Rules::new().with(limit(3).shadow()).with(limit(1).shadow());
+    assert!(bench.sentinel.reload(turned));
+    assert_eq!(blocked(), [1, 3]);
+    // Now the rules change under their ids.
+    let other = Rules::new().with(limit(4).shadow()).with(limit(9).shadow());
+    assert!(bench.sentinel.reload(other));
+    assert_eq!(blocked(), [1, 3]);
+}
+
+#[test]
 fn a_rule_for_another_resource_starts_afresh_under_an_old_id() {
     let rule = |name: &str| FlowRule::per_second(name, 0).id("limit").shadow();
     let bench = Bench::new(rule("r"));
