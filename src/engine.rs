@@ -57,11 +57,12 @@ impl Routes<'_> {
         if !self.engine.has_templates.load(Ordering::Relaxed) {
             return None;
         }
-        self.look_up(path)
+        self.naming(path)
     }
 
+    /// The same, and the path itself if a rule has it for its name.
     #[inline(never)]
-    fn look_up(&self, path: &str) -> Option<&str> {
+    pub(crate) fn naming(&self, path: &str) -> Option<&str> {
         let rules = self.loaded.get_or_init(|| self.engine.rules.load());
         rules.rules().templates().matching(path)
     }

@@ -187,6 +187,27 @@ async fn five_a_second_pass_over_twenty_connections() {
 }
 
 #[tokio::test]
+async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
+    let (_clock, sentinel) = engine(FlowRule::per_second(SAY, 1));
+    let http = axum::Router::new().route("/", axum::routing::get(|| async {}));
+    let grpc = tonic::service::Routes::new(Echo).into_axum_router();
+    let server = Server::axum(
+        http.merge(grpc)
+            .layer(SentinelLayer::with(sentinel.clone())),
+    )
+    .await;
+    let channel = connect(&server).await;
+    call_say(&channel, Code::Ok).await.unwrap();
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    // A method without a rule is one of the route that axum has matched.
+    let order = Order::end_with(Code::Ok);
+    call_repeat(&channel, order).await.unwrap();
+    assert!(sentinel.node(REPEAT).is_none());
+    assert!(sentinel.node("/test.Echo/{*rest}").is_some());
+}
+
+#[tokio::test]
 async fn a_stream_holds_its_slot_until_it_ends_or_is_dropped() {
     let (_clock, sentinel) = engine(IsolationRule::new(REPEAT, 1));
     let server = serve(SentinelLayer::with(sentinel.clone())).await;

@@ -291,6 +291,51 @@ async fn with_the_matched_path_a_nested_rule_is_named_by_the_whole_route() {
 }
 
 #[tokio::test]
+async fn below_a_route_for_the_rest_of_a_path_rules_may_name_paths() {
+    let files = || {
+        Router::new()
+            .route("/files/{*path}", hello())
+            .route("/users/{id}", hello())
+    };
+    let names = async |rules: &[&str]| {
+        let rules = rules.iter().map(|name| FlowRule::per_second(*name, 9));
+        let (_clock, sentinel) = engine(Rules::build(rules).unwrap());
+        let app = Router::new()
+            .nest("/api", files())
+            .layer(SentinelLayer::with(sentinel.clone()));
+        for path in ["/api/files/app.js", "/api/files/a/b", "/api/users/7"] {
+            let response = app.clone().oneshot(get(path)).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+        }
+        let snapshot = sentinel.snapshot();
+        let mut names: Vec<_> = snapshot
+            .nodes()
+            .iter()
+            .map(|node| node.resource().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    let (rest, user) = ("/api/files/{*path}", "/api/users/{id}");
+    assert_eq!(names(&[]).await, [rest, user]);
+    // What is above it takes nothing away, and another route is what axum says.
+    assert_eq!(names(&["/{*all}", "/api/users/7"]).await, [rest, user]);
+    assert_eq!(
+        names(&["/api/files/app.js"]).await,
+        ["/api/files/app.js", rest, user]
+    );
+    assert_eq!(
+        names(&["/api/files/{name}", "/api/files/a/{*rest}"]).await,
+        ["/api/files/a/{*rest}", "/api/files/{name}", user]
+    );
+    // The rest may have another name.
+    assert_eq!(
+        names(&["/api/files/{*file}"]).await,
+        ["/api/files/{*file}", user]
+    );
+}
+
+#[tokio::test]
 async fn without_the_matched_path_a_nested_rule_is_named_as_the_path_is_seen_there() {
     // As if nobody had matched a path, which is so without the `axum` feature.
     let forget = middleware::from_fn(|mut request: Request<Body>, next: middleware::Next| {

@@ -30,6 +30,10 @@
 //! 2. the route: axum's matched path (feature `axum`), else the template among
 //!    the rules' names that matches the path, else the path.
 //!
+//! Where axum's path ends with `{*rest}`, rules may name what is below it: of
+//! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,
+//! `/shop.Orders/List` is a resource of its own if a rule has that name.
+//!
 //! So rules named `/users/{id}` work on the first line that a user writes. A raw
 //! path has a place only while the engine's table has room; beyond that it is
 //! counted under `__overflow__`, whose rules apply.
@@ -216,12 +220,17 @@ impl<'a> Head<'a> {
     }
 
     /// The route: axum's matched path (feature `axum`), else the template among
-    /// the rules' names that matches the path, else the path itself.
+    /// the rules' names that matches the path, else the path itself. Below a matched
+    /// path that ends with `{*rest}` it is a template among the rules' names that
+    /// matches and begins as that path does, if there is one.
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
         if let Some(matched) = route::matched(self.extensions) {
-            return matched;
+            return match route::before_rest(matched) {
+                None => matched,
+                Some(prefix) => self.named_below(prefix).unwrap_or(matched),
+            };
         }
         let path = self.uri.path();
         self.template(path).unwrap_or(path)
@@ -231,6 +240,14 @@ impl<'a> Head<'a> {
     #[inline]
     fn template(&self, path: &str) -> Option<&'a str> {
         self.routes?.matching(path)
+    }
+
+    /// The template among the rules' names that matches the path, if it begins with
+    /// `prefix`.
+    #[inline(never)]
+    fn named_below(&self, prefix: &str) -> Option<&'a str> {
+        let named = self.routes?.naming(route::whole_path(*self))?;
+        named.starts_with(prefix).then_some(named)
     }
 
     /// The resource that the request calls, if nobody says otherwise; see the

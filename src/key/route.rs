@@ -187,6 +187,13 @@ pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
         .map(axum::extract::MatchedPath::as_str)
 }
 
+/// What stands before the parameter for the rest of a path, if `route` ends with one.
+#[inline]
+pub(super) fn before_rest(route: &str) -> Option<&str> {
+    let (prefix, name) = route.strip_suffix('}')?.rsplit_once('{')?;
+    name.starts_with('*').then_some(prefix)
+}
+
 /// The path that axum's router has matched, from its first character on: a
 /// router inside of another one sees only the end of it.
 #[cfg(feature = "axum")]
