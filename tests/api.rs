@@ -29,7 +29,7 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::middleware::{
     ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement, Respond,
-    ResponseBody, ResponseFuture, ResponseHead,
+    ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
@@ -274,7 +274,8 @@ fn traits_are_objects() {
         .rules(FlowRule::per("/", 1, Duration::from_secs(1)).by_origin())
         .build();
     assert_eq!(rules.poll().unwrap().map(|rules| rules.len()), Some(0));
-    assert_eq!(classify.error(), Outcome::Failure);
+    let error = ServiceError::of(&"it is away");
+    assert_eq!(classify.error(error), Outcome::Failure);
     assert_eq!(classify.trailers(None), ByStatus.trailers(None));
 
     let seen_by = Arc::clone(&key);

@@ -7,6 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::{Future, Ready};
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -27,10 +28,11 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, Hooks, PassEvent};
 use tower_sentinel::key::{Authority, ForwardedIp, Header, MethodRoute, Path, PeerIp, Route};
 use tower_sentinel::middleware::{
-    ByStatus, CallLayer, CallService, Completion, Fail, Respond, ResponseBody, ResponseFuture,
+    ByStatus, CallLayer, CallService, Classify, Completion, Fail, Judgement, Respond, ResponseBody,
+    ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
-use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Totals};
+use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Outcome, Totals};
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Clock, Entry, FlowRule, InboundView,
     InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView,
@@ -170,8 +172,59 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
             assert_eq!(blocked.kind(), BlockKind::Flow);
         }
     }
+    // Nor where errors are not made boxes by this layer, but are some.
+    let respond = SentinelLayer::with(outer.clone());
+    let respond = respond.layer(
+        SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).1)
+            .fail()
+            .layer(service_fn(answer)),
+    );
+    ready(respond.oneshot(get("/x"))).unwrap_err();
     let totals = assert_at_rest(&outer, "/x");
-    assert_eq!((totals.complete(), totals.error()), (6, 0));
+    assert_eq!((totals.complete(), totals.error()), (7, 0));
+}
+
+#[test]
+fn what_an_error_means_can_be_told_by_what_it_is() {
+    /// What did not leave the client is no failure of the server.
+    struct Unsent;
+
+    impl Classify for Unsent {
+        fn head(&self, head: ResponseHead<'_>) -> Judgement {
+            ByStatus.head(head)
+        }
+
+        fn error(&self, error: ServiceError<'_>) -> Outcome {
+            match error.downcast_ref::<io::Error>() {
+                Some(error) if error.kind() == ErrorKind::InvalidInput => Outcome::Ignore,
+                _ => ByStatus.error(error),
+            }
+        }
+    }
+
+    let kind = |request: &Request<Body>| match request.uri().path() {
+        "/bad" => ErrorKind::InvalidInput,
+        _ => ErrorKind::ConnectionRefused,
+    };
+    let plain = service_fn(move |request| {
+        std::future::ready(Err::<Response<Body>, _>(io::Error::from(kind(&request))))
+    });
+    let boxed = plain.map_err(BoxError::from);
+    let (_clock, sentinel) = engine(Rules::new());
+    let layer = SentinelLayer::with(sentinel.clone()).classify(Unsent);
+    for path in ["/bad", "/away"] {
+        ready(layer.layer(plain).oneshot(get(path))).unwrap_err();
+        ready(layer.layer(boxed.clone()).oneshot(get(path))).unwrap_err();
+        ready(layer.clone().fail().layer(plain).oneshot(get(path))).unwrap_err();
+        let error = ready(layer.clone().fail().layer(boxed.clone()).oneshot(get(path)));
+        // It comes out as it went in, in no box of a box.
+        assert!(error.unwrap_err().is::<io::Error>());
+    }
+    let errors = |path| {
+        let totals = assert_at_rest(&sentinel, path);
+        (totals.complete(), totals.error())
+    };
+    assert_eq!((errors("/bad"), errors("/away")), ((4, 0), (4, 4)));
 }
 
 // === hooks ===

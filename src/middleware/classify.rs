@@ -1,7 +1,12 @@
 //! Which responses, trailers and errors count as failures.
 
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+
 use http::{Extensions, HeaderMap, Response, StatusCode};
 
+use super::BoxError;
 use crate::blocked::Blocked;
 use crate::rejection::is_grpc;
 use crate::stat::Outcome;
@@ -107,6 +112,95 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+/// An error that a service has returned instead of a response.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Error, ErrorKind};
+/// use tower_sentinel::BoxError;
+/// use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
+/// use tower_sentinel::stat::Outcome;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_sentinel::{Rules, SentinelLayer};
+///
+/// /// What the client does not send is no failure of the server.
+/// struct Unsent;
+///
+/// impl Classify for Unsent {
+///     fn head(&self, head: ResponseHead<'_>) -> Judgement {
+///         ByStatus.head(head)
+///     }
+///
+///     fn error(&self, error: ServiceError<'_>) -> Outcome {
+///         match error.downcast_ref::<Error>() {
+///             Some(error) if error.kind() == ErrorKind::InvalidInput => Outcome::Ignore,
+///             _ => ByStatus.error(error),
+///         }
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = SentinelLayer::new(Rules::new()).classify(Unsent).fail();
+/// # let sentinel = layer.sentinel().clone();
+/// # let service = layer.layer(service_fn(|request: Request<()>| async move {
+/// #     let kind = match request.uri().path() {
+/// #         "/bad" => ErrorKind::InvalidInput,
+/// #         _ => ErrorKind::ConnectionRefused,
+/// #     };
+/// #     Err::<Response<String>, BoxError>(Error::from(kind).into())
+/// # }));
+/// for path in ["/bad", "/away"] {
+///     let request = Request::get(path).body(()).unwrap();
+///     assert!(service.clone().oneshot(request).await.is_err());
+/// }
+/// let errors = |path| sentinel.node(path).map(|node| node.totals().error());
+/// assert_eq!((errors("/bad"), errors("/away")), (Some(0), Some(1)));
+/// # });
+/// ```
+#[derive(Clone, Copy)]
+pub struct ServiceError<'a>(&'a dyn Any);
+
+impl<'a> ServiceError<'a> {
+    /// This `error`, to test a [`Classify`].
+    ///
+    /// ```
+    /// use tower_sentinel::middleware::{ByStatus, Classify, ServiceError};
+    /// use tower_sentinel::stat::Outcome;
+    ///
+    /// let error = std::io::Error::other("it is away");
+    /// assert_eq!(ByStatus.error(ServiceError::of(&error)), Outcome::Failure);
+    /// ```
+    #[must_use]
+    pub fn of<E: 'static>(error: &'a E) -> Self {
+        Self(error)
+    }
+
+    /// The error, if it is a `T` or a [`BoxError`] with a `T` in it.
+    #[must_use]
+    pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&'a T> {
+        let in_box = || self.0.downcast_ref::<BoxError>()?.downcast_ref();
+        self.0.downcast_ref().or_else(in_box)
+    }
+
+    /// Whether it is a `T`, or a [`BoxError`] with a `T` in it.
+    #[must_use]
+    pub fn is<T: Error + 'static>(&self) -> bool {
+        self.downcast_ref::<T>().is_some()
+    }
+}
+
+impl fmt::Debug for ServiceError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_tuple("ServiceError");
+        match self.0.downcast_ref::<BoxError>() {
+            Some(error) => debug.field(error).finish(),
+            None => debug.finish_non_exhaustive(),
+        }
+    }
+}
+
 /// What the head of a response tells.
 ///
 /// # Examples
@@ -153,8 +247,8 @@ pub enum Judgement {
     AtTrailers,
 }
 
-/// Tells how calls end. It must not panic. [`ResponseHead::of`] makes what a test of
-/// it needs.
+/// Tells how calls end. It must not panic. [`ResponseHead::of`] and
+/// [`ServiceError::of`] make what a test of it needs.
 ///
 /// # Examples
 ///
@@ -203,9 +297,9 @@ pub trait Classify: Send + Sync + 'static {
     }
 
     /// What an error of the service tells. It is not asked of a refusal of another
-    /// layer of this crate where errors are [boxes](super::Fail): that counts as
-    /// neither failure nor success.
-    fn error(&self) -> Outcome {
+    /// layer of this crate: that counts as neither failure nor success.
+    fn error(&self, error: ServiceError<'_>) -> Outcome {
+        let _ = error;
         Outcome::Failure
     }
 }

@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::body::{ResponseBody, Tail};
-use super::classify::{ByStatus, Classify, Judgement, ResponseHead};
+use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::guarded::Guarded;
 use super::layer::{Completion, Settings};
 use super::mode::{Fail, Mode, Respond};
@@ -129,6 +129,7 @@ where
 impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, Respond>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
+    S::Error: 'static,
     ResB: Body<Data = Bytes>,
 {
     type Output = Result<Response<ResponseBody<ResB>>, S::Error>;
@@ -136,8 +137,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        // What an error is nobody knows here.
-        let answered = |answer, entry: &mut _| answered(settings, answer, entry, |_| false);
+        let answered = |answer, entry: &mut _| answered(settings, answer, entry);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
@@ -150,7 +150,7 @@ where
 impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, Fail>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    S::Error: Into<BoxError>,
+    S::Error: Into<BoxError> + 'static,
     ResB: Body<Data = Bytes>,
 {
     type Output = Result<Response<ResponseBody<ResB>>, BoxError>;
@@ -159,10 +159,7 @@ where
         let this = self.project();
         let settings = this.settings.as_deref();
         let answered = |answer: Result<_, S::Error>, entry: &mut _| {
-            let answer = answer.map_err(Into::into);
-            answered(settings, answer, entry, |error: &BoxError| {
-                error.is::<Blocked>()
-            })
+            answered(settings, answer, entry).map_err(Into::into)
         };
         let refuse = |blocked, _: &_| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
@@ -172,17 +169,17 @@ where
 }
 
 /// The service has answered: the call's time is measured, and its end comes now
-/// or with the body. A call without an entry was skipped: nothing is done. An error
-/// that `is_refusal` of another layer says nothing of the service.
+/// or with the body. A call without an entry was skipped: nothing is done. A
+/// refusal of another layer says nothing of the service.
 #[inline]
 fn answered<B, E>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
-    is_refusal: impl FnOnce(&E) -> bool,
 ) -> Poll<Result<Response<ResponseBody<B>>, E>>
 where
     B: Body,
+    E: 'static,
 {
     let Some(entry) = running else {
         let answer = answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
@@ -192,12 +189,7 @@ where
     let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
-            let outcome = if is_refusal(&error) {
-                Outcome::Ignore
-            } else {
-                own.map_or_else(|| ByStatus.error(), Classify::error)
-            };
-            end(running, outcome);
+            end(running, outcome_of(ServiceError::of(&error), own));
             return Poll::Ready(Err(error));
         }
     };
@@ -229,6 +221,15 @@ where
     let (head, body) = response.into_parts();
     let body = ResponseBody::guarded(body, Some(tail));
     Poll::Ready(Ok(Response::from_parts(head, body)))
+}
+
+#[cold]
+fn outcome_of(error: ServiceError<'_>, own: Option<&dyn Classify>) -> Outcome {
+    match own {
+        _ if error.is::<Blocked>() => Outcome::Ignore,
+        Some(own) => own.error(error),
+        None => ByStatus.error(error),
+    }
 }
 
 fn end(running: &mut Option<Entry>, outcome: Outcome) {

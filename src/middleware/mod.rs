@@ -49,7 +49,7 @@ pub mod skip;
 
 pub use body::ResponseBody;
 pub use call::{CallFuture, CallLayer, CallService};
-pub use classify::{ByStatus, Classify, Judgement, ResponseHead};
+pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 pub use future::ResponseFuture;
 pub use layer::{Completion, SentinelLayer};
 pub use mode::{Fail, Mode, Respond};

@@ -149,6 +149,7 @@ impl<S: fmt::Debug, M> fmt::Debug for SentinelService<S, M> {
 impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Respond>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S::Error: 'static,
     ResB: Body<Data = Bytes>,
 {
     type Response = Response<ResponseBody<ResB>>;
@@ -167,7 +168,7 @@ where
 impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Fail>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
-    S::Error: Into<BoxError>,
+    S::Error: Into<BoxError> + 'static,
     ResB: Body<Data = Bytes>,
 {
     type Response = Response<ResponseBody<ResB>>;
