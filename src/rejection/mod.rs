@@ -70,7 +70,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Makes the response to a refused call.
 ///
 /// It must not panic. The response's body must be complete, as it is not
-/// streamed.
+/// streamed. A closure is one if it says what its arguments are, as below.
 ///
 /// # Examples
 ///

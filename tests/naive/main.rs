@@ -1,0 +1,13 @@
+//! The engine against a naive one: random rules and calls, equal answers.
+//!
+//! The naive engine remembers every call for ever, and adds up what a rule counts
+//! each time it is asked.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod answers;
+mod oracle;
+mod reloads;
+mod setup;
+#[path = "../support/mod.rs"]
+mod support;
+mod waits;

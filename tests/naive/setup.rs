@@ -1,0 +1,223 @@
+//! Rules and calls at random.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tower_sentinel::{AuthorityRule, Call, FlowRule, IsolationRule, MissingKey, Rules};
+
+use crate::support::ms;
+
+pub(crate) const NS: u64 = 1_000_000;
+/// When the engines begin, in ms: as a bench does.
+pub(crate) const BEGIN: u64 = 10_000;
+pub(crate) const RESOURCES: [&str; 2] = ["a", "b"];
+const ORIGINS: [&str; 3] = ["x", "y", "z"];
+const CONTEXTS: [&str; 2] = ["c", "d"];
+
+/// Whose calls a rule counts, and limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Whose {
+    All,
+    /// Of each origin; `None`: as the rule does by itself.
+    Each(Option<bool>, Missing),
+    Origin(&'static str),
+    OtherOrigins,
+    Context(&'static str),
+    /// It counts those of another resource.
+    Related(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Missing {
+    Share,
+    Skip,
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) resource: &'static str,
+    pub(crate) whose: Whose,
+    pub(crate) limit: u32,
+    /// In ms, each.
+    pub(crate) buckets: u64,
+    pub(crate) bucket: u64,
+    pub(crate) is_strict: bool,
+    /// One call after the other, which may wait for so long, in ms.
+    pub(crate) line: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) isolation: Option<(&'static str, u32)>,
+    pub(crate) denied: Option<(&'static str, &'static str)>,
+}
+
+impl Flow {
+    pub(crate) fn rule(&self, index: usize) -> FlowRule {
+        let interval = ms(self.buckets * self.bucket);
+        let mut rule = FlowRule::per(self.resource, self.limit, interval)
+            .buckets(self.buckets as u32)
+            .id(index.to_string());
+        if self.is_strict {
+            rule = rule.strict();
+        }
+        if let Some(max_wait) = self.line {
+            rule = rule.throttle(ms(max_wait));
+        }
+        match self.whose {
+            Whose::All => rule,
+            Whose::Each(lend, missing) => {
+                let rule = rule.by_origin().missing(match missing {
+                    Missing::Share => MissingKey::Share,
+                    Missing::Skip => MissingKey::Skip,
+                    Missing::Refuse => MissingKey::Refuse,
+                });
+                match lend {
+                    Some(lend) => rule.lend(lend),
+                    None => rule,
+                }
+            }
+            Whose::Origin(origin) => rule.for_origin(origin),
+            Whose::OtherOrigins => rule.for_origin("other"),
+            Whose::Context(context) => rule.in_context(context),
+            Whose::Related(related) => rule.when(related),
+        }
+    }
+
+    pub(crate) fn misses_key(&self, call: &Asks) -> bool {
+        matches!(self.whose, Whose::Each(_, Missing::Refuse)) && call.origin.is_none()
+    }
+
+    /// Whether it keeps a few bytes for each origin, and so counts a call when it comes.
+    pub(crate) fn is_table(&self) -> bool {
+        let lends = !matches!(self.whose, Whose::Each(None | Some(false), _));
+        !lends && self.buckets == 2 && !self.is_strict && self.line.is_none()
+    }
+
+    /// What it costs a call of weight `n` in its line, in ns.
+    pub(crate) fn cost(&self, n: u32) -> Option<u64> {
+        let interval = u128::from(self.buckets * self.bucket * NS) * u128::from(n);
+        (self.limit > 0).then(|| interval.div_ceil(self.limit.into()) as u64)
+    }
+
+    /// From when on a window has room for `n` more, in ns, of what passed at which
+    /// time; `None`: never.
+    pub(crate) fn room_at(&self, now: u64, n: u32, passed: &[(u64, u32)]) -> Option<u64> {
+        let length = self.bucket * NS;
+        let counted = self.buckets + u64::from(self.is_strict);
+        let first = now / length;
+        let bucket = (first..=first + counted).find(|bucket| {
+            let inside = |at: u64| at / length + counted > *bucket;
+            let inside = passed.iter().filter(|(at, _)| inside(*at));
+            inside.map(|(_, n)| n).sum::<u32>() + n <= self.limit
+        })?;
+        Some(now.max(bucket * length))
+    }
+}
+
+impl Setup {
+    pub(crate) fn rules(&self) -> Rules {
+        let mut rules = Rules::new();
+        for (index, flow) in self.flows.iter().enumerate() {
+            rules = rules.with(flow.rule(index));
+        }
+        if let Some((resource, most)) = self.isolation {
+            rules = rules.with(IsolationRule::new(resource, most).id("isolation"));
+        }
+        if let Some((resource, origin)) = self.denied {
+            rules = rules.with(AuthorityRule::deny(resource, [origin]).id("authority"));
+        }
+        rules
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asks {
+    pub(crate) resource: &'static str,
+    pub(crate) origin: Option<&'static str>,
+    pub(crate) context: Option<&'static str>,
+    pub(crate) n: u32,
+}
+
+impl Asks {
+    pub(crate) fn asked(&self) -> Call<'static> {
+        let mut asked = Call::new(self.resource).batch(self.n);
+        if let Some(origin) = self.origin {
+            asked = asked.origin(origin);
+        }
+        if let Some(context) = self.context {
+            asked = asked.context(context);
+        }
+        asked
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Advance(u64),
+    Call(Asks),
+    /// One of those that run.
+    End(usize),
+}
+
+pub(crate) fn flow() -> impl Strategy<Value = Flow> {
+    let missing = select(&[Missing::Share, Missing::Skip, Missing::Refuse][..]);
+    let lend = select(&[None, Some(false), Some(true)][..]);
+    let whose = prop_oneof![
+        3 => Just(Whose::All),
+        3 => (lend, missing).prop_map(|(lend, missing)| Whose::Each(lend, missing)),
+        2 => select(&ORIGINS[..]).prop_map(Whose::Origin),
+        1 => Just(Whose::OtherOrigins),
+        2 => select(&CONTEXTS[..]).prop_map(Whose::Context),
+        2 => Just(Whose::Related("b")),
+    ];
+    let window = select(
+        &[
+            (2, 500),
+            (2, 50),
+            (1, 1_000),
+            (10, 100),
+            (5, 200),
+            (4, 500),
+            (3, 7),
+        ][..],
+    );
+    (select(&RESOURCES[..]), whose, 0_u32..8, window, 0..4, 0..6).prop_map(
+        |(resource, whose, limit, (buckets, bucket), strict, line)| Flow {
+            resource,
+            whose,
+            limit,
+            buckets,
+            bucket,
+            is_strict: strict == 0 && line != 0,
+            line: (line == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
+        },
+    )
+}
+
+pub(crate) fn setup() -> impl Strategy<Value = Setup> {
+    let isolation = prop::option::of((select(&RESOURCES[..]), 0_u32..4));
+    let denied = prop::option::weighted(0.2, (select(&RESOURCES[..]), select(&ORIGINS[..])));
+    (prop::collection::vec(flow(), 0..6), isolation, denied).prop_map(
+        |(flows, isolation, denied)| Setup {
+            flows,
+            isolation,
+            denied,
+        },
+    )
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let origin = prop::option::of(select(&ORIGINS[..]));
+    let context = prop::option::of(select(&CONTEXTS[..]));
+    let weight = prop_oneof![6 => Just(1_u32), 1 => 0_u32..5];
+    let call = (select(&RESOURCES[..]), origin, context, weight);
+    prop_oneof![
+        2 => (0_u64..60 * NS).prop_map(Op::Advance),
+        1 => (0_u64..700 * NS).prop_map(Op::Advance),
+        1 => (0_u64..30).prop_map(|ms| Op::Advance(ms * 100 * NS)),
+        8 => call.prop_map(|(resource, origin, context, n)| Op::Call(Asks { resource, origin, context, n })),
+        5 => any::<usize>().prop_map(Op::End),
+    ]
+}
