@@ -8,6 +8,7 @@ mod answers;
 mod oracle;
 mod reloads;
 mod setup;
+mod shadows;
 #[path = "../support/mod.rs"]
 mod support;
 mod waits;
