@@ -104,9 +104,10 @@ impl Lane<'_> {
         self.ring.bucket_length() * self.ring.grid().ahead
     }
 
-    /// When each of its rules has room for `n` tokens; `None` if one never has.
-    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.quotas.room_at(self.ring, now, n)
+    /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one
+    /// never has. It may be before `from`: then it has room all the time since.
+    pub(crate) fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+        self.quotas.room_at(self.ring, now, from, n)
     }
 
     #[cold]
@@ -124,7 +125,7 @@ impl Lane<'_> {
 /// one never has.
 pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
     let lane = own(Place::Resource, resource.node(), resource.gate());
-    Some(now.max(lane.room_at(now, n)?))
+    Some(now.max(lane.room_at(now, now, n)?))
 }
 
 pub(crate) fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {

@@ -5,6 +5,7 @@
 //! that are judged on it. A rule with a ring of its own is a lane as well.
 
 mod claims;
+mod room;
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::lane::{Held, Lane, Place, own, room_alone, sides};
+use crate::lane::{Held, Lane, Place, own, sides};
 use crate::resource::Resource;
 use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
@@ -274,60 +275,6 @@ impl Places {
         let quota = lane.quotas[place].limited_to(rule.limit());
         let is_full = lane.ring.room(now, &quota) < n;
         is_full.then(|| lane.ring.room_at(now, n, &quota))
-    }
-
-    /// When all that judges the rate of `call` has room for it if nobody else comes;
-    /// `None` if something never has.
-    pub(crate) fn open_at(&self, engine: &Engine, call: &Call<'_>, now: Tick) -> Option<Tick> {
-        let params = self.resource.params();
-        let params = params.map_or(Some(now), |params| params.room_at(call, now));
-        later(params, self.open_behind_params_at(engine, call, now))
-    }
-
-    /// The same for all but its parameters.
-    pub(crate) fn open_behind_params_at(
-        &self,
-        engine: &Engine,
-        call: &Call<'_>,
-        now: Tick,
-    ) -> Option<Tick> {
-        let related = match self.full_related(engine, now, call.weight) {
-            Ok(Some((_, at))) => at,
-            // Where a reload comes in between, nobody knows.
-            Ok(None) | Err(Moved) => Some(now),
-        };
-        later(related, self.open_behind_related_at(call, now))
-    }
-
-    /// The same for lines and windows alone.
-    pub(crate) fn open_behind_related_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
-        let (n, longest) = (call.weight, self.longest_wait(call, now));
-        let lines = self.lines().try_fold(now, |latest, (node, line)| {
-            Some(latest.max(line.room_at(now, n, longest, node.ring())?))
-        });
-        later(lines, self.room_at(now, n))
-    }
-
-    /// How long `call` can stand in a line, whatever that lets it.
-    fn longest_wait(&self, call: &Call<'_>, now: Tick) -> Duration {
-        if self.waiting_rooms().any(|(_, most)| most == 0) {
-            return Duration::ZERO;
-        }
-        let least = call.patience.unwrap_or(Duration::MAX);
-        let least = least.saturating_sub(Duration::from_nanos(1));
-        let longest = self.lanes(now).map(|lane| lane.longest_wait());
-        longest.fold(least, Duration::min)
-    }
-
-    /// When every rule has room for `n` tokens if nobody else takes any; `None`
-    /// if one never has.
-    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        if self.are_one_lane() {
-            // As all lanes would say, without asking for them.
-            return room_alone(&self.resource, now, n);
-        }
-        self.lanes(now)
-            .try_fold(now, |latest, lane| Some(latest.max(lane.room_at(now, n)?)))
     }
 
     /// Whether a rule lets calls stand in a line.

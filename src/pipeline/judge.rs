@@ -1,5 +1,7 @@
 //! The way of a call that the common path does not let pass.
 
+use std::time::Duration;
+
 use super::at_once::{Detour, checked, take_alone, tell_passed};
 use super::guard::guard;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
@@ -10,8 +12,8 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation};
-use crate::lane::{Lane, Refusal};
-use crate::places::{Claims, Moved, NoPlaces, Places, later};
+use crate::lane::{Lane, Refusal, room_alone};
+use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::Resource;
 use crate::stat::Denied;
 use crate::sync::Arc;
@@ -35,9 +37,14 @@ pub(crate) fn detour(
         }
         Detour::NoShare(none) => {
             let now = checked(resource, now);
-            let counted = Counted::Alone(resource);
-            let rest = counted.room_at(now, call.weight);
-            Ok(refuse_share(counted, call, now, none, rest))
+            let rest = room_alone(resource, now, call.weight);
+            Ok(refuse_share(
+                Counted::Alone(resource),
+                call,
+                now,
+                none,
+                rest,
+            ))
         }
         Detour::Denied(denied) => {
             let now = checked(resource, now);
@@ -48,9 +55,8 @@ pub(crate) fn detour(
                         let places = Places::alone(resource.clone());
                         return full(&places, call, now, rule, &mut Claims::default());
                     }
-                    let counted = Counted::Alone(resource);
-                    let at = counted.room_at(now, call.weight);
-                    Ok(refuse_flow(counted, call, now, rule, at))
+                    let at = room_alone(resource, now, call.weight);
+                    Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
                 }
             }
         }
@@ -117,8 +123,8 @@ fn refuse_anywhere(
     };
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.
-        let at = places.open_at(engine, call, now);
-        blocked = blocked.with_retry_after(at.map(|at| wait.max(at - now)));
+        let at = places.open_at(engine, call, now, now + wait);
+        blocked = blocked.with_retry_after(at.map(|at| at - now));
     }
     Ok(refuse(Counted::In(&places), call, now, blocked))
 }
@@ -188,7 +194,8 @@ fn pass(
         match params.take(call, now, &resource.shared().time) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
-                let rest = places.open_behind_params_at(engine, call, now);
+                let open_at = |from| places.open_behind_params_at(engine, call, now, from);
+                let rest = none.room_at().and_then(open_at);
                 return Ok(refuse_share(Counted::In(&places), call, now, none, rest));
             }
         }
@@ -197,7 +204,7 @@ fn pass(
         Ok(None) => {}
         Ok(Some((rule, at))) => {
             places.give_up(&claims);
-            let at = later(at, places.open_behind_related_at(call, now));
+            let at = at.and_then(|from| places.open_behind_related_at(call, now, from));
             return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
         }
         Err(moved) => {
@@ -210,7 +217,7 @@ fn pass(
             Ok(turns) => claims.turns = turns,
             Err((rule, _)) => {
                 places.give_up(&claims);
-                let at = places.open_behind_related_at(call, now);
+                let at = places.open_behind_related_at(call, now, now);
                 return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));
             }
         }
@@ -279,7 +286,7 @@ fn wait_for_turn(
     }
     let rule = places.full_rule(now, call.weight).unwrap_or(rule);
     // Until the turn that it could not wait for, the line is taken.
-    let at = places.room_at(now, call.weight).map(|at| at.max(turn));
+    let at = places.room_at(now, turn, call.weight, Duration::ZERO);
     Ok(refuse_flow(Counted::In(places), call, now, rule, at))
 }
 
@@ -316,6 +323,6 @@ fn full(
     } else {
         places.give_up(claims);
     }
-    let at = places.room_at(now, call.weight);
+    let at = places.room_at(now, now, call.weight, Duration::ZERO);
     Ok(refuse_flow(Counted::In(places), call, now, rule, at))
 }

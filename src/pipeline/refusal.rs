@@ -7,7 +7,6 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Verdict;
 use crate::hook::BlockEvent;
-use crate::lane::room_alone;
 use crate::places::{Places, later};
 use crate::resource::Resource;
 use crate::rule::NoShare;
@@ -35,14 +34,6 @@ impl<'a> Counted<'a> {
         match self {
             Self::Alone(resource) => f(resource.node()),
             Self::In(places) => places.each(f),
-        }
-    }
-
-    /// When all windows have room for `n` tokens; `None` if one never has.
-    pub(super) fn room_at(self, now: Tick, n: u32) -> Option<Tick> {
-        match self {
-            Self::Alone(resource) => room_alone(resource, now, n),
-            Self::In(places) => places.room_at(now, n),
         }
     }
 }

@@ -296,12 +296,14 @@ impl Side {
         }
     }
 
-    /// When the rule has room for `n` tokens if nobody else comes; `None` if never.
-    fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.threshold.room_at(now, None, &self.ring, |threshold| {
-            let quota = self.quota.limited_to(self.threshold.cut(threshold));
-            room_at(&self.ring, now, n, &quota)
-        })
+    /// When the rule has room for `n` tokens, `from` some time on, if nobody else comes;
+    /// `None` if never.
+    fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+        self.threshold
+            .room_at(now, from, None, &self.ring, |threshold| {
+                let quota = self.quota.limited_to(self.threshold.cut(threshold));
+                room_at(&self.ring, now, n, &quota)
+            })
     }
 
     /// The rule that the ring counts for.
@@ -320,15 +322,16 @@ fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
 }
 
 impl Quotas<'_> {
-    /// When each has room in `ring` for `n` tokens if nobody else comes; `None` if one
-    /// never has.
+    /// When each has room in `ring` for `n` tokens, `from` some time on, if nobody else
+    /// comes; `None` if one never has. It may be before `from`: then it has room all
+    /// the time since.
     #[inline]
-    pub(crate) fn room_at(&self, ring: &LeapArray, now: Tick, n: u32) -> Option<Tick> {
+    pub(crate) fn room_at(&self, ring: &LeapArray, now: Tick, from: Tick, n: u32) -> Option<Tick> {
         match self {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
                 Some(latest.max(room_at(ring, now, n, quota)?))
             }),
-            Quotas::Now(_, side) => Some(now.max(side.room_at(now, n)?)),
+            Quotas::Now(_, side) => Some(now.max(side.room_at(now, from, n)?)),
         }
     }
 }
@@ -375,6 +378,13 @@ impl Gate {
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.apart.is_none()
+    }
+
+    /// Whether a rule warms up, which may have room at one time and none later.
+    pub(crate) fn warms_up(&self) -> bool {
+        let sides = self.sides().iter().map(|side| &side.rule);
+        let mut rules = sides.chain(self.lines().iter().map(Line::rule));
+        rules.any(|rule| rule.shaping().warm_up.is_some())
     }
 
     /// Whether no rule stands here.

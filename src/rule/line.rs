@@ -78,21 +78,23 @@ impl Line {
         }
     }
 
-    /// When there will be a turn for a call of weight `n` that can wait for `longest` at
-    /// most, if nobody else comes; `None` if never. Takes nothing.
+    /// When there will be a turn, `from` some time on, for a call of weight `n` that can
+    /// wait for `longest` at most, if nobody else comes; `None` if never. Takes nothing.
     pub(crate) fn room_at(
         &self,
         now: Tick,
+        from: Tick,
         n: u32,
         longest: Duration,
         ring: &LeapArray,
     ) -> Option<Tick> {
         let max_wait = self.max_wait().min(longest);
         let last_turn = self.throttle.last();
-        self.threshold.room_at(now, last_turn, ring, |threshold| {
-            let cost = cost(n, threshold, self.rule.interval())?;
-            self.throttle.room_at(now, cost, max_wait)
-        })
+        self.threshold
+            .room_at(now, from, last_turn, ring, |threshold| {
+                let cost = cost(n, threshold, self.rule.interval())?;
+                self.throttle.room_at(now, cost, max_wait)
+            })
     }
 
     fn max_wait(&self) -> Duration {

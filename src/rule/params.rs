@@ -406,6 +406,16 @@ impl HotParam {
     }
 }
 
+impl NoShare {
+    /// From when on there is room; `None` if there never is.
+    pub(crate) const fn room_at(&self) -> Option<Tick> {
+        match self {
+            Self::Full { room_at, .. } => *room_at,
+            Self::Missing { .. } => None,
+        }
+    }
+}
+
 impl Running {
     pub(crate) const NONE: Self = Self([Pinned::NONE; MOST_RUNNING]);
 }

@@ -80,19 +80,22 @@ impl Threshold {
         }
     }
 
-    /// When a call could pass if nobody else comes, of which `room` says when it could
-    /// under a threshold that never changes; `None`: never. What memory will be in use
-    /// by then nobody knows.
+    /// When a call could pass, `from` some time on, if nobody else comes, of which `room`
+    /// says from when on it could under a threshold that never changes; `None`: never.
+    /// What memory will be in use by then nobody knows.
     pub(super) fn room_at(
         &self,
         now: Tick,
+        from: Tick,
         last_turn: Option<Tick>,
         ring: &LeapArray,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
         let present = self.now(now, last_turn, ring);
         match self {
-            Self::Warm(warm) => warm.room_at(last_turn, |at| passed_before(ring, now, at), room),
+            Self::Warm(warm) => {
+                warm.room_at(from, last_turn, |at| passed_before(ring, now, at), room)
+            }
             Self::Fixed(_) | Self::Memory(_) => room(present),
         }
     }

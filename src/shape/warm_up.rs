@@ -138,29 +138,32 @@ impl WarmUp {
         self.curve.at(self.stored())
     }
 
-    /// When a call could pass if nobody else comes, where `room` says when it could
-    /// under a limit that stays as it is; `None`: never. To be asked after
-    /// [`limit`](Self::limit), which `passed` would tell as much at a time to come.
+    /// When a call could pass, `from` some time on, if nobody else comes, where `room`
+    /// says from when on it could under a limit that stays as it is; `None`: never. To
+    /// be asked after [`limit`](Self::limit), which `passed` would tell as much at a time
+    /// to come.
     ///
     /// Who comes next refills. In the present step nothing is due, and the limit is the
     /// present one; in the next step it is what passed in this one that counts, which
     /// may have warmed the rule up; from then on it only gets colder. So that is the
-    /// order in which limits are tried.
+    /// order in which limits are tried. Where there was room there may be none later.
     pub(crate) fn room_at(
         &self,
+        from: Tick,
         last_turn: Option<Tick>,
         passed: impl Fn(Tick) -> u64,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
         let due = self.due.load(Ordering::Relaxed);
-        let present = room(self.curve.at(self.stored()));
+        let present = room(self.curve.at(self.stored())).map(|at| at.max(from));
         let Some(ramp) = self.curve.ramp.filter(|_| due != NEVER) else {
             return present;
         };
-        let mut at = Tick::from_nanos(due);
-        if present.is_some_and(|present| present < at) {
+        let due_at = Tick::from_nanos(due);
+        if present.is_some_and(|present| present < due_at) {
             return present;
         }
+        let mut at = due_at.max(from);
         for _ in 0..MOST_STEPS {
             let begun = ramp.begin(at);
             let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));

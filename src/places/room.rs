@@ -1,0 +1,113 @@
+//! When all that judges the rate of a call has room for it: what refused calls are told.
+//!
+//! Windows, other lines and values keep room that they have until somebody comes. A rule
+//! that warms up does not: while nobody comes it cools down, and then may have none for
+//! a call that it had room for. So rules are not asked for the first time at which they
+//! have room, but for the first one *from* some time on, and again for the latest of
+//! these times, until they agree. None says a time after the first that suits all, so
+//! it is that one which they find.
+
+use std::time::Duration;
+
+use super::{Moved, Places};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::lane::room_alone;
+use crate::rule::Gate;
+
+/// How often rules are asked at most for a time that suits all. Where one of them
+/// warms up they agree in the third round at the latest.
+const MOST_ROUNDS: u32 = 64;
+
+// === impl Places ===
+
+impl Places {
+    /// When all that judges the rate of `call` has room for it, `from` some time on, if
+    /// nobody else comes; `None` if something never has.
+    pub(crate) fn open_at(
+        &self,
+        engine: &Engine,
+        call: &Call<'_>,
+        now: Tick,
+        from: Tick,
+    ) -> Option<Tick> {
+        let params = self.resource.params();
+        let params = params.map_or(Some(now), |params| params.room_at(call, now))?;
+        self.open_behind_params_at(engine, call, now, params.max(from))
+    }
+
+    /// The same for all but its parameters.
+    pub(crate) fn open_behind_params_at(
+        &self,
+        engine: &Engine,
+        call: &Call<'_>,
+        now: Tick,
+        from: Tick,
+    ) -> Option<Tick> {
+        let related = match self.full_related(engine, now, call.weight) {
+            Ok(Some((_, at))) => at,
+            // Where a reload comes in between, nobody knows.
+            Ok(None) | Err(Moved) => Some(now),
+        }?;
+        self.open_behind_related_at(call, now, related.max(from))
+    }
+
+    /// The same for lines and windows alone.
+    pub(crate) fn open_behind_related_at(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        from: Tick,
+    ) -> Option<Tick> {
+        self.room_at(now, from, call.weight, self.longest_wait(call, now))
+    }
+
+    /// How long `call` can stand in a line, whatever that lets it.
+    fn longest_wait(&self, call: &Call<'_>, now: Tick) -> Duration {
+        if self.waiting_rooms().any(|(_, most)| most == 0) {
+            return Duration::ZERO;
+        }
+        let least = call.patience.unwrap_or(Duration::MAX);
+        let least = least.saturating_sub(Duration::from_nanos(1));
+        let longest = self.lanes(now).map(|lane| lane.longest_wait());
+        longest.fold(least, Duration::min)
+    }
+
+    /// When every line and window has room for `n` tokens, `from` some time on, if nobody
+    /// else takes any, for a call that can stand in a line for `longest` at most; `None`
+    /// if one never has.
+    pub(crate) fn room_at(
+        &self,
+        now: Tick,
+        mut from: Tick,
+        n: u32,
+        longest: Duration,
+    ) -> Option<Tick> {
+        if self.are_one_lane() {
+            // As all lanes would say, without asking for them.
+            return room_alone(&self.resource, now, n).map(|at| at.max(from));
+        }
+        for _ in 0..MOST_ROUNDS {
+            let lines = self.lines().try_fold(from, |latest, (node, line)| {
+                Some(latest.max(line.room_at(now, latest, n, longest, node.ring())?))
+            })?;
+            let at = self.lanes(now).try_fold(lines, |latest, lane| {
+                Some(latest.max(lane.room_at(now, latest, n)?))
+            })?;
+            if at == from || !self.warm_up() {
+                return Some(at);
+            }
+            from = at;
+        }
+        // Rather no time than a wrong one.
+        None
+    }
+
+    /// Whether a rule warms up.
+    fn warm_up(&self) -> bool {
+        let branches = self.branches().map(|branch| branch.gate());
+        let mut gates = branches.chain([self.resource.gate()]);
+        gates.any(Gate::warms_up)
+    }
+}
