@@ -8,6 +8,8 @@ use crate::stat::LeapArray;
 use crate::sync::Arc;
 use crate::system::Sampler;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// How many tokens may pass in an interval.
 #[derive(Debug)]
 pub(super) enum Threshold {
@@ -94,7 +96,9 @@ impl Threshold {
         let present = self.now(now, last_turn, ring);
         match self {
             Self::Warm(warm) => {
-                warm.room_at(from, last_turn, |at| passed_before(ring, now, at), room)
+                let known = known_from(ring, now);
+                let passed = |at| passed_before(ring, now, at);
+                warm.room_at(from, last_turn, known, passed, room)
             }
             Self::Fixed(_) | Self::Memory(_) => room(present),
         }
@@ -120,7 +124,7 @@ impl Threshold {
 /// far as that is known `now`. (Calls that have their turn in that second are in the
 /// ring already.)
 fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
-    let second = at.as_nanos() - at.as_nanos() % 1_000_000_000;
+    let second = at.as_nanos() - at.as_nanos() % SECOND_NS;
     let start = ring.bucket_number(Tick::from_nanos(second));
     ring.read(ring.bucket_number(now), |reading| {
         if reading.reaches(start) {
@@ -129,4 +133,11 @@ fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
             reading.taken.into()
         }
     })
+}
+
+/// From when on [`passed_before`] tells all that has passed in `ring` by `now`: the first
+/// second that does not begin in the present bucket.
+fn known_from(ring: &LeapArray, now: Tick) -> Tick {
+    let end = ring.bucket_start(now) + ring.bucket_length();
+    Tick::from_nanos(end.as_nanos().div_ceil(SECOND_NS).saturating_mul(SECOND_NS))
 }

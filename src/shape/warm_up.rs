@@ -141,7 +141,7 @@ impl WarmUp {
     /// When a call could pass, `from` some time on, if nobody else comes, where `room`
     /// says from when on it could under a limit that stays as it is; `None`: never. To
     /// be asked after [`limit`](Self::limit), which `passed` would tell as much at a time
-    /// to come.
+    /// to come; from `known` on that is all that has passed by now.
     ///
     /// Who comes next refills. In the present step nothing is due, and the limit is the
     /// present one; in the next step it is what passed in this one that counts, which
@@ -151,6 +151,7 @@ impl WarmUp {
         &self,
         from: Tick,
         last_turn: Option<Tick>,
+        known: Tick,
         passed: impl Fn(Tick) -> u64,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
@@ -169,11 +170,14 @@ impl WarmUp {
             let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));
             let load = ramp.load(begun, due, last_turn, since_last);
             let stored = ramp.refilled(self.stored(), ramp.steps(begun, due), load);
-            let found = room(self.curve.at(stored))?;
-            if found <= at {
+            let found = room(self.curve.at(stored));
+            if found.is_some_and(|found| found <= at) {
                 return Some(at);
             }
-            at = found;
+            // What passed before this step may be told only during it.
+            let is_told_later = begun == due && at < known && ramp.begin(known) == due;
+            let told = is_told_later.then_some(known);
+            at = found.into_iter().chain(told).min()?;
         }
         // It passes however cold the rule is.
         room(self.curve.at(ramp.max))
