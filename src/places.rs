@@ -273,8 +273,8 @@ impl Places {
             .find(|lane| lane.indices.contains(&index))?;
         let place = lane.indices.iter().position(|known| *known == index)?;
         let quota = lane.quotas[place].limited_to(rule.limit());
-        let is_full = lane.ring.room(now, &quota) < n;
-        is_full.then(|| lane.ring.room_at(now, n, &quota))
+        let has_room = lane.ring.has_room(now, n, &quota);
+        (!has_room).then(|| lane.ring.room_at(now, n, &quota))
     }
 
     /// Whether a rule lets calls stand in a line.
@@ -333,7 +333,7 @@ impl Places {
             let full = lane
                 .quotas
                 .iter()
-                .position(|quota| lane.ring.room(now, quota) < n);
+                .position(|quota| !lane.ring.has_room(now, n, quota));
             lane.indices.get(full?).copied()
         })
     }

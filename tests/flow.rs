@@ -425,6 +425,21 @@ fn a_weighted_call_takes_all_of_its_tokens_or_none() {
 }
 
 #[test]
+fn a_call_of_weight_0_passes_when_no_limit_is_exceeded_any_more() {
+    let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
+    let weightless = Call::new("r").batch(0);
+    assert!(passes(&sentinel, Call::new("r").batch(10)));
+    assert!(passes(&sentinel, weightless));
+    assert!(sentinel.reload(FlowRule::per_second("r", 5)));
+    let told = || refusal(&sentinel, weightless).unwrap().retry_after();
+    assert_eq!(told(), Some(SECOND));
+    clock.advance(SECOND - Duration::from_nanos(1));
+    assert_eq!(told(), Some(Duration::from_nanos(1)));
+    clock.advance(Duration::from_nanos(1));
+    assert!(passes(&sentinel, weightless));
+}
+
+#[test]
 fn a_call_heavier_than_the_limit_is_refused_for_ever() {
     let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
     for weight in [11, 1 << 31, u32::MAX] {

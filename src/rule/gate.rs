@@ -315,7 +315,7 @@ impl Side {
 /// When `ring` has room for `n` tokens under `quota`; `None` if never.
 #[inline]
 fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
-    if ring.room(now, quota) >= n {
+    if ring.has_room(now, n, quota) {
         return Some(now);
     }
     ring.room_at(now, n, quota)

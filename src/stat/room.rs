@@ -15,12 +15,24 @@ use crate::sync::{Bug, planted};
 impl LeapArray {
     /// How many tokens `quota` has room for now.
     pub(crate) fn room(&self, now: Tick, quota: &Quota) -> u32 {
+        let used = self.used_now(now, quota);
+        used.map_or(0, |used| quota.limit().saturating_sub(used))
+    }
+
+    /// Whether `quota` has room for `n` tokens now. Where more is used than it lets, as
+    /// after a reload, it has none for 0 tokens either.
+    pub(crate) fn has_room(&self, now: Tick, n: u32, quota: &Quota) -> bool {
+        let used = self.used_now(now, quota);
+        let left = used.and_then(|used| quota.limit().checked_sub(used));
+        left.is_some_and(|left| n <= left)
+    }
+
+    /// How many tokens the window of `quota` holds now; `None` if the array has moved.
+    fn used_now(&self, now: Tick, quota: &Quota) -> Option<u32> {
         loop {
-            let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
-                return 0;
-            };
+            let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
             if let Some(used) = self.used(head, quota.start(bucket)) {
-                return quota.limit().saturating_sub(used);
+                return Some(used);
             }
             self.find_cut(head, bucket, quota);
         }

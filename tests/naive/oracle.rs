@@ -67,7 +67,6 @@ impl Naive {
     /// From when on `flow` lets `call` pass; `None`: never.
     pub(crate) fn room_at(&self, flow: &Flow, call: &Asks, now: u64) -> Option<u64> {
         let key = match flow.whose {
-            _ if call.n == 0 && !flow.misses_key(call) => return Some(now),
             Whose::Related(related) if !self.called.contains(related) => return Some(now),
             Whose::Related(_) => "",
             _ if flow.misses_key(call) => return None,
@@ -84,6 +83,9 @@ impl Naive {
             .collect();
         if flow.line.is_none() {
             return flow.room_at(now, call.n, &passed);
+        }
+        if call.n == 0 {
+            return Some(now);
         }
         let cost = flow.cost(call.n)?;
         let last = passed.iter().rfind(|(_, n)| *n > 0);
