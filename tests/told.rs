@@ -252,6 +252,27 @@ fn who_is_too_heavy_for_a_rule_that_cools_meanwhile_is_told_no_time() {
 }
 
 #[test]
+fn a_rule_that_cools_is_asked_again_for_the_time_of_those_after_it() {
+    let warm_up = FlowRule::per_second("r", 30).warm_up(SECOND * 2);
+    let window = FlowRule::per("r", 1_000, SECOND * 5).buckets(1);
+    let bench = Bench::new(Rules::new().with(warm_up.for_origin("app")).with(window));
+    let call = Call::new("r").origin("app");
+    for second in 0..6 {
+        bench.at(second * 1_000);
+        while bench.enter(call).is_ok() {}
+    }
+    bench.at(6_000).enter(call.batch(20)).unwrap();
+    while bench.enter(Call::new("r")).is_ok() {}
+    let told = |weight| bench.enter(call.batch(weight)).unwrap_err().retry_after();
+    // The warm-up has room for 20 in a second; the window has some in four, and by
+    // then it has cooled.
+    assert_eq!((told(5), told(20)), (Some(ms(4_000)), None));
+    bench.at(10_000);
+    assert_eq!(told(20), None);
+    assert!(bench.enter(call.batch(5)).is_ok());
+}
+
+#[test]
 fn a_line_that_cools_meanwhile_has_a_turn_at_the_time_that_is_told() {
     let line = |max_wait| {
         FlowRule::per_second("r", 30)
