@@ -6,6 +6,7 @@
 
 mod answers;
 mod oracle;
+mod quotas;
 mod reloads;
 mod setup;
 mod shadows;

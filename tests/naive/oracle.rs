@@ -64,6 +64,19 @@ impl Naive {
         }
     }
 
+    /// What passed that `flow` counts under `key`, and when.
+    fn counted(&self, flow: &Flow, key: &str) -> Vec<(u64, u32)> {
+        let passed = self.passed.iter();
+        let passed = passed.filter(|(_, other)| self.key(flow, other) == Some(key));
+        passed.map(|(at, other)| (*at, other.n)).collect()
+    }
+
+    /// What passed that `flow` counts together with `call`; `None` if it does not count
+    /// that one.
+    pub(crate) fn counted_with(&self, flow: &Flow, call: &Asks) -> Option<Vec<(u64, u32)>> {
+        Some(self.counted(flow, self.key(flow, call)?))
+    }
+
     /// From when on `flow` lets `call` pass; `None`: never.
     pub(crate) fn room_at(&self, flow: &Flow, call: &Asks, now: u64) -> Option<u64> {
         let key = match flow.whose {
@@ -75,12 +88,7 @@ impl Naive {
                 None => return Some(now),
             },
         };
-        let passed: Vec<_> = self
-            .passed
-            .iter()
-            .filter(|(_, other)| self.key(flow, other) == Some(key))
-            .map(|(at, other)| (*at, other.n))
-            .collect();
+        let passed = self.counted(flow, key);
         if flow.line.is_none() {
             return flow.room_at(now, call.n, &passed);
         }
