@@ -261,7 +261,7 @@ fn a_rule_that_cools_is_asked_again_for_the_time_of_those_after_it() {
         bench.at(second * 1_000);
         while bench.enter(call).is_ok() {}
     }
-    bench.at(6_000).enter(call.batch(20)).unwrap();
+    drop(bench.at(6_000).enter(call.batch(20)).unwrap());
     while bench.enter(Call::new("r")).is_ok() {}
     let told = |weight| bench.enter(call.batch(weight)).unwrap_err().retry_after();
     // The warm-up has room for 20 in a second; the window has some in four, and by
