@@ -157,7 +157,7 @@ fn calls() -> impl Strategy<Value = Calls> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_call_that_meets_a_warm_up_and_others_passes_at_the_time_it_was_told(
