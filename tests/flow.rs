@@ -528,3 +528,53 @@ fn whoever_refuses_a_call_says_when_all_others_have_room() {
         assert!(passes(&sentinel, call), "{rules:?}");
     }
 }
+
+#[test]
+fn who_can_never_pass_a_later_rule_is_told_no_time_by_an_earlier_one() {
+    let callers = || FlowRule::per("r", 9, SECOND).by_origin();
+    let values = || HotParamRule::concurrency("r", 9).except("banned", 0);
+    let each = || HotParamRule::per("r", 1, SECOND).by_origin();
+    let breaker = || CircuitBreakerRule::error_count("r", 1).min_calls(1);
+    let good = Call::new("r").origin("x").param("p");
+    let banned = Call::new("r").origin("x").param("banned");
+    let no_value = Call::new("r").origin("x");
+    let no_origin = Call::new("r").param("p");
+    let refusing = MissingKey::Refuse;
+    let cases: [(Rules, Call<'_>); 6] = [
+        (Rules::new().with(each()).with(values()), banned),
+        (
+            Rules::new().with(each()).with(values().missing(refusing)),
+            no_value,
+        ),
+        (Rules::new().with(breaker()).with(values()), banned),
+        (
+            Rules::new()
+                .with(breaker())
+                .with(values().missing(refusing)),
+            no_value,
+        ),
+        (
+            Rules::new()
+                .with(breaker())
+                .with(callers().missing(refusing)),
+            no_origin,
+        ),
+        (
+            Rules::new()
+                .with(breaker())
+                .with(callers().lend(true).missing(refusing)),
+            no_origin,
+        ),
+    ];
+    for (rules, call) in cases {
+        let (sentinel, _clock) = engine(rules.clone());
+        let Verdict::Pass(mut entry) = sentinel.try_enter(good) else {
+            panic!("the first one: {rules:?}");
+        };
+        entry.fail();
+        drop(entry);
+        let told = |call| refusal(&sentinel, call).unwrap().retry_after();
+        assert!(told(good).is_some(), "{rules:?}");
+        assert_eq!(told(call), None, "{rules:?}");
+    }
+}

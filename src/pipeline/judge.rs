@@ -119,7 +119,11 @@ fn refuse_anywhere(
     let places = match Places::find(engine, resource, call, now) {
         Ok(places) => places,
         Err(NoPlaces::Moved) => return Err(Moved),
-        Err(NoPlaces::Refused(_)) => Places::only(resource.clone()),
+        Err(NoPlaces::Refused(_)) => {
+            // It misses a key, and never passes.
+            blocked = blocked.with_retry_after(None);
+            Places::only(resource.clone())
+        }
     };
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.

@@ -144,10 +144,10 @@ impl HotParams {
     }
 
     /// From when on all rules have room for `call`, if nobody else comes; `None` if
-    /// one never has. Takes nothing.
+    /// one never has. Those that count calls at once have it now, unless they never
+    /// do: nobody knows when calls end. Takes nothing.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
-        // Nobody knows when calls end that run at once.
-        let mut rules = self.0.iter().filter(|rule| rule.running.is_none());
+        let mut rules = self.0.iter();
         rules.try_fold(now, |at, rule| Some(at.max(rule.room_at(call, now)?)))
     }
 
@@ -179,9 +179,7 @@ impl HotParams {
         now: Tick,
     ) -> NoShare {
         if let NoShare::Full { room_at, .. } = &mut none {
-            // Nobody knows when calls end that run at once.
             let others = self.0[place + 1..].iter();
-            let others = others.filter(|rule| rule.running.is_none());
             *room_at = others.fold(*room_at, |at, rule| {
                 at.zip(rule.room_at(call, now)).map(|(at, own)| at.max(own))
             });
