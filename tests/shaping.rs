@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, Sampler};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick, Verdict,
-    Waiting,
+    BlockKind, Blocked, Call, FlowRule, HotParamRule, ManualClock, NotAdmitted, Rules, Sentinel,
+    Tick, Verdict, Waiting,
 };
 
 use support::bench::Bench;
@@ -564,7 +564,9 @@ proptest! {
 fn who_cannot_wait_as_long_as_a_line_lets_it_is_told_when_it_need_not() {
     let second = Duration::from_secs(1);
     let line = || FlowRule::per_second("r", 0.1).throttle(second * 20);
-    let fine = FlowRule::per("r", 1_000, ms(2));
+    let values = || HotParamRule::per_second("r", 0.1).throttle(second * 20);
+    let fine = || FlowRule::per("r", 1_000, ms(2));
+    let line_of_nobody = fine().throttle(second).max_waiting(0);
     let cases = [
         (line().into(), None, 10_000),
         // Nobody may wait.
@@ -572,11 +574,20 @@ fn who_cannot_wait_as_long_as_a_line_lets_it_is_told_when_it_need_not() {
         // The call waits for less than that.
         (line().into(), Some(second * 3), 27_001),
         // A rule with 512 buckets of 1 ms to come.
-        (Rules::new().with(line()).with(fine), None, 29_488),
+        (Rules::new().with(line()).with(fine()), None, 29_488),
+        // The same in the line of a value.
+        (values().into(), None, 10_000),
+        (
+            Rules::new().with(values()).with(line_of_nobody),
+            None,
+            30_000,
+        ),
+        (values().into(), Some(second * 3), 27_001),
+        (Rules::new().with(values()).with(fine()), None, 29_488),
     ];
     for (rules, patience, told_ms) in cases {
         let bench = Bench::new(rules);
-        let call = Call::new("r").batch(3);
+        let call = Call::new("r").param("p").batch(3);
         let call = patience.map_or(call, |patience| call.patience(patience));
         assert!(bench.call(call).is_ok());
         // Its turn is in 30 s.

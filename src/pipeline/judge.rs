@@ -198,7 +198,7 @@ fn pass(
         match params.take(call, now, &resource.shared().time) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
-                let open_at = |from| places.open_behind_params_at(engine, call, now, from);
+                let open_at = |from| places.open_at(engine, call, now, from);
                 let rest = none.room_at().and_then(open_at);
                 return Ok(refuse_share(Counted::In(&places), call, now, none, rest));
             }

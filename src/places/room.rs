@@ -32,19 +32,6 @@ impl Places {
         now: Tick,
         from: Tick,
     ) -> Option<Tick> {
-        let params = self.resource.params();
-        let params = params.map_or(Some(now), |params| params.room_at(call, now))?;
-        self.open_behind_params_at(engine, call, now, params.max(from))
-    }
-
-    /// The same for all but its parameters.
-    pub(crate) fn open_behind_params_at(
-        &self,
-        engine: &Engine,
-        call: &Call<'_>,
-        now: Tick,
-        from: Tick,
-    ) -> Option<Tick> {
         let related = match self.full_related(engine, now, call.weight) {
             Ok(Some((_, at))) => at,
             // Where a reload comes in between, nobody knows.
@@ -53,14 +40,17 @@ impl Places {
         self.open_behind_related_at(call, now, related.max(from))
     }
 
-    /// The same for lines and windows alone.
+    /// The same for parameters, lines and windows alone.
     pub(crate) fn open_behind_related_at(
         &self,
         call: &Call<'_>,
         now: Tick,
         from: Tick,
     ) -> Option<Tick> {
-        self.room_at(now, from, call.weight, self.longest_wait(call, now))
+        let longest = self.longest_wait(call, now);
+        let params = self.resource.params();
+        let params = params.map_or(Some(now), |params| params.room_at(call, now, longest))?;
+        self.room_at(now, params.max(from), call.weight, longest)
     }
 
     /// How long `call` can stand in a line, whatever that lets it.

@@ -136,7 +136,7 @@ impl HotParams {
                 }),
                 Err(none) => {
                     self.give_back(&shares, time);
-                    return Err(self.until_all_have_room(none, place, call, now));
+                    return Err(none);
                 }
             }
         }
@@ -145,10 +145,13 @@ impl HotParams {
 
     /// From when on all rules have room for `call`, if nobody else comes; `None` if
     /// one never has. Those that count calls at once have it now, unless they never
-    /// do: nobody knows when calls end. Takes nothing.
-    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+    /// do: nobody knows when calls end. The call can stand in a line for `longest` at
+    /// most. Takes nothing.
+    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
         let mut rules = self.0.iter();
-        rules.try_fold(now, |at, rule| Some(at.max(rule.room_at(call, now)?)))
+        rules.try_fold(now, |at, rule| {
+            Some(at.max(rule.room_at(call, now, longest)?))
+        })
     }
 
     /// Whether there is one rule, which lets a call pass at once or never and keeps
@@ -166,25 +169,6 @@ impl HotParams {
     /// Gives back what [`take_simple`](Self::take_simple) has taken.
     pub(crate) fn give_back_simple(&self, taken: &Taken, time: &Timekeeper) {
         self.0[0].keys.give_back(|| time.now(), taken);
-    }
-
-    /// What the rule at `place` has said, but not before the rules after it have
-    /// room as well; those before it have.
-    #[cold]
-    fn until_all_have_room(
-        &self,
-        mut none: NoShare,
-        place: usize,
-        call: &Call<'_>,
-        now: Tick,
-    ) -> NoShare {
-        if let NoShare::Full { room_at, .. } = &mut none {
-            let others = self.0[place + 1..].iter();
-            *room_at = others.fold(*room_at, |at, rule| {
-                at.zip(rule.room_at(call, now)).map(|(at, own)| at.max(own))
-            });
-        }
-        none
     }
 
     /// Gives shares back of a call that does not run.
@@ -375,15 +359,16 @@ impl HotParam {
         }
     }
 
-    /// From when on the rule has room for `call`; it takes nothing.
-    fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+    /// From when on the rule has room for `call`, which can stand in a line for
+    /// `longest` at most; it takes nothing.
+    fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
         let Some(value) = self.value(call).ok()? else {
             return Some(now);
         };
         let key = self.keys.digest(value);
-        let quota = self.quota(key, call);
-        self.keys
-            .room_at(now, key, &quota.prepared, self.weight(call))
+        let most = self.rule.max_wait().min(longest);
+        let limit = self.quota(key, call).prepared.waiting(most);
+        self.keys.room_at(now, key, &limit, self.weight(call))
     }
 
     /// A call runs once, whatever its weight.
