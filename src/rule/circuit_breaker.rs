@@ -31,7 +31,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///   when it ends after.
 /// * A probe that is cancelled, or that a later check refuses, says nothing: the
 ///   next call probes at once. One that never ends holds its place for the
-///   recovery time, or for the limit of a slow call if that is longer.
+///   recovery time after the newest probe, or for the limit of a slow call if that
+///   is longer. Then the next call takes its place, even one that a later check
+///   refuses, and what it says afterwards counts no more.
 /// * A call that is cancelled counts nowhere, but see
 ///   [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
 /// * A resource may have up to 32 breakers. They are asked together: if one

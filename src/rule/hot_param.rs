@@ -116,7 +116,8 @@ impl HotParamRule {
     }
 
     /// At most `max` calls of `resource` at once for each value, between 0 and
-    /// 2³¹ − 1, counted until the end of the response body, whatever their weight.
+    /// 2³¹ − 1, counted until the end of the response body, whatever their weight; a
+    /// call that waits for another rule is one of them.
     /// A value with calls in flight is never forgotten. A resource has at most two
     /// such rules.
     #[must_use]

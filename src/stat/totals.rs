@@ -6,8 +6,9 @@ use crate::clock::Tick;
 
 /// Counts from the beginning, which time does not lower.
 ///
-/// All but one only grow. [`pass`](Self::pass) counts a call that waits from when
-/// its bucket begins, and no more if it is then dropped: it falls by such calls.
+/// All but one only grow. [`pass`](Self::pass) counts a call that waits when its
+/// bucket has begun and the next call comes, at the latest when it starts itself,
+/// and no more if it is then dropped: it falls by such calls.
 ///
 /// # Examples
 ///

@@ -5,11 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod answers;
+mod breakers;
+mod company;
+mod crowd;
+mod defaults;
+mod hot;
 mod oracle;
 mod quotas;
 mod reloads;
 mod setup;
 mod shadows;
+mod shares;
 #[path = "../support/mod.rs"]
 mod support;
+mod told;
+mod twists;
 mod waits;
+mod wants;

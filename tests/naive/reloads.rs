@@ -8,14 +8,14 @@ use tower_sentinel::{
     Blocked, Builder, Call, Entry, FlowRule, NotAdmitted, Rule, Rules, Tick, Verdict, Waiting,
 };
 
-use crate::setup::{RESOURCES, Setup, setup};
+use crate::setup::{RESOURCES, setup};
 use crate::support::bench::Bench;
 use crate::support::ms;
 use crate::waits::{WaitOp, wait_op};
 
 /// What a call is told, apart from its entry.
 #[derive(Debug, PartialEq)]
-enum Told {
+pub(crate) enum Told {
     Pass,
     Wait(Tick),
     /// Of several rules that refuse, the first one tells: in another order, another.
@@ -23,23 +23,23 @@ enum Told {
 }
 
 /// One of the two engines, and what its calls hold.
-struct Side {
-    bench: Bench,
-    entries: Vec<Entry>,
-    waiting: Vec<Waiting>,
+pub(crate) struct Side {
+    pub(crate) bench: Bench,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) waiting: Vec<Waiting>,
 }
 
 impl Side {
-    fn new(setup: &Setup, timeout: u64) -> Self {
+    pub(crate) fn new(rules: Rules, timeout: u64) -> Self {
         let timeout = |builder: Builder| builder.occupy_timeout(ms(timeout));
         Self {
-            bench: Bench::with(setup.rules(), timeout),
+            bench: Bench::with(rules, timeout),
             entries: Vec::new(),
             waiting: Vec::new(),
         }
     }
 
-    fn call(&mut self, call: Call<'_>) -> Told {
+    pub(crate) fn call(&mut self, call: Call<'_>) -> Told {
         match self.bench.sentinel.try_enter(call) {
             Verdict::Pass(entry) => {
                 self.entries.push(entry);
@@ -59,7 +59,7 @@ impl Side {
         Told::Block(blocked.retry_after())
     }
 
-    fn admit(&mut self, index: usize) -> Option<Told> {
+    pub(crate) fn admit(&mut self, index: usize) -> Option<Told> {
         let index = index.checked_rem(self.waiting.len())?;
         Some(match self.waiting.swap_remove(index).admit() {
             Ok(entry) => {
@@ -76,7 +76,7 @@ impl Side {
         })
     }
 
-    fn figures(&self) -> Vec<(u64, u64, u64, u32, u32, u32)> {
+    pub(crate) fn figures(&self) -> Vec<(u64, u64, u64, u32, u32, u32)> {
         let nodes = RESOURCES
             .iter()
             .filter_map(|name| self.bench.sentinel.node(*name));
@@ -110,7 +110,7 @@ proptest! {
             flow.line = flow.line.map(|_| max_wait);
         }
         let rules: Vec<Rule> = setup.rules().iter().cloned().collect();
-        let [mut one, mut other] = [(); 2].map(|()| Side::new(&setup, max_wait.max(1)));
+        let [mut one, mut other] = [(); 2].map(|()| Side::new(setup.rules(), max_wait.max(1)));
         for (number, (op, reload)) in ops.into_iter().enumerate() {
             // The same rules in another order, with one more for another resource.
             if reload.index(4) == 0 {

@@ -208,16 +208,32 @@ pub(crate) fn setup() -> impl Strategy<Value = Setup> {
     )
 }
 
-pub(crate) fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn asks() -> impl Strategy<Value = Asks> {
     let origin = prop::option::of(select(&ORIGINS[..]));
     let context = prop::option::of(select(&CONTEXTS[..]));
     let weight = prop_oneof![6 => Just(1_u32), 1 => 0_u32..5];
     let call = (select(&RESOURCES[..]), origin, context, weight);
+    call.prop_map(|(resource, origin, context, n)| Asks {
+        resource,
+        origin,
+        context,
+        n,
+    })
+}
+
+/// In ns.
+pub(crate) fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
-        2 => (0_u64..60 * NS).prop_map(Op::Advance),
-        1 => (0_u64..700 * NS).prop_map(Op::Advance),
-        1 => (0_u64..30).prop_map(|ms| Op::Advance(ms * 100 * NS)),
-        8 => call.prop_map(|(resource, origin, context, n)| Op::Call(Asks { resource, origin, context, n })),
+        2 => 0_u64..60 * NS,
+        1 => 0_u64..700 * NS,
+        1 => (0_u64..30).prop_map(|ms| ms * 100 * NS),
+    ]
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => advance().prop_map(Op::Advance),
+        8 => asks().prop_map(Op::Call),
         5 => any::<usize>().prop_map(Op::End),
     ]
 }

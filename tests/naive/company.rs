@@ -1,0 +1,170 @@
+//! Rules of all kinds together: who passes, which of them refuses, when a call will
+//! pass, and what a refusal leaves behind.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_sentinel::{BlockKind, BreakerView, Entry, HotParamView, NodeView, Rules, Verdict};
+
+use crate::breakers::{Breaker, End, Part, breaker};
+use crate::crowd::{Crowd, Why};
+use crate::hot::{Count, Hot, hot};
+use crate::setup::{BEGIN, NS, RESOURCES, Setup, advance, setup};
+use crate::support::bench::Bench;
+use crate::wants::{Wants, wants};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Company {
+    pub(crate) setup: Setup,
+    pub(crate) hots: Vec<Hot>,
+    pub(crate) breakers: Vec<Breaker>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Advance(u64),
+    Call(Wants),
+    End(usize, End),
+}
+
+impl Company {
+    pub(crate) fn rules(&self) -> Rules {
+        let hots = self.hots.iter().enumerate();
+        let rules = hots.fold(self.setup.rules(), |rules, (index, hot)| {
+            rules.with(hot.rule(index))
+        });
+        let breakers = self.breakers.iter().enumerate();
+        breakers.fold(rules, |rules, (index, breaker)| {
+            rules.with(breaker.rule(index))
+        })
+    }
+}
+
+pub(crate) fn company() -> impl Strategy<Value = Company> {
+    let hots = prop::collection::vec(hot(), 0..4);
+    let breakers = prop::collection::vec(breaker(), 0..3);
+    (setup(), hots, breakers).prop_map(|(setup, mut hots, breakers)| {
+        for resource in RESOURCES {
+            let mut at_once = 0;
+            hots.retain(|hot| {
+                at_once += usize::from(hot.resource == resource && hot.count == Count::Running);
+                at_once <= 2 || hot.resource != resource || hot.count != Count::Running
+            });
+        }
+        Company {
+            setup,
+            hots,
+            breakers,
+        }
+    })
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let end = prop_oneof![
+        4 => Just(End::Good),
+        4 => Just(End::Failed),
+        1 => Just(End::Ignored),
+        1 => Just(End::Cancelled),
+    ];
+    prop_oneof![
+        4 => advance().prop_map(Op::Advance),
+        8 => wants().prop_map(Op::Call),
+        5 => (any::<usize>(), end).prop_map(|(index, end)| Op::End(index, end)),
+    ]
+}
+
+pub(crate) fn end(mut entry: Entry, end: End) {
+    match end {
+        End::Good => drop(entry),
+        End::Failed => entry.fail(),
+        End::Ignored => entry.ignore(),
+        End::Cancelled => entry.cancel(),
+    }
+}
+
+/// Those of hot-parameter rules; flow rules by origin are kept in the same way.
+fn views(node: &NodeView) -> impl Iterator<Item = HotParamView> {
+    let views = node.hot_params().into_iter();
+    views.filter(|view| view.rule().starts_with("hot"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+
+    #[test]
+    fn rules_of_all_kinds_answer_as_naive_ones(
+        company in company(),
+        ops in prop::collection::vec(op(), 1..150),
+    ) {
+        let bench = Bench::new(company.rules());
+        // Breakers know times to 8 µs.
+        let step = if company.breakers.is_empty() { 1 } else { 8_000 };
+        let mut crowd = Crowd::new(company);
+        let mut entries: Vec<(Entry, usize, Vec<Part>)> = Vec::new();
+        let mut now = BEGIN * NS;
+        for op in ops {
+            match op {
+                Op::Advance(ns) => {
+                    let ns = ns / step * step;
+                    now += ns;
+                    bench.clock.advance(Duration::from_nanos(ns));
+                }
+                Op::End(index, how) => if let Some(index) = index.checked_rem(entries.len()) {
+                    let (entry, seen, parts) = entries.swap_remove(index);
+                    crowd.end(seen, parts, now, how);
+                    end(entry, how);
+                },
+                Op::Call(wants) => {
+                    let expected = crowd.enter(wants, now);
+                    match (wants.asked(|call| bench.sentinel.try_enter(call)), expected) {
+                        (Verdict::Pass(entry), Ok(parts)) => {
+                            entries.push((entry, crowd.seen.len() - 1, parts));
+                        }
+                        (Verdict::Block(blocked), Err(why)) => {
+                            let until = blocked.retry_after().map(|after| now + after.as_nanos() as u64);
+                            let is_right = match (blocked.kind(), &why) {
+                                (BlockKind::Authority, Why::Authority) => until.is_none(),
+                                (BlockKind::Isolation, Why::Isolation) => until.is_none(),
+                                (BlockKind::CircuitBreaker, Why::Breaker(at)) => until == *at,
+                                (BlockKind::Flow, Why::Rules(full, at)) => {
+                                    until == *at && full.iter().any(|rule| rule == blocked.rule())
+                                        && !blocked.rule().starts_with("hot")
+                                }
+                                (BlockKind::HotParam, Why::Rules(full, at)) => {
+                                    until == *at && full.iter().any(|rule| rule == blocked.rule())
+                                        && blocked.rule().starts_with("hot")
+                                }
+                                (BlockKind::MissingKey, Why::Rules(full, _)) => {
+                                    until.is_none() && full.iter().any(|rule| rule == blocked.rule())
+                                }
+                                _ => false,
+                            };
+                            prop_assert!(is_right, "{:?} at {}: {:?}, and not {:?}", wants, now, blocked, why);
+                        }
+                        (found, expected) => {
+                            prop_assert!(false, "{:?} at {}: {:?}, and not {:?}", wants, now, found, expected);
+                        }
+                    }
+                }
+            }
+            for resource in RESOURCES {
+                let Some(node) = bench.sentinel.node(resource) else { continue };
+                let states: Vec<_> = node.breakers().iter().map(BreakerView::state).collect();
+                let expected: Vec<_> = crowd.circuits(resource).map(|circuit| circuit.state()).collect();
+                prop_assert_eq!(states, expected);
+                let running = crowd.naive.running.iter().filter(|running| **running == resource);
+                prop_assert_eq!(node.concurrency() as usize, running.count());
+                prop_assert_eq!(node.totals().block(), crowd.naive.blocked.get(resource).copied().unwrap_or(0));
+                let hots = crowd.hots.iter().filter(|hot| hot.resource == resource);
+                for (hot, view) in hots.zip(views(&node)) {
+                    let wants = Wants::with_all(resource);
+                    let left = view.left(hot.value(&wants));
+                    prop_assert!(hot.has_left(&wants, left, now, &crowd.seen), "{:?}: {:?} left", hot, left);
+                    let passed = crowd.seen.iter().filter(|seen| hot.is_missed(&seen.wants)).count();
+                    let came = crowd.came.iter().filter(|wants| hot.is_missed(wants)).count();
+                    prop_assert!((passed..=came).contains(&(view.missing() as usize)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Rules on parameters at random, and what a naive engine makes of them.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tower_sentinel::{HotParamRule, MissingKey};
+
+use crate::setup::{Asks, Missing, NS, RESOURCES};
+use crate::support::ms;
+use crate::wants::{Given, VALUES, Wants};
+
+/// Parts of a nanosecond in which a refilled quota is reckoned.
+const UNITS: u64 = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Of {
+    At(i32),
+    Named,
+    Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Count {
+    Refill,
+    Window,
+    /// A call waits for its turn as long as this, in ms.
+    Line(u64),
+    Running,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hot {
+    pub(crate) resource: &'static str,
+    of: Of,
+    pub(crate) count: Count,
+    /// Half tokens, in an interval in ms.
+    halves: u32,
+    pub(crate) interval: u64,
+    burst: u32,
+    exception: Option<(&'static str, u32)>,
+    tier: Option<u32>,
+    missing: Missing,
+}
+
+/// A call that a rule has counted, when it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) at: u64,
+    pub(crate) wants: Wants,
+    pub(crate) is_running: bool,
+}
+
+fn missing_key(missing: Missing) -> MissingKey {
+    match missing {
+        Missing::Share => MissingKey::Share,
+        Missing::Skip => MissingKey::Skip,
+        Missing::Refuse => MissingKey::Refuse,
+    }
+}
+
+impl Hot {
+    pub(crate) fn rule(&self, index: usize) -> HotParamRule {
+        let halves = |halves: u32| f64::from(halves) / 2.0;
+        let mut rule = HotParamRule::per(self.resource, halves(self.halves), ms(self.interval));
+        rule = match self.count {
+            Count::Refill => rule.burst(self.burst),
+            Count::Window => rule.window(),
+            Count::Line(max_wait) => rule.throttle(ms(max_wait)),
+            Count::Running => HotParamRule::concurrency(self.resource, self.halves / 2),
+        };
+        rule = match self.of {
+            Of::At(index) => rule.param_at(index),
+            Of::Named => rule.param("user"),
+            Of::Origin => rule.by_origin(),
+        };
+        if let Some((value, own)) = self.exception {
+            rule = rule.except(value, halves(own));
+        }
+        if let Some(own) = self.tier {
+            rule = rule.tier("pro", halves(own));
+        }
+        rule.missing(missing_key(self.missing))
+            .max_keys(16)
+            .id(format!("hot-{index}"))
+    }
+
+    /// The value that the call has for the rule.
+    fn given(&self, wants: &Wants) -> Option<&'static str> {
+        match (self.of, wants.given) {
+            (Of::Origin, _) => wants.call.origin,
+            (Of::At(0 | -1), Given::One(value)) => Some(value),
+            (Of::At(0 | -2), Given::Two([value, _])) => value,
+            (Of::At(1 | -1) | Of::Named, Given::Two([_, value])) => value,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_missed(&self, wants: &Wants) -> bool {
+        wants.call.resource == self.resource && self.given(wants).is_none()
+    }
+
+    pub(crate) fn refuses_missing(&self, wants: &Wants) -> bool {
+        self.missing == Missing::Refuse && self.is_missed(wants)
+    }
+
+    /// By what the rule tells calls apart; `None` if this one is not its business.
+    pub(crate) fn key(&self, wants: &Wants) -> Option<&'static str> {
+        if wants.call.resource != self.resource {
+            return None;
+        }
+        let missing = (self.missing == Missing::Share).then_some("-");
+        self.given(wants).or(missing)
+    }
+
+    fn halves(&self, wants: &Wants) -> u32 {
+        match (self.exception, self.tier) {
+            (Some((value, halves)), _) if self.given(wants) == Some(value) => halves,
+            (_, Some(halves)) if wants.has_tier => halves,
+            _ => self.halves,
+        }
+    }
+
+    /// What `n` tokens cost: the time in which they are earned, or a line needs.
+    pub(crate) fn cost(&self, wants: &Wants) -> Option<u64> {
+        let halves = u64::from(self.halves(wants));
+        let twice = 2 * self.interval * NS;
+        let n = u64::from(wants.call.n);
+        (halves > 0).then(|| match self.count {
+            Count::Refill => (twice * UNITS).div_ceil(halves) * n,
+            _ => (twice * n).div_ceil(halves),
+        })
+    }
+
+    /// The time in which all that a value may have is earned.
+    pub(crate) fn tolerance(&self, wants: &Wants) -> u64 {
+        let halves = u64::from(self.halves(wants));
+        let single = (2 * self.interval * NS * UNITS).div_ceil(halves.max(1));
+        (halves / 2 + u64::from(self.burst)) * single + halves % 2 * (single / 2)
+    }
+
+    /// From when on the rule lets the call pass, if it knows what it has `seen`.
+    pub(crate) fn room_at(&self, wants: &Wants, now: u64, seen: &[Seen]) -> Option<u64> {
+        if self.refuses_missing(wants) {
+            return None;
+        }
+        let Some(key) = self.key(wants) else {
+            return Some(now);
+        };
+        let seen: Vec<_> = seen
+            .iter()
+            .filter(|seen| self.key(&seen.wants) == Some(key))
+            .collect();
+        let (n, limit) = (wants.call.n, self.halves(wants) / 2);
+        match self.count {
+            Count::Running => {
+                // Whenever one of them ends.
+                let running = seen.iter().filter(|seen| seen.is_running).count();
+                let is_full = running >= limit as usize;
+                (limit > 0).then_some(if is_full { now + 1 } else { now })
+            }
+            _ if n == 0 => Some(now),
+            Count::Window => {
+                let bucket = self.interval * NS / 2;
+                let first = now / bucket;
+                let fits = |number: &u64| {
+                    let inside = seen.iter().filter(|seen| seen.at / bucket + 1 >= *number);
+                    inside.map(|seen| seen.wants.call.n).sum::<u32>() + n <= limit
+                };
+                let number = (first..=first + 2).find(fits)?;
+                Some(now.max(number * bucket))
+            }
+            Count::Line(_) => {
+                // Nobody waits, so a turn is the time of a call.
+                let cost = self.cost(wants)?;
+                let last = seen.iter().rfind(|seen| seen.wants.call.n > 0);
+                Some(last.map_or(now, |last| now.max(last.at + cost)))
+            }
+            Count::Refill => {
+                let cost = self.cost(wants)?;
+                // Since no time may more have passed than is earned and may be owed.
+                let (mut debt, mut sum) = (0, 0);
+                for seen in seen.iter().rev().filter(|seen| seen.wants.call.n > 0) {
+                    sum += self.cost(&seen.wants)?;
+                    debt = debt.max(sum.saturating_sub((now - seen.at) * UNITS));
+                }
+                let most = self.tolerance(wants);
+                let over = (debt + cost).saturating_sub(most);
+                (cost <= most).then_some(now + over.div_ceil(UNITS))
+            }
+        }
+    }
+
+    /// By what the rule knows a call of [`Wants::with_all`].
+    pub(crate) fn value(&self, wants: &Wants) -> &'static str {
+        self.given(wants).unwrap_or("-")
+    }
+
+    /// Whether the call could take so many tokens now, one by one, and no more.
+    pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, seen: &[Seen]) -> bool {
+        let fits = |n| {
+            let call = Asks { n, ..wants.call };
+            self.room_at(&Wants { call, ..*wants }, now, seen) == Some(now)
+        };
+        match self.count {
+            Count::Running => {
+                let seen = seen.iter().filter(|seen| seen.is_running);
+                let running = seen.filter(|seen| self.key(&seen.wants) == self.key(wants));
+                left == (self.halves(wants) / 2).saturating_sub(running.count() as u32)
+            }
+            Count::Line(_) => left == u32::from(fits(1)),
+            Count::Refill | Count::Window => fits(left) && !fits(left + 1),
+        }
+    }
+}
+
+pub(crate) fn hot() -> impl Strategy<Value = Hot> {
+    let of = prop_oneof![
+        4 => select(&[0, 0, 1, -1][..]).prop_map(Of::At),
+        1 => Just(Of::Named),
+        1 => Just(Of::Origin),
+    ];
+    let count = prop_oneof![
+        2 => Just(Count::Refill),
+        1 => Just(Count::Window),
+        1 => Just(Count::Line(0)),
+        1 => Just(Count::Running),
+    ];
+    let missing = prop_oneof![
+        2 => Just(Missing::Share),
+        1 => Just(Missing::Skip),
+        1 => Just(Missing::Refuse),
+    ];
+    let interval = select(&[10_u64, 300, 1_000, 7, 2_000][..]);
+    let exception = prop::option::weighted(0.3, (select(&VALUES[..]), 0_u32..9));
+    let tier = prop::option::weighted(0.3, 0_u32..14);
+    let whose = (select(&RESOURCES[..]), of, missing);
+    (whose, count, 0_u32..12, interval, 0_u32..4, exception, tier).prop_map(
+        |((resource, of, missing), count, halves, interval, burst, exception, tier)| Hot {
+            resource,
+            of,
+            count,
+            halves,
+            interval,
+            burst: if count == Count::Refill { burst } else { 0 },
+            exception,
+            tier,
+            missing,
+        },
+    )
+}
