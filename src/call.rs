@@ -248,9 +248,10 @@ impl<'a> Call<'a> {
     /// calls must not fill it where no rule limits them.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// How many tokens the call takes: its weight. A call of weight 0 passes
-    /// while no limit is exceeded and counts nothing; one heavier than a limit
-    /// can never pass. One above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that.
+    /// How many tokens the call takes: its weight. A call of weight 0 counts nothing
+    /// and passes while no limit is exceeded, as after a reload one may be; rules that
+    /// keep a table of values always let it pass. One heavier than a limit can never
+    /// pass. One above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that.
     ///
     /// What all calls of one second weigh must stay below 2³¹, or totals are wrong;
     /// a flow rule on the resource sees to it. So choose a unit that is not too
