@@ -171,7 +171,8 @@ where
 /// The service has answered: the call's time is measured, and its end comes now
 /// or with the body. A call without an entry was skipped: nothing is done. A
 /// refusal of another layer says nothing of the service.
-#[inline]
+// Always: a response is dear to pass on, and the compiler is of two minds about it.
+#[inline(always)]
 fn answered<B, E>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
