@@ -8,6 +8,7 @@ use super::*;
 use crate::clock::nanos;
 
 mod formulas;
+mod oracle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
