@@ -55,6 +55,11 @@ impl Side {
         }
     }
 
+    /// All calls that run end, and have said nothing.
+    pub(crate) fn cancel_all(&mut self) {
+        self.entries.drain(..).for_each(Entry::cancel);
+    }
+
     fn blocked(blocked: &Blocked) -> Told {
         Told::Block(blocked.retry_after())
     }

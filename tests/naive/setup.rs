@@ -91,8 +91,10 @@ impl Flow {
 
     /// Whether it keeps a few bytes for each origin, and so counts a call when it comes.
     pub(crate) fn is_table(&self) -> bool {
-        let lends = !matches!(self.whose, Whose::Each(None | Some(false), _));
-        !lends && self.buckets == 2 && !self.is_strict && self.line.is_none()
+        matches!(self.whose, Whose::Each(None | Some(false), _))
+            && self.buckets == 2
+            && !self.is_strict
+            && self.line.is_none()
     }
 
     /// What it costs a call of weight `n` in its line, in ns.

@@ -2,7 +2,6 @@
 //! and who does not run leaves nothing behind.
 
 use proptest::prelude::*;
-use tower_sentinel::Entry;
 
 use crate::company::{Op, company};
 use crate::hot::{Count, Hot, Seen};
@@ -117,7 +116,7 @@ proptest! {
         }
         // At rest nobody is counted as one of those at once.
         side.waiting.clear();
-        side.entries.drain(..).for_each(Entry::cancel);
+        side.cancel_all();
         let running = company.hots.iter().enumerate();
         for (index, hot) in running.filter(|(_, hot)| hot.count == Count::Running) {
             let views = side.bench.sentinel.node(hot.resource).unwrap().hot_params();

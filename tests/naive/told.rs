@@ -30,12 +30,12 @@ proptest! {
             side.run(op, with_loans, patience);
         }
         // Nobody knows when calls end.
-        side.entries.drain(..).for_each(tower_sentinel::Entry::cancel);
+        side.cancel_all();
         for wants in last {
             let call = WaitOp::Run(Op::Call(wants));
             let told = side.run(call, with_loans, patience);
             let Some(Told::Block(Some(after))) = told else {
-                side.entries.drain(..).for_each(tower_sentinel::Entry::cancel);
+                side.cancel_all();
                 continue;
             };
             // Whenever one ends that waits.
@@ -57,7 +57,7 @@ proptest! {
                 _ => true,
             };
             prop_assert!(is_kept, "{:?}: {:?} after {:?}", wants, then, after);
-            side.entries.drain(..).for_each(tower_sentinel::Entry::cancel);
+            side.cancel_all();
         }
     }
 }

@@ -141,9 +141,7 @@ impl Side {
     pub(crate) fn touch(&mut self) {
         for resource in RESOURCES {
             self.call(Call::new(resource).batch(0));
-            self.entries
-                .drain(..)
-                .for_each(tower_sentinel::Entry::cancel);
+            self.cancel_all();
         }
     }
 }
