@@ -424,6 +424,48 @@ fn a_probe_whose_future_is_dropped_leaves_the_way_free() {
     }
 }
 
+/// What the cookbook says of timeouts.
+#[test]
+fn a_timeout_is_seen_by_where_it_stands() {
+    let errors = || CircuitBreakerRule::error_ratio("r", 0.5).min_calls(3);
+    let slow = || CircuitBreakerRule::slow_ratio("r", ms(100), 0.5).min_calls(3);
+    let patient = || slow().count_cancelled_as_slow(false);
+    // What a timeout inside of the layer answers; one outside just drops the call.
+    let (at_504, at_408) = (StatusCode::GATEWAY_TIMEOUT, StatusCode::REQUEST_TIMEOUT);
+    let cases = [
+        (errors(), Some(at_504), BreakerState::Open),
+        (errors(), Some(at_408), BreakerState::Closed),
+        (errors(), None, BreakerState::Closed),
+        (slow(), Some(at_408), BreakerState::Open),
+        (slow(), None, BreakerState::Open),
+        (patient(), None, BreakerState::Closed),
+    ];
+    for (rule, inside, expected) in cases {
+        let bench = Bench::new(rule.clone());
+        let service = service_fn(move |_: Request<Body>| async move {
+            let Some(status) = inside else {
+                return std::future::pending().await;
+            };
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = status;
+            Ok::<_, Infallible>(response)
+        });
+        let mut service = SentinelLayer::with(bench.sentinel.clone())
+            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+            .layer(service);
+        for _ in 0..3 {
+            let call = ready(service.ready()).unwrap().call(get("/"));
+            bench.clock.advance(ms(150));
+            if inside.is_some() {
+                drop(ready(call).unwrap());
+            } else {
+                drop(call);
+            }
+        }
+        assert_eq!(bench.state(), expected, "{rule:?} {inside:?}");
+    }
+}
+
 /// Answers, after an error in `poll_ready` if it is told so.
 #[derive(Clone)]
 struct Moody {
