@@ -28,8 +28,8 @@ use tower_sentinel::key::{
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, Resource, Route, Secret,
 };
 use tower_sentinel::middleware::{
-    ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement, Respond,
-    ResponseBody, ResponseFuture, ResponseHead, ServiceError,
+    ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
+    Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
@@ -87,7 +87,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
-        BreakerState, MissingKey, Completion, Judgement, ByStatus, Fail, Respond, RateLimitFields,
+        BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, Fail, Respond, RateLimitFields,
         ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
@@ -105,7 +105,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(made_by_default:
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,
-        Grpc, Http, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick, ResponseBody<Bytes>,
+        Grpc, Http, ByResult, ByStatus, PeerIp, Route, ManualProbe, Totals, Tick, ResponseBody<Bytes>,
     );
 }
 

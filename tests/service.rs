@@ -34,14 +34,14 @@ use tower_sentinel::middleware::{
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
 use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Outcome, Totals};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Clock, Entry, FlowRule, InboundView,
-    InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot, NodeView,
-    NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow, Snapshot,
-    Tick, Verdict, Waiting,
+    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock, Entry, FlowRule,
+    InboundView, InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot,
+    NodeView, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow,
+    Snapshot, Tick, Verdict, Waiting,
 };
 use tower_test::mock;
 
-use support::{assert_at_rest, engine, get, poll_now, ready};
+use support::{assert_at_rest, engine, get, ms, poll_now, ready};
 
 // === readiness and errors ===
 
@@ -160,6 +160,8 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
             .layer(service_fn(answer)),
     );
     let calls = CallLayer::with(outer.clone(), call as fn(&()) -> Call<'_>);
+    // Whatever the classifier makes of it.
+    let calls = calls.classify(|_: Result<&Response<Body>, &BoxError>| Outcome::Failure);
     let calls = calls.layer(CallLayer::with(inner, call).layer(service_fn(answer::<()>)));
     for _ in 0..3 {
         let errors = [
@@ -182,6 +184,46 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
     ready(respond.oneshot(get("/x"))).unwrap_err();
     let totals = assert_at_rest(&outer, "/x");
     assert_eq!((totals.complete(), totals.error()), (7, 0));
+}
+
+#[test]
+fn what_an_answer_means_can_be_told_of_any_service() {
+    // Who is down says so in its answers, and errors are the caller's own.
+    let classify = |answer: Result<&u16, &io::Error>| match answer {
+        Ok(500..) => Outcome::Failure,
+        Ok(400..) | Err(_) => Outcome::Ignore,
+        Ok(_) => Outcome::Success,
+    };
+    let breaker = CircuitBreakerRule::error_ratio("job", 0.5)
+        .min_calls(2)
+        .open_for(ms(5_000));
+    let (clock, sentinel) = engine(breaker);
+    let layer = CallLayer::with(sentinel.clone(), |_: &u16| Call::new("job")).classify(classify);
+    let service = layer.layer(service_fn(|status| async move {
+        if status == 0 {
+            return Err(io::Error::from(ErrorKind::InvalidInput));
+        }
+        Ok(status)
+    }));
+    let send = |status| ready(service.clone().oneshot(status));
+    for status in [404, 404, 404, 0, 0, 503] {
+        assert!(!send(status).is_err_and(|error| error.is::<Blocked>()));
+    }
+    // One of one has failed, which is too few.
+    let state = || sentinel.node("job").unwrap().breakers()[0].state();
+    assert_eq!(state(), BreakerState::Closed);
+    send(200).unwrap();
+    assert_eq!(state(), BreakerState::Open);
+    assert!(send(200).unwrap_err().is::<Blocked>());
+
+    // An answer that says nothing leaves the way free for another probe.
+    clock.advance(ms(5_000));
+    send(404).unwrap();
+    assert_eq!(state(), BreakerState::Open);
+    send(200).unwrap();
+    assert_eq!(state(), BreakerState::Closed);
+    let totals = assert_at_rest(&sentinel, "job");
+    assert_eq!((totals.complete(), totals.error()), (9, 1));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::BoxError;
+use super::answer::{ByResult, ClassifyAnswer};
 use super::guarded::{Guarded, let_go};
 use crate::blocked::Blocked;
 use crate::call::Call;
@@ -22,8 +23,9 @@ use crate::stat::Outcome;
 ///
 /// A function says which call a request is. A refusal is an error: a
 /// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
-/// errors. A call ends when the service answers; an error counts as a failure, but
-/// a refusal of another layer of this crate as neither failure nor success.
+/// errors. A call ends when the service answers. An error counts as a failure, unless
+/// [another function](Self::classify) says what answers are worth; but a refusal of
+/// another layer of this crate always counts as neither failure nor success.
 ///
 /// The service must be [`Clone`], as a call that waits takes one along and one that is
 /// refused leaves one that holds no permit, and its error must become a
@@ -50,9 +52,10 @@ use crate::stat::Outcome;
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct CallLayer<F> {
+pub struct CallLayer<F, C = ByResult> {
     sentinel: Sentinel,
     describe: F,
+    classify: C,
 }
 
 impl<F> CallLayer<F> {
@@ -77,7 +80,58 @@ impl<F> CallLayer<F> {
     where
         F: for<'a> Fn(&'a Req) -> Call<'a>,
     {
-        Self { sentinel, describe }
+        Self {
+            sentinel,
+            describe,
+            classify: ByResult,
+        }
+    }
+}
+
+impl<F, C> CallLayer<F, C> {
+    /// Which answers count as failures: circuit breakers open by them. Default:
+    /// errors do. It is cloned for each call; a function must name its types.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::CallLayer;
+    /// use tower_sentinel::stat::Outcome;
+    /// use tower_sentinel::{Blocked, BoxError, Call, CircuitBreakerRule};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// /// A client's answer: a status.
+    /// struct Answer(u16);
+    ///
+    /// let breaker = CircuitBreakerRule::error_count("shop", 2).min_calls(2);
+    /// let layer = CallLayer::new(breaker, |_: &u16| Call::new("shop").outbound()).classify(
+    ///     |answer: Result<&Answer, &BoxError>| match answer {
+    ///         // What is asked for wrongly says nothing of who is asked.
+    ///         Ok(Answer(400..500)) => Outcome::Ignore,
+    ///         Ok(Answer(..400)) => Outcome::Success,
+    ///         _ => Outcome::Failure,
+    ///     },
+    /// );
+    /// let client = layer.layer(service_fn(|status| async move { Ok::<_, BoxError>(Answer(status)) }));
+    /// for status in [404, 404, 503, 503] {
+    ///     assert_eq!(client.clone().oneshot(status).await?.0, status);
+    /// }
+    /// // Two have failed, and the next one is not sent.
+    /// assert!(client.oneshot(200).await.is_err_and(|error| error.is::<Blocked>()));
+    /// # Ok::<(), BoxError>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn classify<R, E, D>(self, classify: D) -> CallLayer<F, D>
+    where
+        D: ClassifyAnswer<R, E>,
+    {
+        CallLayer {
+            sentinel: self.sentinel,
+            describe: self.describe,
+            classify,
+        }
     }
 
     /// The engine.
@@ -87,7 +141,7 @@ impl<F> CallLayer<F> {
     }
 }
 
-impl<F> fmt::Debug for CallLayer<F> {
+impl<F, C> fmt::Debug for CallLayer<F, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallLayer")
             .field("sentinel", &self.sentinel)
@@ -95,14 +149,15 @@ impl<F> fmt::Debug for CallLayer<F> {
     }
 }
 
-impl<S, F: Clone> Layer<S> for CallLayer<F> {
-    type Service = CallService<S, F>;
+impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
+    type Service = CallService<S, F, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
         CallService {
             inner,
             sentinel: self.sentinel.clone(),
             describe: self.describe.clone(),
+            classify: self.classify.clone(),
         }
     }
 }
@@ -130,13 +185,14 @@ impl<S, F: Clone> Layer<S> for CallLayer<F> {
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct CallService<S, F> {
+pub struct CallService<S, F, C = ByResult> {
     inner: S,
     sentinel: Sentinel,
     describe: F,
+    classify: C,
 }
 
-impl<S, F> CallService<S, F> {
+impl<S, F, C> CallService<S, F, C> {
     /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -153,7 +209,7 @@ impl<S, F> CallService<S, F> {
     }
 }
 
-impl<S: fmt::Debug, F> fmt::Debug for CallService<S, F> {
+impl<S: fmt::Debug, F, C> fmt::Debug for CallService<S, F, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallService")
             .field("inner", &self.inner)
@@ -162,15 +218,16 @@ impl<S: fmt::Debug, F> fmt::Debug for CallService<S, F> {
     }
 }
 
-impl<S, F, Req> Service<Req> for CallService<S, F>
+impl<S, F, C, Req> Service<Req> for CallService<S, F, C>
 where
     S: Service<Req> + Clone,
     S::Error: Into<BoxError>,
     F: for<'a> Fn(&'a Req) -> Call<'a>,
+    C: ClassifyAnswer<S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = CallFuture<S, Req>;
+    type Future = CallFuture<S, Req, C>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -185,7 +242,10 @@ where
                 Guarded::refused(blocked)
             }
         };
-        CallFuture { guarded }
+        CallFuture {
+            guarded,
+            classify: self.classify.clone(),
+        }
     }
 }
 
@@ -218,43 +278,45 @@ pin_project! {
     ///
     /// Dropping it ends the call. Before its turn that gives its place up;
     /// before the answer the call counts as cancelled.
-    pub struct CallFuture<S, Req>
+    pub struct CallFuture<S, Req, C = ByResult>
     where
         S: Service<Req>,
     {
         #[pin]
         guarded: Guarded<S, Req, Blocked>,
+        classify: C,
     }
 }
 
-impl<S, Req> Future for CallFuture<S, Req>
+impl<S, Req, C> Future for CallFuture<S, Req, C>
 where
     S: Service<Req>,
     S::Error: Into<BoxError>,
+    C: ClassifyAnswer<S::Response, S::Error>,
 {
     type Output = Result<S::Response, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
         let answered = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
+            let entry = entry.take().expect("no call of this layer is skipped");
+            let outcome = this.classify.outcome(answer.as_ref());
             let answer = answer.map_err(Into::<BoxError>::into);
             let outcome = match &answer {
-                Ok(_) => Outcome::Success,
                 Err(error) if error.is::<Blocked>() => Outcome::Ignore,
-                Err(_) => Outcome::Failure,
+                _ => outcome,
             };
-            let entry = entry.take().expect("no call of this layer is skipped");
             entry.end(outcome);
             Poll::Ready(answer)
         };
         let refuse = |blocked, _: &Req| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
         let failed = |error: S::Error| Err(error.into());
-        let guarded = self.project().guarded;
-        guarded.poll(cx, answered, refuse, refused, failed)
+        this.guarded.poll(cx, answered, refuse, refused, failed)
     }
 }
 
-impl<S, Req> fmt::Debug for CallFuture<S, Req>
+impl<S, Req, C> fmt::Debug for CallFuture<S, Req, C>
 where
     S: Service<Req>,
 {

@@ -37,6 +37,7 @@
 //! # }).unwrap();
 //! ```
 
+mod answer;
 mod body;
 mod call;
 mod classify;
@@ -47,6 +48,7 @@ mod mode;
 mod service;
 pub mod skip;
 
+pub use answer::{ByResult, ClassifyAnswer};
 pub use body::ResponseBody;
 pub use call::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
