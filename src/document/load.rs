@@ -114,7 +114,7 @@ impl Document {
     }
 
     /// The document of `rules`, in the form of this crate. Settings that have
-    /// their default are left out.
+    /// their default are left out, but for intervals and how long a breaker is open.
     #[must_use]
     pub fn from_rules(rules: &Rules) -> Self {
         Self {
@@ -214,6 +214,19 @@ impl Document {
             problems: loader.problems,
         })
     }
+}
+
+/// The rules of a list in our own form that has no document around it.
+pub(super) fn own_rules(list: &[Value]) -> Result<Result<Rules, Problems>, DocumentError> {
+    inspect_length(list)?;
+    let mut loader = Loader::default();
+    loader.load(list, "", Form::Own, own_rule);
+    let is_good = loader.problems.errors().next().is_none();
+    Ok(if is_good {
+        Ok(loader.rules)
+    } else {
+        Err(loader.problems)
+    })
 }
 
 fn inspect_length(list: &[Value]) -> Result<(), DocumentError> {

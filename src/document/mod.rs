@@ -70,6 +70,39 @@
 //! origins may also be one text with commas. An unknown key is an error; of
 //! one rule the first 100 are told.
 //!
+//! # Among a program's settings
+//!
+//! [`Rules`](crate::Rules) are a value for serde: a list of such tables. All of them
+//! are good, or the error tells everything that is wrong.
+//!
+//! ```
+//! use serde::Deserialize;
+//! use tower_sentinel::{FlowRule, Rules};
+//!
+//! #[derive(Debug, Deserialize)]
+//! struct Settings {
+//!     port: u16,
+//!     #[serde(default)]
+//!     limits: Rules,
+//! }
+//!
+//! let text = r#"
+//!     port = 8080
+//!
+//!     [[limits]]
+//!     kind = "flow"
+//!     resource = "/login"
+//!     threshold = 5
+//! "#;
+//! let settings: Settings = toml::from_str(text)?;
+//! assert_eq!(settings.port, 8080);
+//! assert_eq!(settings.limits, FlowRule::per_second("/login", 5).into());
+//!
+//! let error = toml::from_str::<Settings>(&text.replace("= 5", "= -5")).unwrap_err();
+//! assert_eq!(error.message(), "[0].threshold is -5, must be between 0 and 2147483647");
+//! # Ok::<(), toml::de::Error>(())
+//! ```
+//!
 //! # Sentinel's documents
 //!
 //! A JSON list of rules of one [`Kind`], of Sentinel for Java or for Go, rule by
@@ -112,6 +145,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod embedded;
 mod fields;
 mod go;
 mod java;

@@ -256,7 +256,12 @@ fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
 
 /// The document of `rules`.
 pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
-    let rules = rules.map(|rule| {
+    Value::Table(vec![("rules".to_owned(), list(rules))])
+}
+
+/// A table for each of `rules`.
+pub(super) fn list<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
+    let tables = rules.map(|rule| {
         let settings = rule.settings().0.into_iter();
         Value::Table(
             settings
@@ -264,7 +269,7 @@ pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
                 .collect(),
         )
     });
-    Value::Table(vec![("rules".to_owned(), Value::List(rules.collect()))])
+    Value::List(tables.collect())
 }
 
 fn value(setting: Setting) -> Value {

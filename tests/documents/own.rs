@@ -19,7 +19,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 /// Every setting of every rule, and the rule that one would write by hand.
-fn everything() -> Vec<(Value, Rule)> {
+pub(super) fn everything() -> Vec<(Value, Rule)> {
     let mut all = limits();
     all.extend(protections());
     all.extend(hot_params());
