@@ -187,6 +187,21 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
 }
 
 #[test]
+fn an_error_of_any_service_is_a_failure_and_an_answer_is_none() {
+    let (_clock, sentinel) = engine(Rules::new());
+    let layer = CallLayer::with(sentinel.clone(), |_: &bool| Call::new("job"));
+    let service = layer.layer(service_fn(|is_good: bool| async move {
+        let error = || io::Error::from(ErrorKind::ConnectionRefused);
+        is_good.then_some(503).ok_or_else(error)
+    }));
+    assert_eq!(ready(service.clone().oneshot(true)).unwrap(), 503);
+    let error = ready(service.oneshot(false)).unwrap_err();
+    assert!(error.is::<io::Error>());
+    let totals = assert_at_rest(&sentinel, "job");
+    assert_eq!((totals.complete(), totals.error()), (2, 1));
+}
+
+#[test]
 fn what_an_answer_means_can_be_told_of_any_service() {
     // Who is down says so in its answers, and errors are the caller's own.
     let classify = |answer: Result<&u16, &io::Error>| match answer {

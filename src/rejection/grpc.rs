@@ -175,6 +175,13 @@ mod tests {
                 "8",
                 "1000",
             ),
+            (
+                of(BlockKind::HotParam)
+                    .with_limit(2, Duration::from_secs(1))
+                    .with_retry_after(Some(Duration::from_millis(250))),
+                "8",
+                "250",
+            ),
             (of(BlockKind::NoTimer), "14", "1000"),
             (of(BlockKind::System), "14", "1000"),
             (of(BlockKind::MissingKey), "7", "-1"),
