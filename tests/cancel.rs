@@ -15,13 +15,14 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::middleware::CallLayer;
+use tower_sentinel::middleware::{ByStatus, CallLayer, Completion};
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{
     BoxError, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
 };
 
 use support::stage::{RESOURCE, Stage};
-use support::{assert_at_rest, get, ms, poll_now, ready};
+use support::{assert_at_rest, engine, get, ms, poll_now, ready};
 
 /// Ten a second, and ten at once.
 fn rules() -> Rules {
@@ -209,6 +210,31 @@ async fn a_body_that_is_over_from_the_start_ends_the_call_with_its_head() {
     assert_eq!((totals.complete(), totals.cancelled()), (1, 0));
     drop(answer);
     assert_eq!(stage.assert_at_rest(), totals);
+}
+
+#[test]
+fn whatever_else_a_layer_does_its_calls_end_with_their_bodies() {
+    type Set = fn(SentinelLayer) -> SentinelLayer;
+    let settings: [(Set, u32); 5] = [
+        (|layer| layer, 1),
+        (|layer| layer.classify(ByStatus), 1),
+        (|layer| layer.fields(RateLimitFields::Ietf), 1),
+        (|layer| layer.completion(Completion::Body), 1),
+        (|layer| layer.completion(Completion::Head), 0),
+    ];
+    for (index, (set, running)) in settings.into_iter().enumerate() {
+        let (_clock, sentinel) = engine(rules());
+        let layer = set(SentinelLayer::with(sentinel.clone()));
+        let service = layer.layer(service_fn(async |_: Request<Body>| {
+            Ok::<_, BoxError>(Response::new(streamed(vec![data("one"), data("two")])))
+        }));
+        let response = ready(service.oneshot(get(RESOURCE))).unwrap();
+        let node = sentinel.node(RESOURCE).unwrap();
+        let found = [node.concurrency(), node.slots_in_use()];
+        assert_eq!(found, [running; 2], "{index}");
+        drop(response);
+        assert_eq!(assert_at_rest(&sentinel, RESOURCE).complete(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
