@@ -5,6 +5,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -566,6 +567,29 @@ fn the_layer_takes_values_and_tiers_out_of_a_request() {
     assert_eq!(paid, [200, 200, 200, 429]);
     // The refused call of k1 took nothing of its user.
     assert_eq!([0; 3].map(|_| status("k3", "u1", "paid")), [200, 200, 429]);
+}
+
+#[test]
+fn a_layer_has_eight_parameters_and_no_more() {
+    let rule = HotParamRule::per("/", 1, MINUTE).param("7");
+    let eight = (0..8).fold(SentinelLayer::new(rule), |layer, index| {
+        layer.param_named(index.to_string(), from_fn(move |_| Some(index.into())))
+    });
+    let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+    let service = eight.layer(service_fn(answer));
+    let [first, second] = [0; 2].map(|_| {
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        ready(service.clone().oneshot(request)).unwrap().status()
+    });
+    // The last one is heeded.
+    assert_eq!(
+        (first, second),
+        (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)
+    );
+    let nine = catch_unwind(AssertUnwindSafe(|| eight.param(from_fn(|_| None))));
+    let message = nine.unwrap_err();
+    let message = message.downcast_ref::<String>().unwrap();
+    assert_eq!(message, "a layer has at most 8 parameters");
 }
 
 // === reload ===
