@@ -7,6 +7,7 @@ mod support;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -35,6 +36,56 @@ fn with_lines(name: &'static str, lines: &[&[u8]]) -> Request<Body> {
         request.headers_mut().append(name, value);
     }
     request
+}
+
+// === with a layer ===
+
+#[test]
+fn each_thing_that_a_layer_asks_for_is_heeded_alone() {
+    type Ask = fn(SentinelLayer) -> SentinelLayer;
+    let cases: [(Rules, Ask); 5] = [
+        (AuthorityRule::deny("/x", ["bad"]).into(), |layer| {
+            layer.origin(from_fn(|_| Some("bad".into())))
+        }),
+        (
+            FlowRule::per_second("/x", 0).in_context("bad").into(),
+            |layer| layer.context(from_fn(|_| Some("bad".into()))),
+        ),
+        (FlowRule::per_second("/x", 2).into(), |layer| {
+            layer.weight(|_| 2)
+        }),
+        (
+            HotParamRule::per_second("/x", 9).except("bad", 0).into(),
+            |layer| layer.param(from_fn(|_| Some("bad".into()))),
+        ),
+        (
+            HotParamRule::per_second("/x", 9)
+                .param("who")
+                .except("bad", 0)
+                .into(),
+            |layer| layer.param_named("who", from_fn(|_| Some("bad".into()))),
+        ),
+    ];
+    for (index, (rules, ask)) in cases.into_iter().enumerate() {
+        let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new());
+        let layer = SentinelLayer::with(sentinel.build());
+        let statuses = [layer.clone(), ask(layer)].map(|layer| answer(&layer, get("/x")).status());
+        assert!(statuses[0].is_success(), "{index}");
+        assert!(statuses[1].is_client_error(), "{index}");
+    }
+
+    let clock = ManualClock::new();
+    let limit = Sentinel::builder().rules(FlowRule::per_second("/x", 1));
+    let sentinel = limit.clock(clock.clone()).build();
+    let layer = SentinelLayer::with(sentinel.clone()).prioritize(|_| true);
+    assert!(answer(&layer, get("/x")).status().is_success());
+    let mut service = layer.layer(service_fn(async |_: Request<Body>| {
+        Ok::<_, std::convert::Infallible>(axum::http::Response::new(Body::empty()))
+    }));
+    clock.advance(Duration::from_millis(600));
+    let waits = service.call(get("/x"));
+    assert_eq!(sentinel.node("/x").unwrap().waiting(), 1);
+    drop(waits);
 }
 
 // === without a layer ===
