@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::{BlockKind, BreakerView, Entry, HotParamView, NodeView, Rules, Verdict};
+use tower_sentinel::{Entry, Rules, Verdict};
 
 use crate::breakers::{Breaker, End, Part, breaker};
-use crate::crowd::{Crowd, Why};
+use crate::crowd::Crowd;
 use crate::hot::{Count, Hot, hot};
 use crate::setup::{BEGIN, NS, RESOURCES, Setup, advance, setup};
 use crate::support::bench::Bench;
@@ -82,12 +82,6 @@ pub(crate) fn end(mut entry: Entry, end: End) {
     }
 }
 
-/// Those of hot-parameter rules; flow rules by origin are kept in the same way.
-fn views(node: &NodeView) -> impl Iterator<Item = HotParamView> {
-    let views = node.hot_params().into_iter();
-    views.filter(|view| view.rule().starts_with("hot"))
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
@@ -121,24 +115,7 @@ proptest! {
                             entries.push((entry, crowd.seen.len() - 1, parts));
                         }
                         (Verdict::Block(blocked), Err(why)) => {
-                            let until = blocked.retry_after().map(|after| now + after.as_nanos() as u64);
-                            let is_right = match (blocked.kind(), &why) {
-                                (BlockKind::Authority, Why::Authority) => until.is_none(),
-                                (BlockKind::Isolation, Why::Isolation) => until.is_none(),
-                                (BlockKind::CircuitBreaker, Why::Breaker(at)) => until == *at,
-                                (BlockKind::Flow, Why::Rules(full, at)) => {
-                                    until == *at && full.iter().any(|rule| rule == blocked.rule())
-                                        && !blocked.rule().starts_with("hot")
-                                }
-                                (BlockKind::HotParam, Why::Rules(full, at)) => {
-                                    until == *at && full.iter().any(|rule| rule == blocked.rule())
-                                        && blocked.rule().starts_with("hot")
-                                }
-                                (BlockKind::MissingKey, Why::Rules(full, _)) => {
-                                    until.is_none() && full.iter().any(|rule| rule == blocked.rule())
-                                }
-                                _ => false,
-                            };
+                            let is_right = why.is_told(&blocked, now);
                             prop_assert!(is_right, "{:?} at {}: {:?}, and not {:?}", wants, now, blocked, why);
                         }
                         (found, expected) => {
@@ -148,21 +125,8 @@ proptest! {
                 }
             }
             for resource in RESOURCES {
-                let Some(node) = bench.sentinel.node(resource) else { continue };
-                let states: Vec<_> = node.breakers().iter().map(BreakerView::state).collect();
-                let expected: Vec<_> = crowd.circuits(resource).map(|circuit| circuit.state()).collect();
-                prop_assert_eq!(states, expected);
-                let running = crowd.naive.running.iter().filter(|running| **running == resource);
-                prop_assert_eq!(node.concurrency() as usize, running.count());
-                prop_assert_eq!(node.totals().block(), crowd.naive.blocked.get(resource).copied().unwrap_or(0));
-                let hots = crowd.hots.iter().filter(|hot| hot.resource == resource);
-                for (hot, view) in hots.zip(views(&node)) {
-                    let wants = Wants::with_all(resource);
-                    let left = view.left(hot.value(&wants));
-                    prop_assert!(hot.has_left(&wants, left, now, &crowd.seen), "{:?}: {:?} left", hot, left);
-                    let passed = crowd.seen.iter().filter(|seen| hot.is_missed(&seen.wants)).count();
-                    let came = crowd.came.iter().filter(|wants| hot.is_missed(wants)).count();
-                    prop_assert!((passed..=came).contains(&(view.missing() as usize)));
+                if let Some(node) = bench.sentinel.node(resource) {
+                    crowd.agrees(resource, &node, now)?;
                 }
             }
         }

@@ -1,5 +1,8 @@
 //! A naive engine with rules of all kinds.
 
+use proptest::prelude::*;
+use tower_sentinel::{BlockKind, Blocked, BreakerView, HotParamView, NodeView};
+
 use crate::breakers::{Circuit, End, Part};
 use crate::company::Company;
 use crate::hot::{Count, Hot, Seen};
@@ -26,6 +29,36 @@ pub(crate) enum Why {
     Isolation,
     /// Some of these rules are full, or miss a key. `None`: nobody knows until when.
     Rules(Vec<String>, Option<u64>),
+}
+
+impl Why {
+    /// Whether `blocked` says that, at `now`.
+    pub(crate) fn is_told(&self, blocked: &Blocked, now: u64) -> bool {
+        let after = blocked.retry_after();
+        let until = after.map(|after| now + after.as_nanos() as u64);
+        let is_hot = blocked.rule().starts_with("hot");
+        match (blocked.kind(), self) {
+            (BlockKind::Authority, Self::Authority) | (BlockKind::Isolation, Self::Isolation) => {
+                until.is_none()
+            }
+            (BlockKind::CircuitBreaker, Self::Breaker(at)) => until == *at,
+            (kind, Self::Rules(full, at)) => {
+                let is_right = match kind {
+                    BlockKind::Flow => until == *at && !is_hot,
+                    BlockKind::HotParam => until == *at && is_hot,
+                    kind => kind == BlockKind::MissingKey && until.is_none(),
+                };
+                is_right && full.iter().any(|rule| rule == blocked.rule())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Those of hot-parameter rules; flow rules by origin are kept in the same way.
+fn views(node: &NodeView) -> impl Iterator<Item = HotParamView> {
+    let views = node.hot_params().into_iter();
+    views.filter(|view| view.rule().starts_with("hot"))
 }
 
 impl Crowd {
@@ -136,5 +169,35 @@ impl Crowd {
         for (circuit, part) in self.circuits(resource).zip(parts) {
             circuit.end(part, at, now, end);
         }
+    }
+
+    /// Whether the figures of `resource` are those that `node` has.
+    pub(crate) fn agrees(
+        &mut self,
+        resource: &'static str,
+        node: &NodeView,
+        now: u64,
+    ) -> Result<(), TestCaseError> {
+        let states: Vec<_> = node.breakers().iter().map(BreakerView::state).collect();
+        let circuits = self.circuits(resource);
+        let expected: Vec<_> = circuits.map(|circuit| circuit.state()).collect();
+        prop_assert_eq!(states, expected);
+        let naive = &self.naive;
+        let running = naive.running.iter().filter(|running| **running == resource);
+        prop_assert_eq!(node.concurrency() as usize, running.count());
+        let blocked = naive.blocked.get(resource).copied();
+        prop_assert_eq!(node.totals().block(), blocked.unwrap_or(0));
+        let hots = self.hots.iter().filter(|hot| hot.resource == resource);
+        for (hot, view) in hots.zip(views(node)) {
+            let wants = Wants::with_all(resource);
+            let left = view.left(hot.value(&wants));
+            let is_left = hot.has_left(&wants, left, now, &self.seen);
+            prop_assert!(is_left, "{:?}: {:?} left", hot, left);
+            let seen = self.seen.iter().filter(|seen| hot.is_missed(&seen.wants));
+            let came = self.came.iter().filter(|wants| hot.is_missed(wants));
+            let missing = view.missing() as usize;
+            prop_assert!((seen.count()..=came.count()).contains(&missing));
+        }
+        Ok(())
     }
 }

@@ -4,12 +4,14 @@
 //! each time it is asked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod adaptive;
 mod answers;
 mod breakers;
 mod company;
 mod crowd;
 mod defaults;
 mod hot;
+mod inbound;
 mod oracle;
 mod quotas;
 mod reloads;
@@ -18,7 +20,9 @@ mod shadows;
 mod shares;
 #[path = "../support/mod.rs"]
 mod support;
+mod system;
 mod told;
 mod twists;
 mod waits;
 mod wants;
+mod world;
