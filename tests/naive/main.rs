@@ -6,10 +6,13 @@
 
 mod adaptive;
 mod answers;
+mod asked;
 mod breakers;
+mod by_hand;
 mod company;
 mod crowd;
 mod defaults;
+mod doors;
 mod hot;
 mod inbound;
 mod oracle;
@@ -21,7 +24,10 @@ mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod system;
+mod table;
+mod tasks;
 mod told;
+mod turns;
 mod twists;
 mod waits;
 mod wants;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    Blocked, Builder, Call, Entry, FlowRule, NotAdmitted, Rule, Rules, Tick, Verdict, Waiting,
+    Blocked, Builder, Call, Entry, FlowRule, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict,
+    Waiting,
 };
 
 use crate::setup::{RESOURCES, setup};
@@ -81,24 +82,30 @@ impl Side {
         })
     }
 
-    pub(crate) fn figures(&self) -> Vec<(u64, u64, u64, u32, u32, u32)> {
-        let nodes = RESOURCES
-            .iter()
-            .filter_map(|name| self.bench.sentinel.node(*name));
-        nodes
-            .map(|node| {
-                let totals = node.totals();
-                (
-                    totals.pass(),
-                    totals.block(),
-                    node.sum(Event::Pass),
-                    node.concurrency(),
-                    node.waiting(),
-                    node.held(),
-                )
-            })
-            .collect()
+    fn figures(&self) -> Vec<Figures> {
+        figures(&self.bench.sentinel)
     }
+}
+
+/// Of one resource: what passed and was refused in all, what passed in the window, who
+/// runs, who waits, and the tokens that are held.
+type Figures = (u64, u64, u64, u32, u32, u32);
+
+pub(crate) fn figures(sentinel: &Sentinel) -> Vec<Figures> {
+    let nodes = RESOURCES.iter().filter_map(|name| sentinel.node(*name));
+    nodes
+        .map(|node| {
+            let totals = node.totals();
+            (
+                totals.pass(),
+                totals.block(),
+                node.sum(Event::Pass),
+                node.concurrency(),
+                node.waiting(),
+                node.held(),
+            )
+        })
+        .collect()
 }
 
 proptest! {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_sentinel::{BreakerState, Call, FlowRule, NodeView, Rule, Rules};
+use tower_sentinel::{BreakerState, Call, FlowRule, NodeView, Rule, Rules, Sentinel};
 
 use crate::company::{Company, Op, company, end, op};
 use crate::hot::Count;
-use crate::reloads::{Side, Told};
+use crate::reloads::{Side, Told, figures};
 use crate::setup::RESOURCES;
 use crate::support::ms;
 use crate::wants::{Wants, wants};
@@ -90,6 +90,28 @@ pub(crate) struct All {
     pub(crate) values: BTreeMap<String, u32>,
 }
 
+impl All {
+    /// Both resources have been called.
+    pub(crate) fn of(sentinel: &Sentinel) -> Self {
+        let nodes = RESOURCES.map(|resource| sentinel.node(resource).unwrap());
+        let figures = figures(sentinel).into_iter();
+        let breakers = nodes.iter().flat_map(|node| {
+            let views = node.breakers().into_iter();
+            views.map(|view| (format!("{} {}", node.resource(), view.rule()), view.state()))
+        });
+        let values = nodes.iter().flat_map(NodeView::hot_params);
+        Self {
+            figures: figures
+                .map(|(_, _, sum, run, wait, held)| (sum, run, wait, held))
+                .collect(),
+            breakers: breakers.collect(),
+            values: values
+                .map(|view| (view.rule().to_owned(), view.left("ann")))
+                .collect(),
+        }
+    }
+}
+
 impl Side {
     pub(crate) fn run(
         &mut self,
@@ -119,22 +141,7 @@ impl Side {
     }
 
     pub(crate) fn all(&self) -> All {
-        let nodes = RESOURCES.map(|resource| self.bench.sentinel.node(resource).unwrap());
-        let figures = self.figures().into_iter();
-        let breakers = nodes.iter().flat_map(|node| {
-            let views = node.breakers().into_iter();
-            views.map(|view| (format!("{} {}", node.resource(), view.rule()), view.state()))
-        });
-        let values = nodes.iter().flat_map(NodeView::hot_params);
-        All {
-            figures: figures
-                .map(|(_, _, sum, run, wait, held)| (sum, run, wait, held))
-                .collect(),
-            breakers: breakers.collect(),
-            values: values
-                .map(|view| (view.rule().to_owned(), view.left("ann")))
-                .collect(),
-        }
+        All::of(&self.bench.sentinel)
     }
 
     /// The resources are known, and nothing is counted.

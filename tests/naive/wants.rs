@@ -25,7 +25,7 @@ pub(crate) enum Given {
     Two([Option<&'static str>; 2]),
 }
 
-fn value(text: &'static str) -> Key<'static> {
+pub(crate) fn value(text: &'static str) -> Key<'static> {
     text.parse::<u64>().map_or(text.into(), Key::from)
 }
 
@@ -38,13 +38,26 @@ impl Wants {
         match self.given {
             Given::Nothing => then(call),
             Given::One(text) => then(call.param(value(text))),
-            Given::Two(given) => {
-                let param = |name, given: Option<_>| {
-                    given.map_or(Param::missing(name), |text| Param::new(name, value(text)))
-                };
-                then(call.params(&[param("item", given[0]), param("user", given[1])]))
-            }
+            Given::Two(_) => then(call.params(&self.params())),
         }
+    }
+
+    /// The value of each parameter, where they have names.
+    pub(crate) fn values(&self) -> [Option<&'static str>; 2] {
+        match self.given {
+            Given::Nothing => [None; 2],
+            Given::One(value) => [Some(value), None],
+            Given::Two(given) => given,
+        }
+    }
+
+    /// The same as a call has them.
+    pub(crate) fn params(&self) -> [Param<'static>; 2] {
+        let [item, user] = self.values();
+        let param = |name, given: Option<_>| {
+            given.map_or(Param::missing(name), |text| Param::new(name, value(text)))
+        };
+        [param("item", item), param("user", user)]
     }
 
     /// A call of `resource` that has a value for every rule.

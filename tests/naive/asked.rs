@@ -1,0 +1,162 @@
+//! Calls that come in tasks, and what happens to these, at random.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use tower_sentinel::call::Param;
+use tower_sentinel::{Builder, Call, Sentinel, Verdict};
+
+use crate::breakers::End;
+use crate::company::{Company, company};
+use crate::setup::{self, RESOURCES, Whose};
+use crate::support::ms;
+use crate::wants::{Given, Wants, wants};
+
+/// A call, and what becomes of its task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) wants: Wants,
+    pub(crate) is_prioritized: bool,
+    /// In ms.
+    pub(crate) patience: Option<u64>,
+    pub(crate) way: Way,
+    /// How long its future is not polled that a layer has made, in ms.
+    pub(crate) pause: Option<u64>,
+    /// How long it runs, in ms, and how it ends.
+    pub(crate) work: u64,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Way {
+    Enter,
+    CallLayer,
+    SentinelLayer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TaskOp {
+    Call(Asked),
+    /// All that is ready runs.
+    Yield,
+    /// Time passes, and each timer fires at its own.
+    Sleep(u64),
+    /// Time passes at once: timers fire late.
+    Jump(u64),
+    /// The task of a call is aborted, wherever it is.
+    Abort(usize),
+    Reload(Index),
+    /// The next service that gets ready fails.
+    Break,
+}
+
+pub(crate) fn asked() -> impl Strategy<Value = Asked> {
+    let way = select(&[Way::Enter, Way::CallLayer, Way::SentinelLayer][..]);
+    let ending = select(&[End::Good, End::Failed, End::Ignored, End::Cancelled][..]);
+    let patience = prop::option::weighted(0.3, 0_u64..2_000);
+    let pause = prop::option::weighted(0.2, 0_u64..300);
+    let work = prop_oneof![1 => Just(0_u64), 3 => 0_u64..400, 1 => 0_u64..2_000];
+    (wants(), any::<bool>(), patience, way, pause, work, ending).prop_map(
+        |(mut wants, is_prioritized, patience, way, pause, work, end)| {
+            // A layer names all parameters.
+            wants.given = Given::Two(wants.values());
+            Asked {
+                wants,
+                is_prioritized,
+                patience,
+                way,
+                pause,
+                work,
+                end: match end {
+                    End::Ignored | End::Cancelled if way != Way::Enter => End::Good,
+                    end => end,
+                },
+            }
+        },
+    )
+}
+
+pub(crate) fn task_op() -> impl Strategy<Value = TaskOp> {
+    prop_oneof![
+        12 => asked().prop_map(TaskOp::Call),
+        5 => Just(TaskOp::Yield),
+        5 => setup::advance().prop_map(TaskOp::Sleep),
+        1 => setup::advance().prop_map(TaskOp::Jump),
+        2 => any::<usize>().prop_map(TaskOp::Abort),
+        1 => any::<Index>().prop_map(TaskOp::Reload),
+        1 => Just(TaskOp::Break),
+    ]
+}
+
+/// Rules that make more calls wait than they refuse.
+pub(crate) fn mild() -> impl Strategy<Value = Company> {
+    company().prop_map(|mut company| {
+        let setup = &mut company.setup;
+        for (index, flow) in setup.flows.iter_mut().enumerate() {
+            flow.limit = flow.limit.max(2);
+            if index % 2 == 0 && !matches!(flow.whose, Whose::Related(_)) {
+                flow.is_strict = false;
+                flow.line = Some(0);
+            }
+        }
+        setup.denied = None;
+        setup.isolation = setup
+            .isolation
+            .map(|(resource, most)| (resource, most.max(1)));
+        company.hots.truncate(1);
+        company
+    })
+}
+
+/// How an engine is built whose calls come in tasks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// In ms.
+    pub(crate) max_wait: u64,
+    /// What has nodes of its own.
+    has_origins: bool,
+    has_contexts: bool,
+}
+
+impl Manner {
+    pub(crate) fn configure(self, builder: Builder) -> Builder {
+        builder
+            .occupy_timeout(ms(self.max_wait.max(1)))
+            .origins(self.has_origins)
+            .contexts(self.has_contexts)
+    }
+}
+
+pub(crate) fn manner() -> impl Strategy<Value = Manner> {
+    let nodes = (prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    (0_u64..3_000, nodes).prop_map(|(max_wait, (has_origins, has_contexts))| Manner {
+        max_wait,
+        has_origins,
+        has_contexts,
+    })
+}
+
+/// Both resources are known, and nothing is counted.
+pub(crate) fn touch(sentinel: &Sentinel) {
+    for resource in RESOURCES {
+        if let Verdict::Pass(entry) = sentinel.try_enter(Call::new(resource).batch(0)) {
+            entry.cancel();
+        }
+    }
+}
+
+impl Asked {
+    /// The call, with what [`Wants::params`] gives.
+    pub(crate) fn call<'a>(&self, params: &'a [Param<'a>]) -> Call<'a> {
+        let call = self.wants.call.asked().params(params);
+        let call = call.prioritized(self.is_prioritized);
+        let call = match self.patience {
+            Some(most) => call.patience(ms(most)),
+            None => call,
+        };
+        if self.wants.has_tier {
+            call.tier("pro")
+        } else {
+            call
+        }
+    }
+}

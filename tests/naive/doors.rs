@@ -1,0 +1,182 @@
+//! The layers that tasks call, before a service that needs a while to get ready.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::http::{Request, Response, Version};
+use futures_util::future::LocalBoxFuture;
+use tokio::time::{Sleep, sleep};
+use tower::{Layer, Service, ServiceExt};
+use tower_sentinel::call::Param;
+use tower_sentinel::key::{Head, from_fn};
+use tower_sentinel::middleware::{CallLayer, CallService};
+use tower_sentinel::{Blocked, BoxError, Call, Key, Sentinel, SentinelLayer, SentinelService};
+
+use crate::asked::{Asked, Way};
+use crate::breakers::End;
+use crate::support::ms;
+use crate::table::{Other, Table};
+use crate::wants::value;
+
+/// What a request is about.
+#[derive(Clone)]
+struct Job {
+    id: usize,
+    asked: Asked,
+    params: [Param<'static>; 2],
+}
+
+pub(crate) fn request(id: usize, asked: Asked) -> Request<Body> {
+    let params = asked.wants.params();
+    let mut request =
+        Request::builder()
+            .version(Version::HTTP_2)
+            .extension(Job { id, asked, params });
+    if let Some(most) = asked.patience {
+        request = request.header("grpc-timeout", format!("{most}m"));
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+fn job(request: &Request<Body>) -> &Job {
+    request.extensions().get().unwrap()
+}
+
+fn asked(head: Head<'_>) -> &Asked {
+    &head.extensions().get::<Job>().unwrap().asked
+}
+
+type Describe = fn(&Request<Body>) -> Call<'_>;
+
+fn describe(request: &Request<Body>) -> Call<'_> {
+    let job = job(request);
+    job.asked.call(&job.params)
+}
+
+/// Each clone is ready some time after it is asked first, and again after each call.
+struct Late<O: Other> {
+    table: Rc<Table<O>>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// One of each layer.
+pub(crate) struct Doors<O: Other> {
+    call: CallService<Late<O>, Describe>,
+    sentinel: SentinelService<Late<O>>,
+}
+
+pub(crate) type Answer = Result<Response<()>, BoxError>;
+
+impl<O: Other> Clone for Late<O> {
+    fn clone(&self) -> Self {
+        Self {
+            table: self.table.clone(),
+            sleep: None,
+        }
+    }
+}
+
+impl<O: Other> Service<Request<Body>> for Late<O> {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = LocalBoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if self.table.delay > 0 {
+            let delay = ms(self.table.delay);
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(delay)));
+            ready!(sleep.as_mut().poll(cx));
+        }
+        if self.table.is_broken.replace(false) {
+            return Poll::Ready(Err("broken".into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.sleep = None;
+        let Job { id, asked, .. } = *job(&request);
+        self.table.starts(id, End::Cancelled);
+        let table = self.table.clone();
+        Box::pin(async move {
+            if asked.work > 0 {
+                sleep(ms(asked.work)).await;
+            }
+            table.will_end(id, asked.end);
+            match asked.end {
+                End::Failed => Err("failed".into()),
+                _ => Ok(Response::new(Body::empty())),
+            }
+        })
+    }
+}
+
+impl<O: Other> Clone for Doors<O> {
+    fn clone(&self) -> Self {
+        Self {
+            call: self.call.clone(),
+            sentinel: self.sentinel.clone(),
+        }
+    }
+}
+
+impl<O: Other> Doors<O> {
+    pub(crate) fn new(table: &Rc<Table<O>>, sentinel: &Sentinel) -> Self {
+        let (table, sleep) = (table.clone(), None);
+        let late = Late { table, sleep };
+        let calls: CallLayer<Describe> = CallLayer::with(sentinel.clone(), describe);
+        let param = |at: usize| from_fn(move |head| asked(head).wants.values()[at].map(value));
+        let sentinel = SentinelLayer::with(sentinel.clone())
+            .resource(from_fn(|head| {
+                Some(Key::Str(asked(head).wants.call.resource))
+            }))
+            .origin(from_fn(|head| asked(head).wants.call.origin.map(Key::Str)))
+            .context(from_fn(|head| asked(head).wants.call.context.map(Key::Str)))
+            .tier(from_fn(|head| {
+                asked(head).wants.has_tier.then_some(Key::Str("pro"))
+            }))
+            .param_named("item", param(0))
+            .param_named("user", param(1))
+            .weight(|head| asked(head).wants.call.n)
+            .prioritize(|head| asked(head).is_prioritized);
+        Self {
+            call: calls.layer(late.clone()),
+            sentinel: sentinel.layer(late),
+        }
+    }
+
+    pub(crate) async fn ready(&mut self, way: Way) -> Result<(), BoxError> {
+        match way {
+            Way::SentinelLayer => self.sentinel.ready().await.map(drop),
+            _ => self.call.ready().await.map(drop),
+        }
+    }
+
+    /// Calls the one that is ready.
+    pub(crate) fn call(
+        &mut self,
+        way: Way,
+        request: Request<Body>,
+    ) -> LocalBoxFuture<'static, Answer> {
+        match way {
+            Way::SentinelLayer => {
+                let answer = self.sentinel.call(request);
+                Box::pin(async { Ok(answer.await?.map(drop)) })
+            }
+            _ => {
+                let answer = self.call.call(request);
+                Box::pin(async { Ok(answer.await?.map(drop)) })
+            }
+        }
+    }
+}
+
+/// Why the call was refused, if it was.
+pub(crate) fn refusal(answer: &Answer) -> Option<&Blocked> {
+    match answer {
+        Ok(response) => response.extensions().get(),
+        Err(error) => error.downcast_ref(),
+    }
+}
