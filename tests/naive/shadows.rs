@@ -4,15 +4,114 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::{ShadowView, Verdict};
+use proptest::sample::select;
+use tower_sentinel::{IsolationRule, Rule, ShadowView, Verdict};
 
+use crate::asked::mild;
+use crate::breakers::{Breaker, End, Part, breaker};
+use crate::company::{self, Company, company, end};
+use crate::crowd::Crowd;
+use crate::hot::{Hot, hot};
 use crate::oracle::Naive;
-use crate::setup::{BEGIN, Flow, NS, Op, Setup, Whose, flow, op, setup};
+use crate::setup::{BEGIN, Flow, NS, Op, RESOURCES, Setup, Whose, flow, op, setup};
 use crate::support::bench::Bench;
+use crate::system::{Limits, System, limits};
+use crate::twists::waiting_rules;
+use crate::wants::Wants;
 
 fn watching() -> impl Strategy<Value = Flow> {
     // Who the others are, all rules of a set say together.
     flow().prop_filter("stands alone", |flow| flow.whose != Whose::OtherOrigins)
+}
+
+/// A rule of another kind that watches.
+#[derive(Clone, Debug)]
+enum Watching {
+    Hot(Hot),
+    Breaker(Breaker),
+    Isolation(&'static str, u32),
+    System(Limits),
+}
+
+fn any_watching() -> impl Strategy<Value = Watching> {
+    prop_oneof![
+        hot().prop_map(Watching::Hot),
+        breaker().prop_map(Watching::Breaker),
+        (select(&RESOURCES[..]), 0_u32..4)
+            .prop_map(|(resource, most)| Watching::Isolation(resource, most)),
+        limits()
+            .prop_filter_map("knows no machine", Limits::without_machine)
+            .prop_map(Watching::System),
+    ]
+}
+
+impl Watching {
+    fn rule(&self, index: usize) -> Rule {
+        match self {
+            Self::Hot(hot) => hot.rule(index).into(),
+            Self::Breaker(breaker) => breaker.rule(index).into(),
+            Self::Isolation(resource, most) => IsolationRule::new(*resource, *most).into(),
+            Self::System(limits) => limits.rule(index).into(),
+        }
+    }
+
+    fn watcher(self) -> Watcher {
+        let mut alone = Company {
+            setup: Setup {
+                flows: Vec::new(),
+                isolation: None,
+                denied: None,
+            },
+            hots: Vec::new(),
+            breakers: Vec::new(),
+        };
+        let mut limits = Vec::new();
+        match self {
+            Self::Hot(hot) => alone.hots.push(hot),
+            Self::Breaker(breaker) => alone.breakers.push(breaker),
+            Self::Isolation(resource, most) => alone.setup.isolation = Some((resource, most)),
+            Self::System(own) => limits.push(own),
+        }
+        Watcher {
+            crowd: Crowd::new(alone),
+            system: System::new(limits),
+            blocked: 0,
+        }
+    }
+}
+
+/// A naive engine with one rule.
+struct Watcher {
+    crowd: Crowd,
+    system: System,
+    blocked: u64,
+}
+
+/// What a call has there.
+type Watched = Option<(usize, Vec<Part>)>;
+
+impl Watcher {
+    fn enter(&mut self, wants: Wants, now: u64) -> Watched {
+        let n = wants.call.n;
+        if self.system.refuses(n, now).is_none() {
+            if let Ok(parts) = self.crowd.enter(wants, now) {
+                self.system.passes(n, now);
+                return Some((self.crowd.seen.len() - 1, parts));
+            }
+        }
+        self.blocked += u64::from(n);
+        None
+    }
+
+    fn end(&mut self, watched: Watched, now: u64, how: End) {
+        if let Some((index, parts)) = watched {
+            let seen = self.crowd.seen[index];
+            if self.system.is_there() {
+                self.system.ends(seen.wants.call.n, seen.at, now, how);
+            }
+            self.crowd.end(index, parts, now, how);
+        }
+    }
 }
 
 proptest! {
@@ -58,5 +157,58 @@ proptest! {
         let found: Vec<_> = bench.sentinel.shadows().iter().map(ShadowView::would_block).collect();
         let expected: Vec<_> = naive.iter().map(|(_, blocked)| *blocked).collect();
         prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn rules_of_any_kind_that_watch_see_what_they_would_if_each_were_enforced(
+        mut enforced in prop_oneof![company(), mild()],
+        max_wait in 0_u64..1_000,
+        watching in prop::collection::vec(any_watching(), 1..4),
+        ops in prop::collection::vec(company::op(), 1..120),
+    ) {
+        let mut rules = waiting_rules(&mut enforced, max_wait);
+        for (index, watching) in watching.iter().enumerate() {
+            rules = rules.with(watching.rule(100 + index).shadow());
+        }
+        let mut watchers: Vec<_> = watching.into_iter().map(Watching::watcher).collect();
+        let bench = Bench::new(rules);
+        let mut entries = Vec::new();
+        let mut now = BEGIN * NS;
+        for op in ops {
+            match op {
+                company::Op::Advance(ns) => {
+                    let ns = ns / 8_000 * 8_000;
+                    now += ns;
+                    bench.clock.advance(Duration::from_nanos(ns));
+                }
+                company::Op::End(index, how) => if let Some(index) = index.checked_rem(entries.len()) {
+                    let (entry, watched): (_, Vec<Watched>) = entries.swap_remove(index);
+                    end(entry, how);
+                    for (watcher, watched) in watchers.iter_mut().zip(watched) {
+                        watcher.end(watched, now, how);
+                    }
+                },
+                company::Op::Call(wants) => {
+                    let verdict = wants.asked(|call| bench.sentinel.try_enter(call));
+                    if matches!(verdict, Verdict::Block(_)) {
+                        continue;
+                    }
+                    let watched: Vec<_> = watchers
+                        .iter_mut()
+                        .map(|watcher| watcher.enter(wants, now))
+                        .collect();
+                    match verdict {
+                        Verdict::Pass(entry) => entries.push((entry, watched)),
+                        // Nobody knows how it will end.
+                        _ => for (watcher, watched) in watchers.iter_mut().zip(watched) {
+                            watcher.end(watched, now, End::Cancelled);
+                        },
+                    }
+                }
+            }
+            let found: Vec<_> = bench.sentinel.shadows().iter().map(ShadowView::would_block).collect();
+            let expected: Vec<_> = watchers.iter().map(|watcher| watcher.blocked).collect();
+            prop_assert_eq!(found, expected);
+        }
     }
 }

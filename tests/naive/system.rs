@@ -78,6 +78,12 @@ impl Limits {
         }
     }
 
+    /// The same with nothing that the machine says; `None` if nothing is left.
+    pub(crate) fn without_machine(mut self) -> Option<Self> {
+        (self.load, self.cpu) = (None, None);
+        (!self.is_empty()).then_some(self)
+    }
+
     fn is_empty(&self) -> bool {
         self.halves.is_none()
             && self.concurrency.is_none()
@@ -101,6 +107,11 @@ impl System {
     pub(crate) fn reload(&mut self, limits: Vec<Limits>) {
         self.counts |= !limits.is_empty();
         self.limits = limits;
+    }
+
+    /// Whether there has been any rule.
+    pub(crate) fn is_there(&self) -> bool {
+        self.counts
     }
 
     /// The tightest limit of a kind, and the first rule that has it.
