@@ -24,6 +24,8 @@ pub(crate) struct Asked {
     /// How long it runs, in ms, and how it ends.
     pub(crate) work: u64,
     pub(crate) end: End,
+    /// How long its response has a body, in ms.
+    pub(crate) body: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,14 +72,34 @@ pub(crate) fn asked() -> impl Strategy<Value = Asked> {
                     End::Ignored | End::Cancelled if way != Way::Enter => End::Good,
                     end => end,
                 },
+                body: None,
             }
         },
     )
 }
 
-pub(crate) fn task_op() -> impl Strategy<Value = TaskOp> {
+/// The same, with bodies that go on after the head of the response.
+fn streaming() -> impl Strategy<Value = Asked> {
+    (asked(), 0_u64..600).prop_map(|(asked, body)| Asked {
+        way: Way::SentinelLayer,
+        end: match asked.end {
+            End::Failed => End::Failed,
+            _ => End::Good,
+        },
+        body: Some(body),
+        ..asked
+    })
+}
+
+/// `body`: whether some calls have one.
+pub(crate) fn task_op(body: bool) -> impl Strategy<Value = TaskOp> {
+    let call = if body {
+        prop_oneof![3 => asked(), 1 => streaming()].boxed()
+    } else {
+        asked().boxed()
+    };
     prop_oneof![
-        12 => asked().prop_map(TaskOp::Call),
+        12 => call.prop_map(TaskOp::Call),
         5 => Just(TaskOp::Yield),
         5 => setup::advance().prop_map(TaskOp::Sleep),
         1 => setup::advance().prop_map(TaskOp::Jump),

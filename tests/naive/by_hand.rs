@@ -146,7 +146,7 @@ proptest! {
         mut companies in prop::collection::vec(prop_oneof![company(), mild()], 1..4),
         manner in manner(),
         delay in prop_oneof![2 => Just(0_u64), 1 => 0_u64..50],
-        ops in prop::collection::vec(task_op(), 1..100),
+        ops in prop::collection::vec(task_op(false), 1..100),
         are_aborted in any::<bool>(),
         last in prop::collection::vec(asked(), 1..20),
     ) {

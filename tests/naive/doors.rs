@@ -6,7 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::http::{Request, Response, Version};
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use futures_util::stream;
 use tokio::time::{Sleep, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_sentinel::call::Param;
@@ -67,7 +69,7 @@ pub(crate) struct Doors<O: Other> {
     sentinel: SentinelService<Late<O>>,
 }
 
-pub(crate) type Answer = Result<Response<()>, BoxError>;
+pub(crate) type Answer = Result<Response<Body>, BoxError>;
 
 impl<O: Other> Clone for Late<O> {
     fn clone(&self) -> Self {
@@ -104,6 +106,10 @@ impl<O: Other> Service<Request<Body>> for Late<O> {
             if asked.work > 0 {
                 sleep(ms(asked.work)).await;
             }
+            if let Some(millis) = asked.body {
+                table.responds(id, asked.end);
+                return Ok(streaming(asked.end, millis));
+            }
             table.will_end(id, asked.end);
             match asked.end {
                 End::Failed => Err("failed".into()),
@@ -111,6 +117,17 @@ impl<O: Other> Service<Request<Body>> for Late<O> {
             }
         })
     }
+}
+
+/// A response whose body is there after so many milliseconds.
+fn streaming(end: End, millis: u64) -> Response<Body> {
+    let data = stream::once(async move {
+        sleep(ms(millis)).await;
+        Ok::<_, BoxError>(Bytes::from_static(b"data"))
+    });
+    let status = if end == End::Failed { 500 } else { 200 };
+    let response = Response::builder().status(status);
+    response.body(Body::from_stream(data)).unwrap()
 }
 
 impl<O: Other> Clone for Doors<O> {
@@ -163,11 +180,11 @@ impl<O: Other> Doors<O> {
         match way {
             Way::SentinelLayer => {
                 let answer = self.sentinel.call(request);
-                Box::pin(async { Ok(answer.await?.map(drop)) })
+                Box::pin(async { Ok(answer.await?.map(Body::new)) })
             }
             _ => {
                 let answer = self.call.call(request);
-                Box::pin(async { Ok(answer.await?.map(drop)) })
+                Box::pin(async { Ok(answer.await?.map(Body::new)) })
             }
         }
     }

@@ -107,7 +107,7 @@ impl Watcher {
         if let Some((index, parts)) = watched {
             let seen = self.crowd.seen[index];
             if self.system.is_there() {
-                self.system.ends(seen.wants.call.n, seen.at, now, how);
+                self.system.ends(seen.wants.call.n, now - seen.at, now, how);
             }
             self.crowd.end(index, parts, now, how);
         }

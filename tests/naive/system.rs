@@ -215,11 +215,11 @@ impl System {
         self.counts
     }
 
-    /// A call of weight `n` ends that began at `start` and was counted.
-    pub(crate) fn ends(&mut self, n: u32, start: u64, now: u64, end: End) {
+    /// A call of weight `n` ends that was counted, and took `rt` until its response.
+    pub(crate) fn ends(&mut self, n: u32, rt: u64, now: u64, end: End) {
         self.running -= 1;
         if end != End::Cancelled {
-            let rt_us = (now - start).min(60 * SECOND) / 1_000;
+            let rt_us = rt.min(60 * SECOND) / 1_000;
             self.ended.push(Ended { at: now, rt_us, n });
         }
     }

@@ -32,6 +32,10 @@ pub(crate) trait Other: 'static {
     fn begins(&mut self, id: usize) -> Told<Self::Refusal>;
     /// It waits no more.
     fn goes(&mut self, id: usize);
+    /// The head of its response is there, and its body goes on.
+    fn responds(&mut self, id: usize, _end: End) {
+        panic!("{id} has no body");
+    }
     fn ends(&mut self, id: usize, end: End);
     /// What the rules become.
     fn reload(&mut self, index: Index) -> Rules;
@@ -216,6 +220,12 @@ impl<O: Other> Table<O> {
             Stage::Runs(_) => self.set_stage(id, Stage::Runs(end)),
             _ => self.fail(id, &"it ends"),
         }
+    }
+
+    /// The call has a response whose body goes on.
+    pub(crate) fn responds(&self, id: usize, end: End) {
+        self.will_end(id, end);
+        self.other().responds(id, end);
     }
 
     /// The task of the call is gone.

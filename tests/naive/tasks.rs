@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
+use http_body_util::BodyExt;
 use proptest::prelude::*;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 use tokio::time::{Instant, advance, sleep};
@@ -81,6 +82,9 @@ async fn through<O: Other>(table: Rc<Table<O>>, id: usize, mut doors: Doors<O>) 
     let answer = answer.await;
     if let Some(blocked) = refusal(&answer) {
         table.is_refused(id, blocked);
+    } else if let Ok(response) = answer {
+        // The call ends with its body.
+        let _ = response.into_body().collect().await;
     }
 }
 

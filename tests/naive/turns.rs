@@ -49,6 +49,8 @@ struct Its {
     parts: Option<Vec<Part>>,
     /// Among all inbound calls.
     is_counted: bool,
+    /// When its response was there, if that was before its end.
+    head: Option<u64>,
 }
 
 impl Turns {
@@ -202,6 +204,7 @@ impl Other for Turns {
             start,
             parts: None,
             is_counted: false,
+            head: None,
         };
         self.calls.insert(id, its);
         self.crowd.seen.push(Seen {
@@ -246,12 +249,24 @@ impl Other for Turns {
         }
     }
 
+    fn responds(&mut self, id: usize, end: End) {
+        // Breakers learn of it now, and of nothing that comes after.
+        let (now, its) = (self.now, self.calls.get_mut(&id).unwrap());
+        let start = self.crowd.seen[its.seen].at;
+        let parts = its.parts.replace(Vec::new()).unwrap();
+        for (circuit, part) in self.crowd.circuits(its.resource).zip(parts) {
+            circuit.end(part, start, now, end);
+        }
+        its.head = Some(now);
+    }
+
     fn ends(&mut self, id: usize, end: End) {
         let its = self.calls.remove(&id).unwrap();
         let seen = &self.crowd.seen[its.seen];
         let n = seen.wants.call.n;
         if its.is_counted {
-            self.system.ends(n, seen.at, self.now, end);
+            let rt = its.head.unwrap_or(self.now) - seen.at;
+            self.system.ends(n, rt, self.now, end);
         }
         self.crowd.end(its.seen, its.parts.unwrap(), self.now, end);
     }
@@ -329,7 +344,7 @@ proptest! {
         mut company in prop_oneof![company(), mild()],
         manner in manner(),
         delay in prop_oneof![2 => Just(0_u64), 1 => 0_u64..50],
-        ops in prop::collection::vec(task_op(), 1..100),
+        ops in prop::collection::vec(task_op(true), 1..100),
         are_aborted in any::<bool>(),
         limits in prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(limits(), 1..3)],
         found in prop::option::weighted(0.3, (select(&RESOURCES[..]), 1_u32..4)),

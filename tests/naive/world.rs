@@ -299,7 +299,7 @@ impl World {
         let (start, call) = (crowd.seen[seen].at, crowd.seen[seen].wants.call);
         crowd.end(seen, parts, self.now, how);
         if is_counted {
-            self.system.ends(call.n, start, self.now, how);
+            self.system.ends(call.n, self.now - start, self.now, how);
         }
         let ended = self.ended.entry((way, call.resource)).or_default();
         let n = u64::from(call.n);
