@@ -17,7 +17,7 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
-    Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::{Rng, bench, get, ms, ready};
@@ -354,6 +354,37 @@ fn a_reload_keeps_what_is_open() {
     assert!(bench.enter().is_ok());
     assert!(bench.sentinel.reload(Rules::new()));
     assert!(bench.enter().is_ok());
+}
+
+#[test]
+fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
+    let rules = |open_for| {
+        let line = FlowRule::per_second("r", 1).throttle(ms(5_000));
+        Rules::new().with(line).with(errors().open_for(open_for))
+    };
+    let bench = Bench::new(rules(ms(100)));
+    let mut first = bench.enter().unwrap();
+    let Verdict::Wait(waiting) = bench.sentinel.try_enter(Call::new("r")) else {
+        panic!("its turn is in a second");
+    };
+    assert!(bench.sentinel.reload(rules(ms(60_000))));
+    for _ in 0..5 {
+        // What weighs nothing does not stand in the line.
+        match bench.sentinel.try_enter(Call::new("r").batch(0)) {
+            Verdict::Pass(mut entry) => entry.fail(),
+            other => panic!("{other:?}"),
+        }
+    }
+    first.fail();
+    drop(first);
+    assert_eq!(bench.state(), BreakerState::Open);
+    bench.clock.advance(ms(1_000));
+    let Err(NotAdmitted::Blocked(blocked)) = waiting.admit() else {
+        panic!("it is open for a minute");
+    };
+    assert_eq!(blocked.kind(), BlockKind::CircuitBreaker);
+    assert_eq!(blocked.retry_after(), Some(ms(59_000)));
+    assert_eq!(bench.state(), BreakerState::Open);
 }
 
 #[test]

@@ -13,8 +13,6 @@
 //! Whether a call belongs to the present generation is told by its epoch, see
 //! [`breaker`](super).
 
-use std::time::Duration;
-
 use super::breakers::Change;
 use super::spec::{Limit, Spec};
 use super::window::{Ended, Window};
@@ -34,8 +32,6 @@ pub(super) struct Breaker {
     circuit: Arc<Circuit>,
     /// Which of the rules that the circuit has had this one is.
     rule: u32,
-    /// Longest time that a moment of the circuit can be away.
-    longest: Duration,
 }
 
 /// What outlives a changed rule.
@@ -46,6 +42,9 @@ struct Circuit {
     window: Window,
     /// The rule in force.
     rule: AtomicU32,
+    /// Longest time that a moment can be away, by all rules so far: a call that has
+    /// waited asks by an older one.
+    longest_ns: AtomicU64,
 }
 
 /// What a breaker says to a call.
@@ -97,10 +96,12 @@ impl Teller<'_> {
 impl Breaker {
     /// A closed breaker, or one that goes on where `old` is.
     pub(super) fn new(spec: Spec, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
-        let mut longest = spec.lease();
+        let mut longest_ns = nanos(spec.lease());
         if let Some(old) = old {
-            longest = longest.max(old.longest);
+            // Relaxed: moments of this rule are written (release) after it.
+            let longest = &old.circuit.longest_ns;
             if spec.counts_like(&old.spec) {
+                longest.fetch_max(longest_ns, Ordering::Relaxed);
                 let rule = if spec == old.spec {
                     old.rule
                 } else {
@@ -112,9 +113,9 @@ impl Breaker {
                     spec,
                     circuit,
                     rule,
-                    longest,
                 };
             }
+            longest_ns = longest_ns.max(longest.load(Ordering::Relaxed));
         }
         let bucket_ns = (nanos(spec.interval) / u64::from(spec.buckets)).max(1);
         let (word, moment) = match old {
@@ -126,12 +127,12 @@ impl Breaker {
             moment: AtomicU64::new(moment.0),
             window: Window::new(bucket_ns, spec.buckets, now),
             rule: AtomicU32::new(0),
+            longest_ns: AtomicU64::new(longest_ns),
         };
         Self {
             spec,
             circuit: Arc::new(circuit),
             rule: 0,
-            longest,
         }
     }
 
@@ -186,7 +187,9 @@ impl Breaker {
                 Kind::HalfOpen => self.spec.lease(),
             };
             if let Some(moment) = self.moment_of(word, now + wait) {
-                let answer = match moment.ahead_of(now, nanos(self.longest)) {
+                // After the moment (acquire), so it covers the rule that wrote that.
+                let longest_ns = self.circuit.longest_ns.load(Ordering::Relaxed);
+                let answer = match moment.ahead_of(now, longest_ns) {
                     None => Answer::Probe,
                     retry_at => Answer::Refuse(retry_at),
                 };
