@@ -93,7 +93,9 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A circuit breaker changes its state. Told once, by the thread that
-    /// changed it.
+    /// changed it. A reload tells nothing, and nothing is told of a breaker from which
+    /// no rule [goes on](crate::CircuitBreakerRule#reloads), though calls of before
+    /// may end there.
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let _ = event;
     }

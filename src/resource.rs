@@ -120,6 +120,10 @@ impl Resource {
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras =
             own.and_then(|own| Extras::new(&rules, own, shared.most_origins, old_extras, now));
+        if let Some(old) = old.and_then(Self::circuit) {
+            let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
+            old.breakers.retire(new.map(|new| &new.breakers));
+        }
         let is_one_lane =
             gate.is_plain() && !(shared.origins || shared.contexts || rules.are_watching());
         let extras_are = |test: fn(&Extras) -> bool| extras.as_deref().is_none_or(test);

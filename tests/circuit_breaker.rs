@@ -388,6 +388,24 @@ fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
 }
 
 #[test]
+fn of_a_breaker_from_which_no_rule_goes_on_nothing_is_told() {
+    let otherwise = CircuitBreakerRule::slow_ratio("r", ms(60_000), 1.0).id("errors");
+    for rules in [Rules::new(), Rules::new().with(otherwise)] {
+        let bench = Bench::new(errors());
+        let calls: Vec<_> = (0..6).map(|_| bench.enter().unwrap()).collect();
+        let old = bench.sentinel.node("r").unwrap().breakers().remove(0);
+        assert!(bench.sentinel.reload(rules));
+        drop(bench.enter().unwrap());
+        for mut call in calls {
+            call.fail();
+        }
+        old.force_open();
+        assert!(bench.enter().is_ok());
+        assert_eq!(bench.told(), [""; 0]);
+    }
+}
+
+#[test]
 fn operators_open_and_close_it() {
     let bench = Bench::new(errors());
     drop(bench.enter().unwrap());

@@ -109,6 +109,17 @@ impl Breakers {
         Self { list, epoch }
     }
 
+    /// These are replaced by `new`, or by none: of what does not go on there nothing is
+    /// told any more.
+    pub(crate) fn retire(&self, new: Option<&Breakers>) {
+        let new = new.map_or(&[][..], |new| &new.list);
+        for old in &self.list {
+            if !new.iter().any(|new| new.goes_on_from(old)) {
+                old.retire();
+            }
+        }
+    }
+
     /// Whether a call at `now` may pass: the first breaker that refuses it, and when
     /// all let it pass. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {

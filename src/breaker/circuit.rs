@@ -19,7 +19,7 @@ use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
 use crate::few::Few;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// After so many epochs a closed generation is said to have begun later, so that
 /// its distance from the present one stays small.
@@ -45,6 +45,8 @@ struct Circuit {
     /// Longest time that a moment can be away, by all rules so far: a call that has
     /// waited asks by an older one.
     longest_ns: AtomicU64,
+    /// Whether no rule in force stands on it any more.
+    is_retired: AtomicBool,
 }
 
 /// What a breaker says to a call.
@@ -128,6 +130,7 @@ impl Breaker {
             window: Window::new(bucket_ns, spec.buckets, now),
             rule: AtomicU32::new(0),
             longest_ns: AtomicU64::new(longest_ns),
+            is_retired: AtomicBool::new(false),
         };
         Self {
             spec,
@@ -154,6 +157,24 @@ impl Breaker {
                 // Not written yet, so it is as good as written now by another.
                 return (first, Moment(0).with_version(!first.version()));
             }
+        }
+    }
+
+    /// No rule stands on the circuit any more: calls and views of before go on with
+    /// it, and nobody is told.
+    pub(super) fn retire(&self) {
+        // Relaxed: what changes meanwhile may be told or not.
+        self.circuit.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether both have the same state.
+    pub(super) fn goes_on_from(&self, old: &Self) -> bool {
+        Arc::ptr_eq(&self.circuit, &old.circuit)
+    }
+
+    fn tell(&self, teller: &mut Teller<'_>, from: Word, to: Word, value: Option<f64>) {
+        if !self.circuit.is_retired.load(Ordering::Relaxed) {
+            teller.changed(from, to, value);
         }
     }
 
@@ -218,7 +239,7 @@ impl Breaker {
             return false;
         }
         self.publish(next, end.now + self.spec.lease());
-        teller.changed(word, next, None);
+        self.tell(teller, word, next, None);
         true
     }
 
@@ -231,7 +252,7 @@ impl Breaker {
                 word.opened(Kind::Ready)
             };
             if self.swap(word, next) {
-                teller.changed(word, next, None);
+                self.tell(teller, word, next, None);
                 return;
             }
         }
@@ -251,7 +272,7 @@ impl Breaker {
                 if end.is_bad {
                     self.publish(next, end.now + self.spec.open_for);
                 }
-                teller.changed(word, next, value);
+                self.tell(teller, word, next, value);
                 return;
             }
         }
@@ -288,7 +309,7 @@ impl Breaker {
         // Whoever was faster has opened it.
         if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
             self.publish(next, end.now + self.spec.open_for);
-            teller.changed(word, next, Some(self.spec.value(sum)));
+            self.tell(teller, word, next, Some(self.spec.value(sum)));
         }
     }
 
@@ -308,7 +329,7 @@ impl Breaker {
                 return;
             }
             if self.swap(word, next) {
-                return teller.changed(word, next, None);
+                return self.tell(teller, word, next, None);
             }
         }
     }
@@ -319,7 +340,7 @@ impl Breaker {
             // Also where it is closed: in the new generation nothing is counted.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
-                return teller.changed(word, next, None);
+                return self.tell(teller, word, next, None);
             }
         }
     }
