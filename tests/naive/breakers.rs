@@ -6,6 +6,7 @@ use tower_sentinel::{BreakerState, CircuitBreakerRule};
 
 use crate::setup::{NS, RESOURCES};
 use crate::support::ms;
+use crate::versions::Named;
 
 /// One rule. Times are in ms.
 #[derive(Clone, Debug)]
@@ -41,8 +42,13 @@ pub(crate) enum End {
 /// What one breaker has seen.
 #[derive(Debug)]
 pub(crate) struct Circuit {
-    pub(crate) rule: Breaker,
+    /// Tells it from others.
+    pub(crate) number: usize,
+    /// Those that it has had, the one in force last.
+    rules: Vec<Named<Breaker>>,
     state: State,
+    /// Its changes that nobody has asked for yet.
+    pub(crate) told: Vec<(BreakerState, BreakerState)>,
     generation: u32,
     /// In which generation, in which bucket, and whether it was bad.
     ended: Vec<(u32, u64, bool)>,
@@ -53,6 +59,8 @@ enum State {
     Closed,
     /// Until then, in ns.
     Open(u64),
+    /// By hand.
+    Forced,
     HalfOpen {
         running: u32,
         good: u32,
@@ -60,15 +68,24 @@ enum State {
     },
 }
 
+/// Which circuit it is, and which of its rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) circuit: usize,
+    rule: usize,
+}
+
 /// What a call remembers of one breaker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
+    pub(crate) place: Place,
     generation: u32,
     is_probe: bool,
 }
 
 impl Breaker {
-    pub(crate) fn rule(&self, index: usize) -> CircuitBreakerRule {
+    /// It has no id yet.
+    pub(crate) fn rule(&self) -> CircuitBreakerRule {
         let rule = match (self.slow, self.limit) {
             (Some(slow), Limit::Ratio(bad, all)) => {
                 CircuitBreakerRule::slow_ratio(self.resource, ms(slow), bad as f64 / all as f64)
@@ -84,7 +101,38 @@ impl Breaker {
             .interval(ms(self.interval))
             .buckets(self.buckets as u32)
             .probes(self.probes)
-            .id(format!("breaker-{index}"))
+    }
+
+    /// Whether it counts the same calls as `other` in the same way.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        (self.resource, self.slow, self.interval, self.buckets)
+            == (other.resource, other.slow, other.interval, other.buckets)
+    }
+
+    /// The same with some of what `other` has, by the bits of `mask`.
+    pub(crate) fn blend(&self, other: &Self, mask: u8) -> Self {
+        let mut blend = self.clone();
+        let has = |bit: u8| mask >> bit & 1 == 1;
+        if has(0) {
+            blend.min_calls = other.min_calls;
+            blend.exceeds = other.exceeds;
+            if blend.slow.is_none() || matches!(other.limit, Limit::Ratio(..)) {
+                blend.limit = other.limit;
+            }
+        }
+        if has(1) {
+            blend.open_for = other.open_for;
+        }
+        if has(2) {
+            blend.probes = other.probes;
+        }
+        if has(3) {
+            (blend.slow, blend.limit) = (other.slow, other.limit);
+        }
+        if has(4) {
+            (blend.interval, blend.buckets) = (other.interval, other.buckets);
+        }
+        blend
     }
 
     /// The same for another resource.
@@ -98,43 +146,111 @@ impl Breaker {
 }
 
 impl Circuit {
-    pub(crate) fn new(rule: Breaker) -> Self {
+    pub(crate) fn new(rule: Named<Breaker>, number: usize) -> Self {
         Self {
-            rule,
+            number,
+            rules: vec![rule],
             state: State::Closed,
+            told: Vec::new(),
             generation: 0,
             ended: Vec::new(),
+        }
+    }
+
+    /// It gets another rule, which counts the same.
+    pub(crate) fn go_on(mut self, rule: Named<Breaker>) -> Self {
+        if self.named().built() != rule.built() {
+            self.rules.push(rule);
+        }
+        self
+    }
+
+    /// One for a rule that counts otherwise, and open as long.
+    pub(crate) fn opened_alike(&self, rule: Named<Breaker>, number: usize) -> Self {
+        let state = match self.state {
+            State::HalfOpen { .. } => State::Open(0),
+            other => other,
+        };
+        Self {
+            state,
+            ..Self::new(rule, number)
+        }
+    }
+
+    pub(crate) fn named(&self) -> &Named<Breaker> {
+        self.rules.last().unwrap()
+    }
+
+    pub(crate) fn rule(&self) -> &Breaker {
+        self.named()
+    }
+
+    /// Where a call stands that comes now.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            circuit: self.number,
+            rule: self.rules.len() - 1,
         }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
         match self.state {
             State::Closed => BreakerState::Closed,
-            State::Open(_) => BreakerState::Open,
+            State::Open(_) | State::Forced => BreakerState::Open,
             State::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
+    /// An operator opens it, or closes it.
+    pub(crate) fn force(&mut self, opens: bool) {
+        if !opens {
+            self.set(State::Closed);
+        } else if self.state != State::Forced {
+            self.set(State::Forced);
+        }
+    }
+
     fn set(&mut self, state: State) {
-        self.state = state;
+        self.change(state);
         self.generation += 1;
     }
 
-    /// From when on it lets a call pass.
-    pub(crate) fn room_at(&self, now: u64) -> u64 {
+    fn change(&mut self, state: State) {
+        let from = self.state();
+        self.state = state;
+        if self.state() != from {
+            self.told.push((from, self.state()));
+        }
+    }
+
+    /// From when on it lets a call pass; `None`: nobody knows.
+    pub(crate) fn room_at(&self, now: u64) -> Option<u64> {
+        self.room_by(self.place(), now)
+    }
+
+    /// The same for a call that is judged by an older rule.
+    pub(crate) fn room_by(&self, place: Place, now: u64) -> Option<u64> {
+        let probes = self.rules[place.rule].probes;
         match self.state {
-            State::Closed => now,
-            State::Open(until) => now.max(until),
-            State::HalfOpen { running, .. } if running < self.rule.probes => now,
-            State::HalfOpen { lease, .. } => now.max(lease),
+            State::Closed => Some(now),
+            State::Open(until) => Some(now.max(until)),
+            State::Forced => None,
+            State::HalfOpen { running, .. } if running < probes => Some(now),
+            State::HalfOpen { lease, .. } => Some(now.max(lease)),
         }
     }
 
     /// A call passes, as a probe unless it is closed.
     pub(crate) fn admit(&mut self, now: u64) -> Part {
-        let lease = now + self.rule.lease();
+        self.admit_by(self.place(), now)
+    }
+
+    /// The same for a call that is judged by an older rule.
+    pub(crate) fn admit_by(&mut self, place: Place, now: u64) -> Part {
+        let rule = &self.rules[place.rule];
+        let (lease, probes) = (now + rule.lease(), rule.probes);
         let (running, good) = match self.state {
-            State::HalfOpen { running, good, .. } if running < self.rule.probes => (running, good),
+            State::HalfOpen { running, good, .. } if running < probes => (running, good),
             State::Closed => (0, 0),
             _ => {
                 self.generation += 1;
@@ -144,13 +260,14 @@ impl Circuit {
         let is_probe = self.state != State::Closed;
         if is_probe {
             let running = running + 1;
-            self.state = State::HalfOpen {
+            self.change(State::HalfOpen {
                 running,
                 good,
                 lease,
-            };
+            });
         }
         Part {
+            place,
             generation: self.generation,
             is_probe,
         }
@@ -168,10 +285,11 @@ impl Circuit {
         }
     }
 
-    /// A call ends that began at `start`.
+    /// A call ends that began at `start`: by the rule that let it pass.
     pub(crate) fn end(&mut self, part: Part, start: u64, now: u64, end: End) {
-        let is_slow = self.rule.slow.is_some_and(|slow| now - start > slow * NS);
-        let is_failed = self.rule.slow.is_none() && end == End::Failed;
+        let rule = self.rules[part.place.rule].rule.clone();
+        let is_slow = rule.slow.is_some_and(|slow| now - start > slow * NS);
+        let is_failed = rule.slow.is_none() && end == End::Failed;
         let is_bad = is_slow || is_failed;
         if !is_bad && matches!(end, End::Ignored | End::Cancelled) {
             return self.give_back(part);
@@ -179,43 +297,45 @@ impl Circuit {
         if part.generation != self.generation {
             return;
         }
-        let open = State::Open(now + self.rule.open_for * NS);
+        let open = State::Open(now + rule.open_for * NS);
         match &mut self.state {
             State::HalfOpen { .. } if is_bad => self.set(open),
             State::HalfOpen { running, good, .. } => {
                 *running -= 1;
                 *good += 1;
-                if *good == self.rule.probes {
+                if *good >= rule.probes {
                     self.set(State::Closed);
                 }
             }
             State::Closed => {
-                let bucket = now / (self.rule.interval / self.rule.buckets * NS);
+                let bucket = now / (rule.interval / rule.buckets * NS);
                 self.ended.push((self.generation, bucket, is_bad));
-                if self.is_met(bucket) {
+                // One that is replaced counts for the new one.
+                if part.place.rule + 1 == self.rules.len() && self.is_met(bucket) {
                     self.set(open);
                 }
             }
-            State::Open(_) => {}
+            State::Open(_) | State::Forced => {}
         }
     }
 
     fn is_met(&self, newest: u64) -> bool {
+        let rule = self.rule();
         let counts = |(generation, bucket, _): &&(u32, u64, bool)| {
-            *generation == self.generation && bucket + self.rule.buckets > newest
+            *generation == self.generation && bucket + rule.buckets > newest
         };
         let ended: Vec<_> = self.ended.iter().filter(counts).collect();
         let bad = ended.iter().filter(|(.., is_bad)| *is_bad).count();
-        let (found, limit) = match self.rule.limit {
+        let (found, limit) = match rule.limit {
             Limit::Ratio(part, all) => (bad * all, part * ended.len()),
             Limit::Count(most) => (bad, most),
         };
-        let is_met = if self.rule.exceeds {
+        let is_met = if rule.exceeds {
             found > limit
         } else {
             found >= limit
         };
-        ended.len() >= self.rule.min_calls && is_met
+        ended.len() >= rule.min_calls && is_met
     }
 }
 
@@ -229,7 +349,8 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
     ];
     let window = select(&[(1_000, 1), (1_000, 10), (100, 4), (3_000, 5), (20, 2)][..]);
     let calls = (1_usize..4, 1_u32..4, prop::bool::weighted(0.2));
-    (select(&RESOURCES[..]), bad, calls, 1_u64..800, window).prop_map(
+    let open_for = prop_oneof![3 => 1_u64..800, 1 => 1_500_u64..9_000];
+    (select(&RESOURCES[..]), bad, calls, open_for, window).prop_map(
         |(resource, (slow, limit), (min_calls, probes, exceeds), open_for, (interval, buckets))| {
             Breaker {
                 resource,

@@ -1,16 +1,14 @@
 //! Rules of all kinds together: who passes, which of them refuses, when a call will
 //! pass, and what a refusal leaves behind.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
-use tower_sentinel::{Entry, Rules, Verdict};
+use tower_sentinel::{Entry, Rules};
 
-use crate::breakers::{Breaker, End, Part, breaker};
-use crate::crowd::Crowd;
+use crate::breakers::{Breaker, End, breaker};
 use crate::hot::{Count, Hot, hot};
-use crate::setup::{BEGIN, NS, RESOURCES, Setup, advance, setup};
-use crate::support::bench::Bench;
+use crate::pair::Pair;
+use crate::setup::{RESOURCES, Setup, advance, setup};
+use crate::versions::Version;
 use crate::wants::{Wants, wants};
 
 #[derive(Clone, Debug)]
@@ -29,14 +27,7 @@ pub(crate) enum Op {
 
 impl Company {
     pub(crate) fn rules(&self) -> Rules {
-        let hots = self.hots.iter().enumerate();
-        let rules = hots.fold(self.setup.rules(), |rules, (index, hot)| {
-            rules.with(hot.rule(index))
-        });
-        let breakers = self.breakers.iter().enumerate();
-        breakers.fold(rules, |rules, (index, breaker)| {
-            rules.with(breaker.rule(index))
-        })
+        Version::from(self.clone()).rules()
     }
 }
 
@@ -59,17 +50,21 @@ pub(crate) fn company() -> impl Strategy<Value = Company> {
     })
 }
 
-pub(crate) fn op() -> impl Strategy<Value = Op> {
-    let end = prop_oneof![
+/// How a call ends.
+pub(crate) fn how() -> impl Strategy<Value = End> {
+    prop_oneof![
         4 => Just(End::Good),
         4 => Just(End::Failed),
         1 => Just(End::Ignored),
         1 => Just(End::Cancelled),
-    ];
+    ]
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => advance().prop_map(Op::Advance),
         8 => wants().prop_map(Op::Call),
-        5 => (any::<usize>(), end).prop_map(|(index, end)| Op::End(index, end)),
+        5 => (any::<usize>(), how()).prop_map(|(index, end)| Op::End(index, end)),
     ]
 }
 
@@ -90,45 +85,10 @@ proptest! {
         company in company(),
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        let bench = Bench::new(company.rules());
-        // Breakers know times to 8 µs.
-        let step = if company.breakers.is_empty() { 1 } else { 8_000 };
-        let mut crowd = Crowd::new(company);
-        let mut entries: Vec<(Entry, usize, Vec<Part>)> = Vec::new();
-        let mut now = BEGIN * NS;
+        let mut pair = Pair::new(company.into());
         for op in ops {
-            match op {
-                Op::Advance(ns) => {
-                    let ns = ns / step * step;
-                    now += ns;
-                    bench.clock.advance(Duration::from_nanos(ns));
-                }
-                Op::End(index, how) => if let Some(index) = index.checked_rem(entries.len()) {
-                    let (entry, seen, parts) = entries.swap_remove(index);
-                    crowd.end(seen, parts, now, how);
-                    end(entry, how);
-                },
-                Op::Call(wants) => {
-                    let expected = crowd.enter(wants, now);
-                    match (wants.asked(|call| bench.sentinel.try_enter(call)), expected) {
-                        (Verdict::Pass(entry), Ok(parts)) => {
-                            entries.push((entry, crowd.seen.len() - 1, parts));
-                        }
-                        (Verdict::Block(blocked), Err(why)) => {
-                            let is_right = why.is_told(&blocked, now);
-                            prop_assert!(is_right, "{:?} at {}: {:?}, and not {:?}", wants, now, blocked, why);
-                        }
-                        (found, expected) => {
-                            prop_assert!(false, "{:?} at {}: {:?}, and not {:?}", wants, now, found, expected);
-                        }
-                    }
-                }
-            }
-            for resource in RESOURCES {
-                if let Some(node) = bench.sentinel.node(resource) {
-                    crowd.agrees(resource, &node, now)?;
-                }
-            }
+            pair.run(op)?;
+            pair.compare()?;
         }
     }
 }

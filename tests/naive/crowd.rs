@@ -1,20 +1,27 @@
 //! A naive engine with rules of all kinds.
 
+use std::mem;
+
 use proptest::prelude::*;
-use tower_sentinel::{BlockKind, Blocked, BreakerView, HotParamView, NodeView};
+use tower_sentinel::{BlockKind, Blocked, BreakerState, BreakerView, HotParamView, NodeView};
 
 use crate::breakers::{Circuit, End, Part};
-use crate::company::Company;
-use crate::hot::{Count, Hot, Seen};
+use crate::hot::{Count, Seen};
+use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
-use crate::setup::Whose;
+use crate::setup::{RESOURCES, Setup, Whose};
+use crate::versions::{Version, partners};
 use crate::wants::Wants;
 
 /// The naive engine with more rules.
 pub(crate) struct Crowd {
     pub(crate) naive: Naive,
-    pub(crate) hots: Vec<Hot>,
+    ledgers: Vec<Ledger>,
     circuits: Vec<Circuit>,
+    /// Those without a rule in force, for calls and views of before.
+    retired: Vec<Circuit>,
+    /// How many circuits there have been.
+    made: usize,
     /// What passed. The calls that run are known by their place in it.
     pub(crate) seen: Vec<Seen>,
     pub(crate) came: Vec<Wants>,
@@ -62,12 +69,21 @@ fn views(node: &NodeView) -> impl Iterator<Item = HotParamView> {
 }
 
 impl Crowd {
-    pub(crate) fn new(company: Company) -> Self {
+    pub(crate) fn new(version: &Version) -> Self {
+        let mut crowd = Self::without_changing(version.setup.clone());
+        crowd.take_over_all(version);
+        crowd
+    }
+
+    /// One without the rules that reloads change.
+    fn without_changing(setup: Setup) -> Self {
         Self {
-            naive: Naive::new(company.setup),
+            naive: Naive::new(setup),
             came: Vec::new(),
-            hots: company.hots,
-            circuits: company.breakers.into_iter().map(Circuit::new).collect(),
+            ledgers: Vec::new(),
+            circuits: Vec::new(),
+            retired: Vec::new(),
+            made: 0,
             seen: Vec::new(),
         }
     }
@@ -77,7 +93,68 @@ impl Crowd {
         resource: &'static str,
     ) -> impl Iterator<Item = &mut Circuit> {
         let circuits = self.circuits.iter_mut();
-        circuits.filter(move |circuit| circuit.rule.resource == resource)
+        circuits.filter(move |circuit| circuit.rule().resource == resource)
+    }
+
+    /// The circuit of that number, be a rule in force or not.
+    pub(crate) fn circuit(&mut self, number: usize) -> &mut Circuit {
+        let mut circuits = self.circuits.iter_mut().chain(&mut self.retired);
+        let found = circuits.find(|circuit| circuit.number == number);
+        found.unwrap()
+    }
+
+    /// What is told of the circuits of rules in force since the last time.
+    pub(crate) fn told(&mut self) -> Vec<(BreakerState, BreakerState)> {
+        let told = |circuit: &mut Circuit| mem::take(&mut circuit.told);
+        self.circuits.iter_mut().flat_map(told).collect()
+    }
+
+    pub(crate) fn ledgers(&self, resource: &'static str) -> impl Iterator<Item = &Ledger> {
+        let ledgers = self.ledgers.iter();
+        ledgers.filter(move |ledger| ledger.hot.resource == resource)
+    }
+
+    pub(crate) fn take_over_all(&mut self, version: &Version) {
+        for resource in RESOURCES {
+            self.take_over(version, resource);
+        }
+    }
+
+    /// The rules of `version` for `resource` come in force.
+    pub(crate) fn take_over(&mut self, version: &Version, resource: &'static str) {
+        let since = (self.seen.len(), self.came.len());
+        let ledgers = mem::take(&mut self.ledgers).into_iter();
+        let (old, ledgers) = ledgers.partition(|ledger| ledger.hot.resource == resource);
+        self.ledgers = ledgers;
+        let new = version.hots().filter(|(hot, _)| hot.resource == resource);
+        let (hots, names): (Vec<_>, Vec<_>) = new.unzip();
+        let (old, _) = partners(&hots, old, |ledger| &ledger.hot, false);
+        for ((hot, name), old) in hots.into_iter().zip(names).zip(old) {
+            self.ledgers.push(match old {
+                Some(old) => old.go_on(hot, name),
+                None => Ledger::new(hot, name, since),
+            });
+        }
+        let circuits = mem::take(&mut self.circuits).into_iter();
+        let (old, circuits) = circuits.partition(|circuit| circuit.rule().resource == resource);
+        self.circuits = circuits;
+        let new = version.breakers.iter();
+        let new = new.filter(|rule| rule.resource == resource);
+        let new: Vec<_> = new.cloned().collect();
+        let (old, left) = partners(&new, old, Circuit::named, true);
+        self.retired.extend(left);
+        for (rule, old) in new.into_iter().zip(old) {
+            self.made += 1;
+            self.circuits.push(match old {
+                Some(old) if old.rule().counts_like(&rule) => old.go_on(rule),
+                Some(old) => {
+                    let circuit = old.opened_alike(rule, self.made);
+                    self.retired.push(old);
+                    circuit
+                }
+                None => Circuit::new(rule, self.made),
+            });
+        }
     }
 
     pub(crate) fn enter(&mut self, wants: Wants, now: u64) -> Result<Vec<Part>, Why> {
@@ -88,15 +165,33 @@ impl Crowd {
         if verdict.is_ok() {
             self.naive.passed.push((now, call));
             self.naive.running.push(call.resource);
-            self.seen.push(Seen {
-                at: now,
-                wants,
-                is_running: true,
-            });
+            self.count(wants, now);
         } else {
             *self.naive.blocked.entry(call.resource).or_default() += u64::from(call.n);
         }
         verdict
+    }
+
+    /// The rules on parameters count a call, whose place is told.
+    pub(crate) fn count(&mut self, wants: Wants, now: u64) -> usize {
+        let index = self.seen.len();
+        for ledger in &mut self.ledgers {
+            ledger.count(index, &wants);
+        }
+        self.seen.push(Seen {
+            at: now,
+            wants,
+            is_running: true,
+        });
+        index
+    }
+
+    /// The call at `index` was never there.
+    pub(crate) fn forget(&mut self, index: usize) {
+        self.seen[index].is_running = false;
+        for ledger in &mut self.ledgers {
+            ledger.forget(index);
+        }
     }
 
     fn judge(&mut self, wants: Wants, now: u64) -> Result<Vec<Part>, Why> {
@@ -119,13 +214,13 @@ impl Crowd {
             }
             until = until.zip(at).map(|(a, b)| a.max(b));
         }
-        for (index, hot) in self.hots.iter().enumerate() {
-            let at = hot.room_at(&wants, now, &self.seen);
+        for ledger in &self.ledgers {
+            let at = ledger.room_at(&wants, now, &self.seen);
             if at != Some(now) {
-                full.push(format!("hot-{index}"));
+                full.push(ledger.name.clone());
                 early = true;
             }
-            let at = if hot.count == Count::Running {
+            let at = if ledger.hot.count == Count::Running {
                 at.and(Some(now))
             } else {
                 at
@@ -135,9 +230,10 @@ impl Crowd {
         let closed = self
             .circuits(call.resource)
             .map(|circuit| circuit.room_at(now))
-            .max();
-        if let Some(closed) = closed.filter(|at| *at > now) {
-            return Err(Why::Breaker(until.map(|until| until.max(closed))));
+            .try_fold(now, |latest, at| Some(latest.max(at?)));
+        if closed != Some(now) {
+            let latest = until.zip(closed).map(|(a, b)| a.max(b));
+            return Err(Why::Breaker(latest));
         }
         if let Err(Refusal::Isolation) = judged {
             return Err(Why::Isolation);
@@ -166,8 +262,8 @@ impl Crowd {
         let mut running = self.naive.running.iter();
         let place = running.position(|running| *running == resource).unwrap();
         self.naive.running.swap_remove(place);
-        for (circuit, part) in self.circuits(resource).zip(parts) {
-            circuit.end(part, at, now, end);
+        for part in parts {
+            self.circuit(part.place.circuit).end(part, at, now, end);
         }
     }
 
@@ -187,16 +283,15 @@ impl Crowd {
         prop_assert_eq!(node.concurrency() as usize, running.count());
         let blocked = naive.blocked.get(resource).copied();
         prop_assert_eq!(node.totals().block(), blocked.unwrap_or(0));
-        let hots = self.hots.iter().filter(|hot| hot.resource == resource);
-        for (hot, view) in hots.zip(views(node)) {
+        prop_assert_eq!(views(node).count(), self.ledgers(resource).count());
+        for (ledger, view) in self.ledgers(resource).zip(views(node)) {
+            prop_assert_eq!(view.rule(), &ledger.name);
             let wants = Wants::with_all(resource);
-            let left = view.left(hot.value(&wants));
-            let is_left = hot.has_left(&wants, left, now, &self.seen);
-            prop_assert!(is_left, "{:?}: {:?} left", hot, left);
-            let seen = self.seen.iter().filter(|seen| hot.is_missed(&seen.wants));
-            let came = self.came.iter().filter(|wants| hot.is_missed(wants));
-            let missing = view.missing() as usize;
-            prop_assert!((seen.count()..=came.count()).contains(&missing));
+            let left = view.left(ledger.hot.value(&wants));
+            let is_left = ledger.has_left(&wants, left, now, &self.seen);
+            prop_assert!(is_left, "{:?}: {:?} left", ledger, left);
+            let (passed, came) = ledger.missed(&self.seen, &self.came);
+            prop_assert!((passed..=came).contains(&(view.missing() as usize)));
         }
         Ok(())
     }

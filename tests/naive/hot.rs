@@ -39,6 +39,8 @@ pub(crate) struct Hot {
     exception: Option<(&'static str, u32)>,
     tier: Option<u32>,
     missing: Missing,
+    /// How many values it knows at least.
+    keys: u32,
 }
 
 /// A call that a rule has counted, when it came.
@@ -47,6 +49,13 @@ pub(crate) struct Seen {
     pub(crate) at: u64,
     pub(crate) wants: Wants,
     pub(crate) is_running: bool,
+}
+
+/// The same, and what it has cost by the rule of its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paid {
+    pub(crate) seen: Seen,
+    pub(crate) cost: u64,
 }
 
 fn missing_key(missing: Missing) -> MissingKey {
@@ -58,7 +67,8 @@ fn missing_key(missing: Missing) -> MissingKey {
 }
 
 impl Hot {
-    pub(crate) fn rule(&self, index: usize) -> HotParamRule {
+    /// It has no id yet.
+    pub(crate) fn rule(&self) -> HotParamRule {
         let halves = |halves: u32| f64::from(halves) / 2.0;
         let mut rule = HotParamRule::per(self.resource, halves(self.halves), ms(self.interval));
         rule = match self.count {
@@ -78,9 +88,50 @@ impl Hot {
         if let Some(own) = self.tier {
             rule = rule.tier("pro", halves(own));
         }
-        rule.missing(missing_key(self.missing))
-            .max_keys(16)
-            .id(format!("hot-{index}"))
+        rule.missing(missing_key(self.missing)).max_keys(self.keys)
+    }
+
+    /// Whether it counts the same values as `other` in the same way.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        let is_same = match (self.count, other.count) {
+            (Count::Line(_), Count::Line(_)) => true,
+            (own, other) => own == other,
+        };
+        let has_interval = self.count != Count::Running;
+        is_same
+            && (self.resource, self.of, self.keys) == (other.resource, other.of, other.keys)
+            && (self.interval == other.interval || !has_interval)
+    }
+
+    /// The same with some of what `other` has, by the bits of `mask`.
+    pub(crate) fn blend(&self, other: &Self, mask: u8) -> Self {
+        let mut blend = self.clone();
+        let has = |bit: u8| mask >> bit & 1 == 1;
+        if has(0) {
+            blend.halves = other.halves;
+            blend.exception = other.exception;
+            blend.tier = other.tier;
+            blend.burst = other.burst;
+        }
+        if has(1) {
+            blend.missing = other.missing;
+        }
+        if has(2) {
+            blend.interval = other.interval;
+        }
+        if has(3) {
+            blend.count = other.count;
+        }
+        if has(4) {
+            blend.of = other.of;
+        }
+        if has(5) {
+            blend.keys = 16 + 8 * u32::from(self.keys == 16);
+        }
+        if blend.count != Count::Refill {
+            blend.burst = 0;
+        }
+        blend
     }
 
     /// The value that the call has for the rule.
@@ -137,23 +188,23 @@ impl Hot {
         (halves / 2 + u64::from(self.burst)) * single + halves % 2 * (single / 2)
     }
 
-    /// From when on the rule lets the call pass, if it knows what it has `seen`.
-    pub(crate) fn room_at(&self, wants: &Wants, now: u64, seen: &[Seen]) -> Option<u64> {
+    /// From when on the rule lets the call pass, if that has been `paid`.
+    pub(crate) fn room_at(&self, wants: &Wants, now: u64, paid: &[Paid]) -> Option<u64> {
         if self.refuses_missing(wants) {
             return None;
         }
         let Some(key) = self.key(wants) else {
             return Some(now);
         };
-        let seen: Vec<_> = seen
+        let paid = paid
             .iter()
-            .filter(|seen| self.key(&seen.wants) == Some(key))
-            .collect();
+            .filter(|paid| self.key(&paid.seen.wants) == Some(key));
+        let seen = paid.clone().map(|paid| paid.seen);
         let (n, limit) = (wants.call.n, self.halves(wants) / 2);
         match self.count {
             Count::Running => {
                 // Whenever one of them ends.
-                let running = seen.iter().filter(|seen| seen.is_running).count();
+                let running = seen.filter(|seen| seen.is_running).count();
                 let is_full = running >= limit as usize;
                 (limit > 0).then_some(if is_full { now + 1 } else { now })
             }
@@ -162,7 +213,7 @@ impl Hot {
                 let bucket = self.interval * NS / 2;
                 let first = now / bucket;
                 let fits = |number: &u64| {
-                    let inside = seen.iter().filter(|seen| seen.at / bucket + 1 >= *number);
+                    let inside = seen.clone().filter(|seen| seen.at / bucket + 1 >= *number);
                     inside.map(|seen| seen.wants.call.n).sum::<u32>() + n <= limit
                 };
                 let number = (first..=first + 2).find(fits)?;
@@ -171,15 +222,15 @@ impl Hot {
             Count::Line(_) => {
                 // Nobody waits, so a turn is the time of a call.
                 let cost = self.cost(wants)?;
-                let last = seen.iter().rfind(|seen| seen.wants.call.n > 0);
+                let last = seen.rev().find(|seen| seen.wants.call.n > 0);
                 Some(last.map_or(now, |last| now.max(last.at + cost)))
             }
             Count::Refill => {
                 let cost = self.cost(wants)?;
                 // Since no time may more have passed than is earned and may be owed.
                 let (mut debt, mut sum) = (0, 0);
-                for seen in seen.iter().rev().filter(|seen| seen.wants.call.n > 0) {
-                    sum += self.cost(&seen.wants)?;
+                for Paid { seen, cost } in paid.rev() {
+                    sum += cost;
                     debt = debt.max(sum.saturating_sub((now - seen.at) * UNITS));
                 }
                 let most = self.tolerance(wants);
@@ -195,15 +246,16 @@ impl Hot {
     }
 
     /// Whether the call could take so many tokens now, one by one, and no more.
-    pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, seen: &[Seen]) -> bool {
+    pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, paid: &[Paid]) -> bool {
         let fits = |n| {
             let call = Asks { n, ..wants.call };
-            self.room_at(&Wants { call, ..*wants }, now, seen) == Some(now)
+            self.room_at(&Wants { call, ..*wants }, now, paid) == Some(now)
         };
         match self.count {
             Count::Running => {
-                let seen = seen.iter().filter(|seen| seen.is_running);
-                let running = seen.filter(|seen| self.key(&seen.wants) == self.key(wants));
+                let seen = paid.iter().map(|paid| paid.seen);
+                let running = seen.filter(|seen| seen.is_running);
+                let running = running.filter(|seen| self.key(&seen.wants) == self.key(wants));
                 left == (self.halves(wants) / 2).saturating_sub(running.count() as u32)
             }
             Count::Line(_) => left == u32::from(fits(1)),
@@ -244,6 +296,7 @@ pub(crate) fn hot() -> impl Strategy<Value = Hot> {
             exception,
             tier,
             missing,
+            keys: 16,
         },
     )
 }

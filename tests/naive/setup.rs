@@ -119,6 +119,12 @@ impl Flow {
 }
 
 impl Setup {
+    pub(crate) const NONE: Self = Self {
+        flows: Vec::new(),
+        isolation: None,
+        denied: None,
+    };
+
     pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules::new();
         for (index, flow) in self.flows.iter().enumerate() {

@@ -48,8 +48,8 @@ fn any_watching() -> impl Strategy<Value = Watching> {
 impl Watching {
     fn rule(&self, index: usize) -> Rule {
         match self {
-            Self::Hot(hot) => hot.rule(index).into(),
-            Self::Breaker(breaker) => breaker.rule(index).into(),
+            Self::Hot(hot) => hot.rule().id(format!("hot-{index}")).into(),
+            Self::Breaker(breaker) => breaker.rule().id(format!("breaker-{index}")).into(),
             Self::Isolation(resource, most) => IsolationRule::new(*resource, *most).into(),
             Self::System(limits) => limits.rule(index).into(),
         }
@@ -73,7 +73,7 @@ impl Watching {
             Self::System(own) => limits.push(own),
         }
         Watcher {
-            crowd: Crowd::new(alone),
+            crowd: Crowd::new(&alone.into()),
             system: System::new(limits),
             blocked: 0,
         }

@@ -1,50 +1,53 @@
-//! What calls that wait take of the quotas of values: none gets more than its quota,
-//! and who does not run leaves nothing behind.
+//! What calls that wait take of the quotas of values, in the middle of reloads: none
+//! gets more than its quota, and who does not run leaves nothing behind.
 
 use proptest::prelude::*;
 
 use crate::company::{Op, company};
-use crate::hot::{Count, Hot, Seen};
+use crate::crowd::Crowd;
+use crate::hot::Count;
 use crate::reloads::{Side, Told};
-use crate::setup::{BEGIN, NS};
+use crate::setup::{BEGIN, NS, RESOURCES};
 use crate::twists::{WaitOp, wait_op, waiting_rules};
+use crate::versions::{Edit, Version, edit};
+use crate::wants::Wants;
 
-/// The calls of a side, in the order of its entries and of those that wait.
-#[derive(Default)]
+#[derive(Clone, Debug)]
+enum Act {
+    Run(WaitOp),
+    Reload(Edit),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        20 => wait_op().prop_map(Act::Run),
+        1 => edit(3, 0).prop_map(Act::Reload),
+    ]
+}
+
+/// The calls of a side, in the order of its entries and of those that wait, by their
+/// places among all that rules have counted.
 struct Calls {
-    /// When they came.
-    seen: Vec<Seen>,
+    crowd: Crowd,
     entries: Vec<usize>,
     waiting: Vec<usize>,
-    /// Those that never run.
-    gone: Vec<usize>,
 }
 
 impl Calls {
-    /// Whether the newest call found a place among those of its value at once.
-    fn is_within(&self, hot: &Hot) -> bool {
-        let (newest, others) = self.seen.split_last().unwrap();
-        hot.room_at(&newest.wants, newest.at, others) == Some(newest.at)
+    /// Whether a call finds room for its values where all that is kept has been paid.
+    fn assert_within(&self, wants: &Wants, now: u64) -> Result<(), TestCaseError> {
+        let resource = wants.call.resource;
+        let lines = |count| matches!(count, Count::Line(_));
+        for ledger in self.crowd.ledgers(resource) {
+            let at = ledger.room_at(wants, now, &self.crowd.seen);
+            let is_within = lines(ledger.hot.count) || at == Some(now);
+            prop_assert!(is_within, "{:?}: {:?}", ledger, self.crowd.seen);
+        }
+        Ok(())
     }
 
-    /// Whether no call that ran, or waits, was one too many of those.
-    fn are_within(&self, hot: &Hot) -> bool {
-        let kept = self.seen.iter().enumerate();
-        let kept = kept.filter(|(index, _)| !self.gone.contains(index));
-        let kept: Vec<_> = kept.map(|(_, seen)| *seen).collect();
-        (0..kept.len()).all(|index| {
-            let (wants, now) = (&kept[index].wants, kept[index].at);
-            hot.room_at(wants, now, &kept[..index]) == Some(now)
-        })
-    }
-
-    fn end(&mut self, index: usize) {
-        self.seen[index].is_running = false;
-    }
-
-    fn go(&mut self, index: usize) {
-        self.end(index);
-        self.gone.push(index);
+    fn end(&mut self, call: usize) {
+        self.crowd.seen[call].is_running = false;
     }
 }
 
@@ -63,12 +66,26 @@ proptest! {
         mut company in company(),
         max_wait in 0_u64..3_000,
         with_loans in any::<bool>(),
-        ops in prop::collection::vec(wait_op(), 1..150),
+        acts in prop::collection::vec(act(), 1..150),
     ) {
         let mut side = Side::new(waiting_rules(&mut company, max_wait), max_wait.max(1));
         side.touch();
-        let (mut calls, mut now) = (Calls::default(), BEGIN * NS);
-        for op in ops {
+        let mut version = Version::from(company);
+        let mut calls = Calls { crowd: Crowd::new(&version), entries: Vec::new(), waiting: Vec::new() };
+        let mut now = BEGIN * NS;
+        for act in acts {
+            let op = match act {
+                Act::Run(op) => op,
+                Act::Reload(edit) => {
+                    version.edit(edit);
+                    version = version.waiting(max_wait);
+                    side.bench.sentinel.reload(version.rules());
+                    // Who looks has the resources take the new rules over.
+                    side.all();
+                    calls.crowd.take_over_all(&version);
+                    continue;
+                }
+            };
             let before = counted(&side);
             let place = |index: usize, of: &[usize]| index.checked_rem(of.len());
             let told = side.run(op, with_loans, None);
@@ -76,23 +93,24 @@ proptest! {
                 WaitOp::Run(Op::Advance(ns)) => now += ns,
                 WaitOp::Run(Op::Call(wants)) => {
                     let told = told.unwrap();
-                    if matches!(told, Told::Wait(_)) {
+                    let is_waiting = matches!(told, Told::Wait(_));
+                    if is_waiting {
                         // Who goes at once was never there.
                         drop(side.waiting.pop());
                         prop_assert_eq!(counted(&side), before, "{:?}", wants);
                         prop_assert_eq!(side.run(op, with_loans, None), Some(told));
-                        calls.waiting.push(calls.seen.len());
-                    } else if told == Told::Pass {
-                        calls.entries.push(calls.seen.len());
-                    } else {
+                    } else if told != Told::Pass {
                         prop_assert_eq!(counted(&side), before, "{:?}", wants);
                         continue;
                     }
-                    calls.seen.push(Seen { at: now, wants, is_running: true });
-                    for hot in company.hots.iter().filter(|hot| hot.count == Count::Running) {
-                        prop_assert!(calls.is_within(hot), "{:?}: {:?}", hot, calls.seen);
+                    calls.assert_within(&wants, now)?;
+                    let call = calls.crowd.count(wants, now);
+                    if is_waiting {
+                        calls.waiting.push(call);
+                    } else {
+                        calls.entries.push(call);
                     }
-                }
+                },
                 WaitOp::Run(Op::End(index, _)) => if let Some(index) = place(index, &calls.entries) {
                     let call = calls.entries.swap_remove(index);
                     calls.end(call);
@@ -102,26 +120,25 @@ proptest! {
                     match told.unwrap() {
                         Told::Pass => calls.entries.push(call),
                         Told::Wait(_) => calls.waiting.push(call),
-                        Told::Block(_) => calls.go(call),
+                        Told::Block(_) => calls.crowd.forget(call),
                     }
                 },
                 WaitOp::Drop(index) => if let Some(index) = place(index, &calls.waiting) {
                     let call = calls.waiting.swap_remove(index);
-                    calls.go(call);
+                    calls.crowd.forget(call);
                 },
             }
-        }
-        for hot in company.hots.iter().filter(|hot| matches!(hot.count, Count::Refill | Count::Window)) {
-            prop_assert!(calls.are_within(hot), "{:?}: {:?}", hot, calls.seen);
         }
         // At rest nobody is counted as one of those at once.
         side.waiting.clear();
         side.cancel_all();
-        let running = company.hots.iter().enumerate();
-        for (index, hot) in running.filter(|(_, hot)| hot.count == Count::Running) {
-            let views = side.bench.sentinel.node(hot.resource).unwrap().hot_params();
-            let view = views.iter().find(|view| view.rule() == format!("hot-{index}")).unwrap();
-            prop_assert_eq!(view.values(), 0);
+        for resource in RESOURCES {
+            let views = side.bench.sentinel.node(resource).unwrap().hot_params();
+            let running = calls.crowd.ledgers(resource).filter(|ledger| ledger.hot.count == Count::Running);
+            for ledger in running {
+                let view = views.iter().find(|view| view.rule() == ledger.name).unwrap();
+                prop_assert_eq!(view.values(), 0);
+            }
         }
     }
 }

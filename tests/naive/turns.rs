@@ -13,7 +13,7 @@ use crate::asked::{Asked, manner, mild, task_op};
 use crate::breakers::{End, Part};
 use crate::company::{Company, company};
 use crate::crowd::Crowd;
-use crate::hot::{Count, Seen};
+use crate::hot::Count;
 use crate::setup::{NS, RESOURCES, Whose};
 use crate::system::{Limits, System, limits};
 use crate::table::{Other, Told};
@@ -74,7 +74,7 @@ impl Turns {
             rules: rules.iter().cloned().collect(),
             reloads: 0,
             max_wait: max_wait * NS,
-            crowd: Crowd::new(company),
+            crowd: Crowd::new(&company.into()),
             lines: BTreeMap::new(),
             calls: BTreeMap::new(),
             now: 0,
@@ -99,7 +99,7 @@ impl Turns {
     fn is_open(&mut self, resource: &'static str) -> bool {
         let now = self.now;
         let mut circuits = self.crowd.circuits(resource);
-        circuits.any(|circuit| circuit.room_at(now) > now)
+        circuits.any(|circuit| circuit.room_at(now) != Some(now))
     }
 
     /// Who refuses the call, by one of these kinds, or its turns.
@@ -127,15 +127,16 @@ impl Turns {
             return Err(vec![BlockKind::MissingKey]);
         }
         let (mut turns, mut full) = (Vec::new(), Vec::new());
-        for (index, hot) in self.crowd.hots.iter().enumerate() {
+        for ledger in self.crowd.ledgers(call.resource) {
+            let hot = &ledger.hot;
             if hot.refuses_missing(&wants) {
                 full.push(BlockKind::MissingKey);
             } else if let Count::Running = hot.count {
-                if hot.room_at(&wants, self.now, &self.crowd.seen) != Some(self.now) {
+                if ledger.room_at(&wants, self.now, &self.crowd.seen) != Some(self.now) {
                     full.push(BlockKind::HotParam);
                 }
             } else if let Some(key) = hot.key(&wants).filter(|_| call.n > 0) {
-                let line = (format!("hot-{index}"), key);
+                let line = (ledger.name.clone(), key);
                 match self.turn(&line, hot.cost(&wants)) {
                     Some(turn) => turns.push((line, turn)),
                     None => full.push(BlockKind::HotParam),
@@ -198,7 +199,7 @@ impl Other for Turns {
         let start = turns.iter().map(|(_, turn)| *turn).max();
         let start = start.unwrap_or(self.now);
         let its = Its {
-            seen: self.crowd.seen.len(),
+            seen: self.crowd.count(asked.wants, self.now),
             resource: asked.wants.call.resource,
             turns,
             start,
@@ -207,11 +208,6 @@ impl Other for Turns {
             head: None,
         };
         self.calls.insert(id, its);
-        self.crowd.seen.push(Seen {
-            at: self.now,
-            wants: asked.wants,
-            is_running: true,
-        });
         if start > self.now {
             return Told::Wait(start);
         }
@@ -239,7 +235,7 @@ impl Other for Turns {
 
     fn goes(&mut self, id: usize) {
         let its = self.calls.remove(&id).unwrap();
-        self.crowd.seen[its.seen].is_running = false;
+        self.crowd.forget(its.seen);
         for (line, turn) in its.turns {
             // Who stands behind it has been told when it starts.
             let line = self.lines.get_mut(&line).unwrap();
@@ -254,7 +250,8 @@ impl Other for Turns {
         let (now, its) = (self.now, self.calls.get_mut(&id).unwrap());
         let start = self.crowd.seen[its.seen].at;
         let parts = its.parts.replace(Vec::new()).unwrap();
-        for (circuit, part) in self.crowd.circuits(its.resource).zip(parts) {
+        for part in parts {
+            let circuit = self.crowd.circuit(part.place.circuit);
             circuit.end(part, start, now, end);
         }
         its.head = Some(now);

@@ -110,7 +110,7 @@ impl World {
             bench,
             probe,
             now: BEGIN * NS,
-            crowds: [company.clone(), company.clone()].map(Crowd::new),
+            crowds: [0; 2].map(|_| Crowd::new(&company.clone().into())),
             company,
             adaptives,
             system,
