@@ -111,10 +111,15 @@ impl Sentinel {
     /// Counts are kept: those of every window whose rule has the same length
     /// and buckets exactly, those of a changed one as far as they are known,
     /// on the refusing side. Values of a parameter begin anew where more than
-    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). Calls in
+    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). What a
+    /// [breaker](crate::CircuitBreakerRule#reloads) keeps, its rule says. Calls in
     /// flight settle on the rules that admitted them, and waiting calls keep their
-    /// places. A call that meets the reload may wait for a lock for as long as one
-    /// resource takes to be made anew.
+    /// places and are judged by those as well when they start. A call that meets the
+    /// reload may wait for a lock for as long as one resource takes to be made anew.
+    ///
+    /// A resource takes the new rules over when it is next called or looked at. A set
+    /// that is replaced before that has never been there for it, unless it has no rule
+    /// for a resource that had one.
     pub fn reload(&self, rules: impl Into<Rules>) -> bool {
         self.engine.reload(rules.into())
     }

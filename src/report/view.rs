@@ -166,7 +166,9 @@ impl NodeView {
     }
 }
 
-/// A circuit breaker of a resource.
+/// A circuit breaker of a resource, by the rules that were in force when the view was
+/// made. If a [reload](crate::CircuitBreakerRule#reloads) has made another one of it
+/// since, the view shows and operates the old one: look anew.
 ///
 /// ```
 /// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel, Verdict};
@@ -206,7 +208,7 @@ impl BreakerView {
     }
 
     /// Opens it until [`force_close`](Self::force_close): no call passes, and no
-    /// probe.
+    /// probe. So it stays through reloads while a rule goes on from its own.
     pub fn force_open(&self) {
         if let Some(circuit) = self.resource.circuit() {
             let mut told = |change| self.resource.tell_breaker(circuit, change);

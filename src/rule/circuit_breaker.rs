@@ -42,6 +42,21 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource that has no rule of this kind has a breaker of its own after it.
 ///
+/// # Reloads
+///
+/// A rule goes on from an equal one of the set before, else from the one of the same
+/// [id](Self::id), and else from any that counts the same calls: with the same
+/// interval and buckets, and the same limit of a slow call, if it counts those. Such a
+/// one keeps its counts, its state and its probes, whatever else changes. One that
+/// counts otherwise begins with no counts. It is open as long as the one of its id
+/// would have been, also if that was opened by hand; instead of one that is half-open
+/// it is open, and the next call probes.
+///
+/// A call from before ends by the rule that let it pass, which says whether it was
+/// bad. A probe decides by that rule. Any other call counts for the rule that goes on,
+/// and if that is not equal cannot open its breaker: this is for the next call that
+/// the new rule itself lets pass.
+///
 /// # Examples
 ///
 /// ```
@@ -225,7 +240,7 @@ impl CircuitBreakerRule {
     /// set, such as `circuit-breaker-2`.
     ///
     /// A rule that replaces one of the same name stays open as long as that one
-    /// would have.
+    /// would have; see [reloads](Self#reloads).
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());

@@ -208,7 +208,11 @@ impl HotParamRule {
     ///
     /// A [reload](crate::Sentinel::reload) that changes it, the interval, the
     /// parameter or the way to count makes a new table: every value has its whole
-    /// quota then. Other thresholds, exceptions and tiers keep what was taken.
+    /// quota then. Other thresholds, exceptions and tiers keep what was taken, as does
+    /// whatever else changes: of a quota that is refilled the time until it is earned,
+    /// of a window the number, of a line the turns. A rule goes on from an equal one of
+    /// the set before; else from the one of its [id](Self::id), and else from any, if
+    /// that counts the same values in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.max_keys = max_keys;
