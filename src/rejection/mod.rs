@@ -207,7 +207,44 @@ fn whole_seconds(duration: Duration) -> u64 {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use ::http::{Request, StatusCode};
+
     use super::*;
+
+    #[test]
+    fn a_status_of_ones_own_is_that_of_one_kind_and_the_last_one_counts() {
+        let answered = |rejection: &dyn Rejection, kind| {
+            let blocked = Blocked::new(kind, "/x".into(), "r".into());
+            let request = Request::new(());
+            rejection.reject(Head::of(&request), &blocked)
+        };
+        let http = Http::new()
+            .status(BlockKind::Flow, StatusCode::NOT_FOUND)
+            .status(BlockKind::Authority, StatusCode::GONE)
+            .status(BlockKind::Flow, StatusCode::CONFLICT);
+        let statuses = [
+            (BlockKind::Flow, StatusCode::CONFLICT),
+            (BlockKind::Authority, StatusCode::GONE),
+            (BlockKind::Isolation, StatusCode::TOO_MANY_REQUESTS),
+        ];
+        for (kind, status) in statuses {
+            assert_eq!(answered(&http, kind).status(), status, "{kind:?}");
+        }
+        let grpc = Grpc::new()
+            .code(BlockKind::Flow, 1)
+            .code(BlockKind::Authority, 16)
+            .code(BlockKind::System, 17)
+            .code(BlockKind::Flow, 9);
+        let codes = [
+            (BlockKind::Flow, "9"),
+            (BlockKind::Authority, "16"),
+            (BlockKind::System, "2"),
+            (BlockKind::Isolation, "8"),
+        ];
+        for (kind, code) in codes {
+            assert_eq!(answered(&grpc, kind).headers()["grpc-status"], code);
+        }
+    }
 
     #[test]
     fn seconds_are_rounded_up_and_never_zero() {
