@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use tower_sentinel::{Entry, Rules};
 
 use crate::breakers::{Breaker, End, breaker};
-use crate::hot::{Count, Hot, hot};
+use crate::hot::{Hot, hot, keep_two_at_once};
 use crate::pair::Pair;
-use crate::setup::{RESOURCES, Setup, advance, setup};
+use crate::setup::{Setup, advance, setup};
 use crate::versions::Version;
 use crate::wants::{Wants, wants};
 
@@ -35,13 +35,7 @@ pub(crate) fn company() -> impl Strategy<Value = Company> {
     let hots = prop::collection::vec(hot(), 0..4);
     let breakers = prop::collection::vec(breaker(), 0..3);
     (setup(), hots, breakers).prop_map(|(setup, mut hots, breakers)| {
-        for resource in RESOURCES {
-            let mut at_once = 0;
-            hots.retain(|hot| {
-                at_once += usize::from(hot.resource == resource && hot.count == Count::Running);
-                at_once <= 2 || hot.resource != resource || hot.count != Count::Running
-            });
-        }
+        keep_two_at_once(&mut hots, |hot| Some(hot));
         Company {
             setup,
             hots,

@@ -1,5 +1,7 @@
 //! Rules on parameters at random, and what a naive engine makes of them.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::sample::select;
 use tower_sentinel::{HotParamRule, MissingKey};
@@ -262,6 +264,19 @@ impl Hot {
             Count::Refill | Count::Window => fits(left) && !fits(left + 1),
         }
     }
+}
+
+/// A resource has at most two rules that count calls at once: those beyond go.
+pub(crate) fn keep_two_at_once<T>(rules: &mut Vec<T>, hot_of: impl Fn(&T) -> Option<&Hot>) {
+    let mut at_once = BTreeMap::<_, u32>::new();
+    rules.retain(|rule| {
+        let hot = hot_of(rule).filter(|hot| hot.count == Count::Running);
+        hot.is_none_or(|hot| {
+            let known = at_once.entry(hot.resource).or_default();
+            *known += 1;
+            *known <= 2
+        })
+    });
 }
 
 pub(crate) fn hot() -> impl Strategy<Value = Hot> {

@@ -11,7 +11,7 @@ use crate::asked::mild;
 use crate::breakers::{Breaker, End, Part, breaker};
 use crate::company::{self, Company, company, end};
 use crate::crowd::Crowd;
-use crate::hot::{Hot, hot};
+use crate::hot::{Hot, hot, keep_two_at_once};
 use crate::oracle::Naive;
 use crate::setup::{BEGIN, Flow, NS, Op, RESOURCES, Setup, Whose, flow, op, setup};
 use crate::support::bench::Bench;
@@ -46,6 +46,13 @@ fn any_watching() -> impl Strategy<Value = Watching> {
 }
 
 impl Watching {
+    fn hot(&self) -> Option<&Hot> {
+        match self {
+            Self::Hot(hot) => Some(hot),
+            _ => None,
+        }
+    }
+
     fn rule(&self, index: usize) -> Rule {
         match self {
             Self::Hot(hot) => hot.rule().id(format!("hot-{index}")).into(),
@@ -163,10 +170,11 @@ proptest! {
     fn rules_of_any_kind_that_watch_see_what_they_would_if_each_were_enforced(
         mut enforced in prop_oneof![company(), mild()],
         max_wait in 0_u64..1_000,
-        watching in prop::collection::vec(any_watching(), 1..4),
+        mut watching in prop::collection::vec(any_watching(), 1..4),
         ops in prop::collection::vec(company::op(), 1..120),
     ) {
         let mut rules = waiting_rules(&mut enforced, max_wait);
+        keep_two_at_once(&mut watching, Watching::hot);
         for (index, watching) in watching.iter().enumerate() {
             rules = rules.with(watching.rule(100 + index).shadow());
         }

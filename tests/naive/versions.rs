@@ -9,8 +9,8 @@ use tower_sentinel::{Rule, Rules};
 
 use crate::breakers::{Breaker, breaker};
 use crate::company::Company;
-use crate::hot::{Count, Hot, hot};
-use crate::setup::{RESOURCES, Setup, Whose};
+use crate::hot::{Count, Hot, hot, keep_two_at_once};
+use crate::setup::{Setup, Whose};
 
 /// A rule, and the id that it was given, if any.
 #[derive(Clone, Debug)]
@@ -262,15 +262,7 @@ impl Version {
             .for_each(|step| step.apply(&mut self.hots));
         let breakers = edit.breakers.into_iter();
         breakers.for_each(|step| step.apply(&mut self.breakers));
-        // A resource has at most two rules that count calls at once.
-        for resource in RESOURCES {
-            let mut at_once = 0;
-            self.hots.retain(|hot| {
-                let counts = hot.resource == resource && hot.count == Count::Running;
-                at_once += usize::from(counts);
-                at_once <= 2 || !counts
-            });
-        }
+        keep_two_at_once(&mut self.hots, |hot| Some(hot));
     }
 }
 
