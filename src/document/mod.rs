@@ -73,7 +73,8 @@
 //! # Among a program's settings
 //!
 //! [`Rules`](crate::Rules) are a value for serde: a list of such tables. All of them
-//! are good, or the error tells everything that is wrong.
+//! are good, or the error tells everything that is wrong. They are read from whatever
+//! describes itself, such as JSON, TOML, YAML and RON, and not from bincode or postcard.
 //!
 //! ```
 //! use serde::Deserialize;

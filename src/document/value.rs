@@ -145,18 +145,27 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Takes whatever comes. How deep that is both readers bound.
+/// Takes whatever comes. How deep that is its reader bounds, as those of JSON and TOML do.
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of at most 64 bits")
+        f.write_str("a number of at most 64 bits, a text, a flag, a list or a table")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    /// Some syntaxes say of a value that it is there.
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Value, D::Error> {
+        Value::deserialize(value)
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
@@ -224,9 +233,38 @@ fn as_number(table: &[(String, Value)]) -> Option<f64> {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use serde_core::de::value::{Error, MapDeserializer};
+    use serde_core::de::IntoDeserializer;
+    use serde_core::de::value::{Error, MapDeserializer, U32Deserializer};
+    use serde_core::forward_to_deserialize_any;
 
     use super::*;
+
+    /// What a reader hands out whose syntax has options.
+    struct Maybe(Option<U32Deserializer<Error>>);
+
+    impl<'de> Deserializer<'de> for Maybe {
+        type Error = Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self.0 {
+                Some(value) => visitor.visit_some(value),
+                None => visitor.visit_none(),
+            }
+        }
+
+        forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            option unit unit_struct newtype_struct seq tuple tuple_struct map struct enum
+            identifier ignored_any
+        }
+    }
+
+    #[test]
+    fn an_option_is_its_value() {
+        let some = Maybe(Some(5_u32.into_deserializer()));
+        assert_eq!(Value::deserialize(some), Ok(Value::Whole(5)));
+        assert_eq!(Value::deserialize(Maybe(None)), Ok(Value::Null));
+    }
 
     fn read<const N: usize>(table: [(&str, &str); N]) -> Result<Value, Error> {
         Value::deserialize(MapDeserializer::new(table.into_iter()))
