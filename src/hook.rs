@@ -156,7 +156,9 @@ impl<'a> BreakerEvent<'a> {
         self.direction
     }
 
-    /// The id of the rule.
+    /// The id of the rule, in the set of rules by which the call was judged that
+    /// changed the state: after a reload that renames the rule, or moves one without an
+    /// [id](crate::CircuitBreakerRule::id), calls of before tell the old one.
     #[must_use]
     pub const fn rule(&self) -> &'a str {
         self.rule

@@ -117,9 +117,9 @@ impl Sentinel {
     /// places and are judged by those as well when they start. A call that meets the
     /// reload may wait for a lock for as long as one resource takes to be made anew.
     ///
-    /// A resource takes the new rules over when it is next called or looked at. A set
-    /// that is replaced before that has never been there for it, unless it has no rule
-    /// for a resource that had one.
+    /// A resource takes the new rules over when it is next called or looked at, or at
+    /// once if no rule names it any more. Of several reloads before that only the last
+    /// one matters to it.
     pub fn reload(&self, rules: impl Into<Rules>) -> bool {
         self.engine.reload(rules.into())
     }

@@ -36,7 +36,8 @@ use crate::stat::Outcome;
 /// # }).unwrap();
 /// ```
 pub trait ClassifyAnswer<R, E> {
-    /// How a call ended that was answered with `answer`. It must not panic.
+    /// How a call ended that was answered with `answer`. It must not panic: the call
+    /// would count as one whose service did.
     fn outcome(&self, answer: Result<&R, &E>) -> Outcome;
 }
 

@@ -90,7 +90,13 @@ impl<F> CallLayer<F> {
 
 impl<F, C> CallLayer<F, C> {
     /// Which answers count as failures: circuit breakers open by them. Default:
-    /// errors do. It is cloned for each call; a function must name its types.
+    /// errors do. It is cloned for each call.
+    ///
+    /// A closure must name the type of what it takes, as below. One in an [`Arc`] is
+    /// called by another closure. A [`ClassifyAnswer`] for several types is told for
+    /// which: `classify::<Answer, BoxError, _>(…)`.
+    ///
+    /// [`Arc`]: std::sync::Arc
     ///
     /// # Examples
     ///
