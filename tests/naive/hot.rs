@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower_sentinel::{HotParamRule, MissingKey};
 
-use crate::setup::{Asks, Missing, NS, RESOURCES};
+use crate::setup::{Asks, NS, RESOURCES};
 use crate::support::ms;
 use crate::wants::{Given, VALUES, Wants};
 
@@ -40,7 +40,7 @@ pub(crate) struct Hot {
     burst: u32,
     exception: Option<(&'static str, u32)>,
     tier: Option<u32>,
-    missing: Missing,
+    missing: MissingKey,
     /// How many values it knows at least.
     keys: u32,
 }
@@ -58,14 +58,6 @@ pub(crate) struct Seen {
 pub(crate) struct Paid {
     pub(crate) seen: Seen,
     pub(crate) cost: u64,
-}
-
-fn missing_key(missing: Missing) -> MissingKey {
-    match missing {
-        Missing::Share => MissingKey::Share,
-        Missing::Skip => MissingKey::Skip,
-        Missing::Refuse => MissingKey::Refuse,
-    }
 }
 
 impl Hot {
@@ -90,7 +82,7 @@ impl Hot {
         if let Some(own) = self.tier {
             rule = rule.tier("pro", halves(own));
         }
-        rule.missing(missing_key(self.missing)).max_keys(self.keys)
+        rule.missing(self.missing).max_keys(self.keys)
     }
 
     /// Whether it counts the same values as `other` in the same way.
@@ -152,7 +144,7 @@ impl Hot {
     }
 
     pub(crate) fn refuses_missing(&self, wants: &Wants) -> bool {
-        self.missing == Missing::Refuse && self.is_missed(wants)
+        self.missing == MissingKey::Refuse && self.is_missed(wants)
     }
 
     /// By what the rule tells calls apart; `None` if this one is not its business.
@@ -160,7 +152,7 @@ impl Hot {
         if wants.call.resource != self.resource {
             return None;
         }
-        let missing = (self.missing == Missing::Share).then_some("-");
+        let missing = (self.missing == MissingKey::Share).then_some("-");
         self.given(wants).or(missing)
     }
 
@@ -292,9 +284,9 @@ pub(crate) fn hot() -> impl Strategy<Value = Hot> {
         1 => Just(Count::Running),
     ];
     let missing = prop_oneof![
-        2 => Just(Missing::Share),
-        1 => Just(Missing::Skip),
-        1 => Just(Missing::Refuse),
+        2 => Just(MissingKey::Share),
+        1 => Just(MissingKey::Skip),
+        1 => Just(MissingKey::Refuse),
     ];
     let interval = select(&[10_u64, 300, 1_000, 7, 2_000][..]);
     let exception = prop::option::weighted(0.3, (select(&VALUES[..]), 0_u32..9));

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::setup::{Asks, Flow, Missing, Setup, Whose};
+use tower_sentinel::MissingKey;
+
+use crate::setup::{Asks, Flow, Setup, Whose};
 
 pub(crate) struct Naive {
     pub(crate) setup: Setup,
@@ -55,7 +57,7 @@ impl Naive {
         match flow.whose {
             Whose::All | Whose::Related(_) => Some(""),
             Whose::Each(_, missing) => match (call.origin, missing) {
-                (None, Missing::Share) => Some("-"),
+                (None, MissingKey::Share) => Some("-"),
                 (origin, _) => origin,
             },
             Whose::Origin(origin) => call.origin.filter(|own| *own == origin),

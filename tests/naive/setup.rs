@@ -18,19 +18,12 @@ const CONTEXTS: [&str; 2] = ["c", "d"];
 pub(crate) enum Whose {
     All,
     /// Of each origin; `None`: as the rule does by itself.
-    Each(Option<bool>, Missing),
+    Each(Option<bool>, MissingKey),
     Origin(&'static str),
     OtherOrigins,
     Context(&'static str),
     /// It counts those of another resource.
     Related(&'static str),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Missing {
-    Share,
-    Skip,
-    Refuse,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,11 +61,7 @@ impl Flow {
         match self.whose {
             Whose::All => rule,
             Whose::Each(lend, missing) => {
-                let rule = rule.by_origin().missing(match missing {
-                    Missing::Share => MissingKey::Share,
-                    Missing::Skip => MissingKey::Skip,
-                    Missing::Refuse => MissingKey::Refuse,
-                });
+                let rule = rule.by_origin().missing(missing);
                 match lend {
                     Some(lend) => rule.lend(lend),
                     None => rule,
@@ -86,7 +75,7 @@ impl Flow {
     }
 
     pub(crate) fn misses_key(&self, call: &Asks) -> bool {
-        matches!(self.whose, Whose::Each(_, Missing::Refuse)) && call.origin.is_none()
+        matches!(self.whose, Whose::Each(_, MissingKey::Refuse)) && call.origin.is_none()
     }
 
     /// Whether it keeps a few bytes for each origin, and so counts a call when it comes.
@@ -170,7 +159,7 @@ pub(crate) enum Op {
 }
 
 pub(crate) fn flow() -> impl Strategy<Value = Flow> {
-    let missing = select(&[Missing::Share, Missing::Skip, Missing::Refuse][..]);
+    let missing = select(&[MissingKey::Share, MissingKey::Skip, MissingKey::Refuse][..]);
     let lend = select(&[None, Some(false), Some(true)][..]);
     let whose = prop_oneof![
         3 => Just(Whose::All),
