@@ -93,9 +93,10 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A circuit breaker changes its state. Told once, by the thread that
-    /// changed it. A reload tells nothing, and nothing is told of a breaker from which
-    /// no rule [goes on](crate::CircuitBreakerRule#reloads), though calls of before
-    /// may end there.
+    /// changed it. A reload tells nothing. When a resource has
+    /// [taken](crate::Sentinel::reload) new rules over, nothing is told any more of a
+    /// breaker from which none of them [goes on](crate::CircuitBreakerRule#reloads),
+    /// though calls of before may end there.
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let _ = event;
     }
