@@ -157,9 +157,8 @@ impl<'a> BreakerEvent<'a> {
         self.direction
     }
 
-    /// The id of the rule, in the set of rules by which the call was judged that
-    /// changed the state: after a reload that renames the rule, or moves one without an
-    /// [id](crate::CircuitBreakerRule::id), calls of before tell the old one.
+    /// The id of the rule that the breaker stands on now, though a call of before a
+    /// [reload](crate::CircuitBreakerRule#reloads) may have changed its state.
     #[must_use]
     pub const fn rule(&self) -> &'a str {
         self.rule

@@ -224,10 +224,13 @@ impl Resource {
     /// Tells that a circuit breaker has changed its state.
     pub(crate) fn tell_breaker(&self, circuit: &Circuit, change: Change) {
         if !self.shared.hooks.is_empty() {
+            // Not by these rules: a call of before a reload may have changed it.
+            let own = || self.rules.id(circuit.rules[change.index]);
+            let name = circuit.breakers.name(change.index).unwrap_or_else(own);
             let event = BreakerEvent {
                 resource: &self.text,
                 direction: self.key.direction,
-                rule: &self.rules.id(circuit.rules[change.index]),
+                rule: &name,
                 from: change.from,
                 to: change.to,
                 value: change.value,
@@ -367,9 +370,13 @@ impl Circuit {
             .breakers(&own.breakers)
             .map(|(index, rule)| (index, rule.spec()))
             .unzip();
-        (!specs.is_empty()).then(|| Self {
-            breakers: Breakers::new(specs, now, old.map(|old| &old.breakers)),
-            rules: indices.into(),
+        (!specs.is_empty()).then(|| {
+            let breakers = Breakers::new(specs, now, old.map(|old| &old.breakers));
+            breakers.rename(indices.iter().map(|&index| rules.id(index)));
+            Self {
+                breakers,
+                rules: indices.into(),
+            }
         })
     }
 }

@@ -16,8 +16,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{
-    BlockKind, BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock,
-    NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    BlockKind, BreakerState, BreakerView, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
+    ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::{Rng, bench, get, ms, ready};
@@ -403,6 +403,43 @@ fn of_a_breaker_from_which_no_rule_goes_on_nothing_is_told() {
         assert!(bench.enter().is_ok());
         assert_eq!(bench.told(), [""; 0]);
     }
+}
+
+#[test]
+fn whoever_changes_a_breaker_it_is_told_by_the_id_of_its_rule() {
+    let by_errors = || CircuitBreakerRule::error_ratio("r", 0.5).min_calls(5);
+    let by_time = || CircuitBreakerRule::slow_ratio("r", ms(60_000), 1.0);
+    let ids = |bench: &Bench| {
+        let breakers = bench.sentinel.node("r").unwrap().breakers();
+        let open = |view: &&BreakerView| view.state() == BreakerState::Open;
+        let open = breakers.iter().filter(open);
+        open.map(|view| view.rule().to_owned()).collect::<Vec<_>>()
+    };
+    // Rules without ids are called by their places.
+    let bench = Bench::new(Rules::new().with(by_errors()).with(by_time()));
+    let calls: Vec<_> = (0..6).map(|_| bench.enter().unwrap()).collect();
+    bench
+        .sentinel
+        .reload(Rules::new().with(by_time()).with(by_errors()));
+    drop(bench.enter().unwrap());
+    for mut call in calls {
+        call.fail();
+    }
+    assert_eq!(ids(&bench), ["circuit-breaker-1"]);
+    assert_eq!(bench.told(), ["circuit-breaker-1 Closed → Open"]);
+
+    let bench = Bench::new(by_errors().id("old"));
+    let mut calls: Vec<_> = (0..6).map(|_| bench.enter().unwrap()).collect();
+    calls.drain(..5).for_each(|mut call| call.fail());
+    bench.clock.advance(ms(10_000));
+    let mut probe = bench.enter().unwrap();
+    assert_eq!(bench.told().len(), 2);
+    bench.sentinel.reload(by_errors().id("new"));
+    let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+    assert_eq!(view.rule(), "new");
+    probe.fail();
+    drop(probe);
+    assert_eq!(bench.told(), ["new HalfOpen → Open"]);
 }
 
 #[test]

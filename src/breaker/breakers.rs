@@ -1,5 +1,6 @@
 //! The breakers of one resource, asked together.
 
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::BreakerState;
@@ -118,6 +119,19 @@ impl Breakers {
                 old.retire();
             }
         }
+    }
+
+    /// These are the breakers of rules with these names, in their order.
+    pub(crate) fn rename(&self, names: impl Iterator<Item = StdArc<str>>) {
+        for (breaker, name) in self.list.iter().zip(names) {
+            breaker.rename(name);
+        }
+    }
+
+    /// What the rule of the breaker at `index` is called that is in force, if it has
+    /// been named.
+    pub(crate) fn name(&self, index: usize) -> Option<StdArc<str>> {
+        self.list[index].name()
     }
 
     /// Whether a call at `now` may pass: the first breaker that refuses it, and when

@@ -13,13 +13,15 @@
 //! Whether a call belongs to the present generation is told by its epoch, see
 //! [`breaker`](super).
 
+use std::sync::Arc as StdArc;
+
 use super::breakers::Change;
 use super::spec::{Limit, Spec};
 use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
 use crate::few::Few;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
 /// After so many epochs a closed generation is said to have begun later, so that
 /// its distance from the present one stays small.
@@ -47,6 +49,8 @@ struct Circuit {
     longest_ns: AtomicU64,
     /// Whether no rule in force stands on it any more.
     is_retired: AtomicBool,
+    /// What the rule in force is called.
+    name: Lock<Option<StdArc<str>>>,
 }
 
 /// What a breaker says to a call.
@@ -131,6 +135,7 @@ impl Breaker {
             rule: AtomicU32::new(0),
             longest_ns: AtomicU64::new(longest_ns),
             is_retired: AtomicBool::new(false),
+            name: Lock::new(None),
         };
         Self {
             spec,
@@ -170,6 +175,16 @@ impl Breaker {
     /// Whether both have the same state.
     pub(super) fn goes_on_from(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
+    }
+
+    /// The rule in force is called `name`.
+    pub(super) fn rename(&self, name: StdArc<str>) {
+        *self.circuit.name.lock() = Some(name);
+    }
+
+    /// What the rule in force is called, which may be another one than this.
+    pub(super) fn name(&self) -> Option<StdArc<str>> {
+        self.circuit.name.lock().clone()
     }
 
     fn tell(&self, teller: &mut Teller<'_>, from: Word, to: Word, value: Option<f64>) {

@@ -39,6 +39,9 @@ pub(crate) enum End {
     Cancelled,
 }
 
+/// What the breaker of a rule is told to have become, and from what.
+pub(crate) type Told = (String, BreakerState, BreakerState);
+
 /// What one breaker has seen.
 #[derive(Debug)]
 pub(crate) struct Circuit {
@@ -48,7 +51,9 @@ pub(crate) struct Circuit {
     rules: Vec<Named<Breaker>>,
     state: State,
     /// Its changes that nobody has asked for yet.
-    pub(crate) told: Vec<(BreakerState, BreakerState)>,
+    pub(crate) told: Vec<Told>,
+    /// What its rule in force is called.
+    name: String,
     generation: u32,
     /// In which generation, in which bucket, and whether it was bad.
     ended: Vec<(u32, u64, bool)>,
@@ -152,6 +157,7 @@ impl Circuit {
             rules: vec![rule],
             state: State::Closed,
             told: Vec::new(),
+            name: String::new(),
             generation: 0,
             ended: Vec::new(),
         }
@@ -175,6 +181,11 @@ impl Circuit {
             state,
             ..Self::new(rule, number)
         }
+    }
+
+    /// Its rule in force is called `name`.
+    pub(crate) fn called(self, name: String) -> Self {
+        Self { name, ..self }
     }
 
     pub(crate) fn named(&self) -> &Named<Breaker> {
@@ -219,7 +230,7 @@ impl Circuit {
         let from = self.state();
         self.state = state;
         if self.state() != from {
-            self.told.push((from, self.state()));
+            self.told.push((self.name.clone(), from, self.state()));
         }
     }
 

@@ -3,9 +3,9 @@
 use std::mem;
 
 use proptest::prelude::*;
-use tower_sentinel::{BlockKind, Blocked, BreakerState, BreakerView, HotParamView, NodeView};
+use tower_sentinel::{BlockKind, Blocked, BreakerView, HotParamView, NodeView};
 
-use crate::breakers::{Circuit, End, Part};
+use crate::breakers::{Circuit, End, Part, Told};
 use crate::hot::{Count, Seen};
 use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
@@ -104,7 +104,7 @@ impl Crowd {
     }
 
     /// What is told of the circuits of rules in force since the last time.
-    pub(crate) fn told(&mut self) -> Vec<(BreakerState, BreakerState)> {
+    pub(crate) fn told(&mut self) -> Vec<Told> {
         let told = |circuit: &mut Circuit| mem::take(&mut circuit.told);
         self.circuits.iter_mut().flat_map(told).collect()
     }
@@ -138,14 +138,14 @@ impl Crowd {
         let circuits = mem::take(&mut self.circuits).into_iter();
         let (old, circuits) = circuits.partition(|circuit| circuit.rule().resource == resource);
         self.circuits = circuits;
-        let new = version.breakers.iter();
-        let new = new.filter(|rule| rule.resource == resource);
-        let new: Vec<_> = new.cloned().collect();
+        let new = version.breakers();
+        let new = new.filter(|(rule, _)| rule.resource == resource);
+        let (new, names): (Vec<_>, Vec<_>) = new.unzip();
         let (old, left) = partners(&new, old, Circuit::named, true);
         self.retired.extend(left);
-        for (rule, old) in new.into_iter().zip(old) {
+        for ((rule, name), old) in new.into_iter().zip(names).zip(old) {
             self.made += 1;
-            self.circuits.push(match old {
+            let circuit = match old {
                 Some(old) if old.rule().counts_like(&rule) => old.go_on(rule),
                 Some(old) => {
                     let circuit = old.opened_alike(rule, self.made);
@@ -153,7 +153,8 @@ impl Crowd {
                     circuit
                 }
                 None => Circuit::new(rule, self.made),
-            });
+            };
+            self.circuits.push(circuit.called(name));
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::hook::BreakerEvent;
-use tower_sentinel::{BreakerState, Builder, Entry, Hook, Verdict};
+use tower_sentinel::{Builder, Entry, Hook, Verdict};
 
-use crate::breakers::Part;
+use crate::breakers::{Part, Told};
 use crate::company::{Op, end};
 use crate::crowd::Crowd;
 use crate::setup::{BEGIN, NS, RESOURCES};
@@ -18,11 +18,12 @@ use crate::wants::Wants;
 
 /// What breakers tell.
 #[derive(Debug, Default)]
-struct Changes(Mutex<Vec<(BreakerState, BreakerState)>>);
+struct Changes(Mutex<Vec<Told>>);
 
 impl Hook for Changes {
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
-        self.0.lock().unwrap().push((event.from(), event.to()));
+        let told = (event.rule().to_owned(), event.from(), event.to());
+        self.0.lock().unwrap().push(told);
     }
 }
 
@@ -142,7 +143,7 @@ impl Pair {
         let mut told = mem::take(&mut *self.changes.0.lock().unwrap());
         let mut expected = self.crowd.told();
         for told in [&mut told, &mut expected] {
-            told.sort_by_key(|(from, to)| (*from as u8, *to as u8));
+            told.sort_by_key(|(rule, from, to)| (rule.clone(), *from as u8, *to as u8));
         }
         prop_assert_eq!(told, expected);
         self.crowd.take_over_all(&self.version);

@@ -182,6 +182,13 @@ impl Version {
         hots.map(move |(place, hot)| (hot.clone(), hot.name(first + place)))
     }
 
+    /// The rules of breakers, as they are called.
+    pub(crate) fn breakers(&self) -> impl Iterator<Item = (Named<Breaker>, String)> {
+        let first = self.setup.rules().len() + self.hots.len();
+        let breakers = self.breakers.iter().enumerate();
+        breakers.map(move |(place, rule)| (rule.clone(), rule.name(first + place)))
+    }
+
     /// Each rule that may change as a set of its own, and its resource.
     fn alone(&self) -> impl Iterator<Item = (Self, &'static str)> {
         let none = Self {
