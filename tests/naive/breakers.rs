@@ -39,8 +39,8 @@ pub(crate) enum End {
     Cancelled,
 }
 
-/// What the breaker of a rule is told to have become, and from what.
-pub(crate) type Told = (String, BreakerState, BreakerState);
+/// The rule of a breaker, from what that has changed, and to what.
+pub(crate) type Change = (String, BreakerState, BreakerState);
 
 /// What one breaker has seen.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct Circuit {
     rules: Vec<Named<Breaker>>,
     state: State,
     /// Its changes that nobody has asked for yet.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<Change>,
     /// What its rule in force is called.
     name: String,
     generation: u32,

@@ -5,7 +5,7 @@ use std::mem;
 use proptest::prelude::*;
 use tower_sentinel::{BlockKind, Blocked, BreakerView, HotParamView, NodeView};
 
-use crate::breakers::{Circuit, End, Part, Told};
+use crate::breakers::{Change, Circuit, End, Part};
 use crate::hot::{Count, Seen};
 use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
@@ -104,7 +104,7 @@ impl Crowd {
     }
 
     /// What is told of the circuits of rules in force since the last time.
-    pub(crate) fn told(&mut self) -> Vec<Told> {
+    pub(crate) fn told(&mut self) -> Vec<Change> {
         let told = |circuit: &mut Circuit| mem::take(&mut circuit.told);
         self.circuits.iter_mut().flat_map(told).collect()
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tower_sentinel::hook::BreakerEvent;
 use tower_sentinel::{Builder, Entry, Hook, Verdict};
 
-use crate::breakers::{Part, Told};
+use crate::breakers::{Change, Part};
 use crate::company::{Op, end};
 use crate::crowd::Crowd;
 use crate::setup::{BEGIN, NS, RESOURCES};
@@ -18,7 +18,7 @@ use crate::wants::Wants;
 
 /// What breakers tell.
 #[derive(Debug, Default)]
-struct Changes(Mutex<Vec<Told>>);
+struct Changes(Mutex<Vec<Change>>);
 
 impl Hook for Changes {
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
