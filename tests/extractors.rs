@@ -91,6 +91,24 @@ fn each_thing_that_a_layer_asks_for_is_heeded_alone() {
 // === without a layer ===
 
 #[test]
+fn a_header_field_is_a_key_if_it_has_one_value() {
+    let cases: [(&[&[u8]], Option<&str>); 6] = [
+        (&[b"ann"], Some("ann")),
+        (&[b"ann", b"ann"], Some("ann")),
+        (&[b"ann", b"bob"], None),
+        (&[b""], None),
+        (&[b"\xff"], None),
+        (&[], None),
+    ];
+    for (lines, expected) in cases {
+        let request = with_lines("x-user", lines);
+        let header = Header::from_static("x-user");
+        let found = header.key(Head::of(&request)).map(|key| key.to_string());
+        assert_eq!(found.as_deref(), expected, "{lines:?}");
+    }
+}
+
+#[test]
 fn a_head_by_hand_says_what_the_request_does_and_has_no_templates() {
     let mut request = with_lines("x-user", &[b"ann"]);
     *request.uri_mut() = Uri::from_static("/users/7?page=2");
