@@ -221,22 +221,25 @@ impl Resource {
         self.extras.as_ref()?.breakers.as_ref()
     }
 
-    /// Tells that a circuit breaker has changed its state.
+    /// Tells that a circuit breaker has changed its state, unless it is of no rule
+    /// any more.
     pub(crate) fn tell_breaker(&self, circuit: &Circuit, change: Change) {
-        if !self.shared.hooks.is_empty() {
-            // Not by these rules: a call of before a reload may have changed it.
-            let own = || self.rules.id(circuit.rules[change.index]);
-            let name = circuit.breakers.name(change.index).unwrap_or_else(own);
-            let event = BreakerEvent {
-                resource: &self.text,
-                direction: self.key.direction,
-                rule: &name,
-                from: change.from,
-                to: change.to,
-                value: change.value,
-            };
-            self.shared.hooks.tell(|hook| hook.on_breaker(&event));
+        if self.shared.hooks.is_empty() {
+            return;
         }
+        // Not by these rules: a call of before a reload may have changed it.
+        let Some(rule) = circuit.breakers.name(change.index) else {
+            return;
+        };
+        let event = BreakerEvent {
+            resource: &self.text,
+            direction: self.key.direction,
+            rule: &rule,
+            from: change.from,
+            to: change.to,
+            value: change.value,
+        };
+        self.shared.hooks.tell(|hook| hook.on_breaker(&event));
     }
 
     /// The limit that finds itself, and its rule.

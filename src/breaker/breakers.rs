@@ -110,26 +110,25 @@ impl Breakers {
         Self { list, epoch }
     }
 
-    /// These are replaced by `new`, or by none: of what does not go on there nothing is
-    /// told any more.
+    /// These are the breakers of rules with these names, in their order.
+    pub(crate) fn rename(&self, names: impl Iterator<Item = StdArc<str>>) {
+        for (breaker, name) in self.list.iter().zip(names) {
+            breaker.rename(Some(name));
+        }
+    }
+
+    /// These are replaced by `new`, or by none: what does not go on there is the
+    /// breaker of no rule any more.
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
             if !new.iter().any(|new| new.goes_on_from(old)) {
-                old.retire();
+                old.rename(None);
             }
         }
     }
 
-    /// These are the breakers of rules with these names, in their order.
-    pub(crate) fn rename(&self, names: impl Iterator<Item = StdArc<str>>) {
-        for (breaker, name) in self.list.iter().zip(names) {
-            breaker.rename(name);
-        }
-    }
-
-    /// What the rule of the breaker at `index` is called that is in force, if it has
-    /// been named.
+    /// What the rule is called that the breaker at `index` is of, if it is of any.
     pub(crate) fn name(&self, index: usize) -> Option<StdArc<str>> {
         self.list[index].name()
     }

@@ -21,7 +21,7 @@ use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
 use crate::few::Few;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
 /// After so many epochs a closed generation is said to have begun later, so that
 /// its distance from the present one stays small.
@@ -47,9 +47,7 @@ struct Circuit {
     /// Longest time that a moment can be away, by all rules so far: a call that has
     /// waited asks by an older one.
     longest_ns: AtomicU64,
-    /// Whether no rule in force stands on it any more.
-    is_retired: AtomicBool,
-    /// What the rule in force is called.
+    /// What the rule in force is called; `None` if none stands on it.
     name: Lock<Option<StdArc<str>>>,
 }
 
@@ -134,7 +132,6 @@ impl Breaker {
             window: Window::new(bucket_ns, spec.buckets, now),
             rule: AtomicU32::new(0),
             longest_ns: AtomicU64::new(longest_ns),
-            is_retired: AtomicBool::new(false),
             name: Lock::new(None),
         };
         Self {
@@ -165,32 +162,20 @@ impl Breaker {
         }
     }
 
-    /// No rule stands on the circuit any more: calls and views of before go on with
-    /// it, and nobody is told.
-    pub(super) fn retire(&self) {
-        // Relaxed: what changes meanwhile may be told or not.
-        self.circuit.is_retired.store(true, Ordering::Relaxed);
-    }
-
     /// Whether both have the same state.
     pub(super) fn goes_on_from(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
 
-    /// The rule in force is called `name`.
-    pub(super) fn rename(&self, name: StdArc<str>) {
-        *self.circuit.name.lock() = Some(name);
+    /// The rule in force is called `name`; `None`: no rule stands on the circuit any
+    /// more, only calls and views of before.
+    pub(super) fn rename(&self, name: Option<StdArc<str>>) {
+        *self.circuit.name.lock() = name;
     }
 
     /// What the rule in force is called, which may be another one than this.
     pub(super) fn name(&self) -> Option<StdArc<str>> {
         self.circuit.name.lock().clone()
-    }
-
-    fn tell(&self, teller: &mut Teller<'_>, from: Word, to: Word, value: Option<f64>) {
-        if !self.circuit.is_retired.load(Ordering::Relaxed) {
-            teller.changed(from, to, value);
-        }
     }
 
     pub(super) const fn spec(&self) -> &Spec {
@@ -254,7 +239,7 @@ impl Breaker {
             return false;
         }
         self.publish(next, end.now + self.spec.lease());
-        self.tell(teller, word, next, None);
+        teller.changed(word, next, None);
         true
     }
 
@@ -267,7 +252,7 @@ impl Breaker {
                 word.opened(Kind::Ready)
             };
             if self.swap(word, next) {
-                self.tell(teller, word, next, None);
+                teller.changed(word, next, None);
                 return;
             }
         }
@@ -287,7 +272,7 @@ impl Breaker {
                 if end.is_bad {
                     self.publish(next, end.now + self.spec.open_for);
                 }
-                self.tell(teller, word, next, value);
+                teller.changed(word, next, value);
                 return;
             }
         }
@@ -324,7 +309,7 @@ impl Breaker {
         // Whoever was faster has opened it.
         if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
             self.publish(next, end.now + self.spec.open_for);
-            self.tell(teller, word, next, Some(self.spec.value(sum)));
+            teller.changed(word, next, Some(self.spec.value(sum)));
         }
     }
 
@@ -344,7 +329,7 @@ impl Breaker {
                 return;
             }
             if self.swap(word, next) {
-                return self.tell(teller, word, next, None);
+                return teller.changed(word, next, None);
             }
         }
     }
@@ -355,7 +340,7 @@ impl Breaker {
             // Also where it is closed: in the new generation nothing is counted.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
-                return self.tell(teller, word, next, None);
+                return teller.changed(word, next, None);
             }
         }
     }
