@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tower_sentinel::{BreakerState, CircuitBreakerRule};
+use tower_sentinel::{BreakerState, CircuitBreakerRule, Rule};
 
 use crate::setup::{NS, RESOURCES};
 use crate::support::ms;
-use crate::versions::Named;
+use crate::versions::{Kind, Named};
 
 /// One rule. Times are in ms.
 #[derive(Clone, Debug)]
@@ -108,14 +108,33 @@ impl Breaker {
             .probes(self.probes)
     }
 
-    /// Whether it counts the same calls as `other` in the same way.
-    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+    /// The same for another resource.
+    pub(crate) fn of(self, resource: &'static str) -> Self {
+        Self { resource, ..self }
+    }
+
+    fn lease(&self) -> u64 {
+        self.open_for.max(self.slow.unwrap_or(0)) * NS
+    }
+}
+
+impl Kind for Breaker {
+    const NAME: &'static str = "breaker";
+    const OWN_NAME: &'static str = "circuit-breaker";
+
+    fn build(&self, id: Option<String>) -> Rule {
+        match id {
+            Some(id) => self.rule().id(id).into(),
+            None => self.rule().into(),
+        }
+    }
+
+    fn counts_like(&self, other: &Self) -> bool {
         (self.resource, self.slow, self.interval, self.buckets)
             == (other.resource, other.slow, other.interval, other.buckets)
     }
 
-    /// The same with some of what `other` has, by the bits of `mask`.
-    pub(crate) fn blend(&self, other: &Self, mask: u8) -> Self {
+    fn blend(&self, other: &Self, mask: u8) -> Self {
         let mut blend = self.clone();
         let has = |bit: u8| mask >> bit & 1 == 1;
         if has(0) {
@@ -138,15 +157,6 @@ impl Breaker {
             (blend.interval, blend.buckets) = (other.interval, other.buckets);
         }
         blend
-    }
-
-    /// The same for another resource.
-    pub(crate) fn of(self, resource: &'static str) -> Self {
-        Self { resource, ..self }
-    }
-
-    fn lease(&self) -> u64 {
-        self.open_for.max(self.slow.unwrap_or(0)) * NS
     }
 }
 

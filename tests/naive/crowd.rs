@@ -1,5 +1,6 @@
 //! A naive engine with rules of all kinds.
 
+use std::fmt::Debug;
 use std::mem;
 
 use proptest::prelude::*;
@@ -10,7 +11,7 @@ use crate::hot::{Count, Seen};
 use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
 use crate::setup::{RESOURCES, Setup, Whose};
-use crate::versions::{Version, partners};
+use crate::versions::{Kind, Version, partners};
 use crate::wants::Wants;
 
 /// The naive engine with more rules.
@@ -60,6 +61,17 @@ impl Why {
             _ => false,
         }
     }
+}
+
+/// An engine and a naive one answer differently.
+pub(crate) fn differ(
+    wants: Wants,
+    now: u64,
+    found: &dyn Debug,
+    expected: &dyn Debug,
+) -> TestCaseError {
+    let text = format!("{wants:?} at {now}: {found:?}, and not {expected:?}");
+    TestCaseError::fail(text)
 }
 
 /// Those of hot-parameter rules; flow rules by origin are kept in the same way.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tower_sentinel::{HotParamRule, MissingKey};
+use tower_sentinel::{HotParamRule, MissingKey, Rule};
 
 use crate::setup::{Asks, NS, RESOURCES};
 use crate::support::ms;
+use crate::versions::Kind;
 use crate::wants::{Given, VALUES, Wants};
 
 /// Parts of a nanosecond in which a refilled quota is reckoned.
@@ -83,49 +84,6 @@ impl Hot {
             rule = rule.tier("pro", halves(own));
         }
         rule.missing(self.missing).max_keys(self.keys)
-    }
-
-    /// Whether it counts the same values as `other` in the same way.
-    pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        let is_same = match (self.count, other.count) {
-            (Count::Line(_), Count::Line(_)) => true,
-            (own, other) => own == other,
-        };
-        let has_interval = self.count != Count::Running;
-        is_same
-            && (self.resource, self.of, self.keys) == (other.resource, other.of, other.keys)
-            && (self.interval == other.interval || !has_interval)
-    }
-
-    /// The same with some of what `other` has, by the bits of `mask`.
-    pub(crate) fn blend(&self, other: &Self, mask: u8) -> Self {
-        let mut blend = self.clone();
-        let has = |bit: u8| mask >> bit & 1 == 1;
-        if has(0) {
-            blend.halves = other.halves;
-            blend.exception = other.exception;
-            blend.tier = other.tier;
-            blend.burst = other.burst;
-        }
-        if has(1) {
-            blend.missing = other.missing;
-        }
-        if has(2) {
-            blend.interval = other.interval;
-        }
-        if has(3) {
-            blend.count = other.count;
-        }
-        if has(4) {
-            blend.of = other.of;
-        }
-        if has(5) {
-            blend.keys = 16 + 8 * u32::from(self.keys == 16);
-        }
-        if blend.count != Count::Refill {
-            blend.burst = 0;
-        }
-        blend
     }
 
     /// The value that the call has for the rule.
@@ -255,6 +213,59 @@ impl Hot {
             Count::Line(_) => left == u32::from(fits(1)),
             Count::Refill | Count::Window => fits(left) && !fits(left + 1),
         }
+    }
+}
+
+impl Kind for Hot {
+    const NAME: &'static str = "hot";
+    const OWN_NAME: &'static str = "hot-param";
+
+    fn build(&self, id: Option<String>) -> Rule {
+        match id {
+            Some(id) => self.rule().id(id).into(),
+            None => self.rule().into(),
+        }
+    }
+
+    fn counts_like(&self, other: &Self) -> bool {
+        let is_same = match (self.count, other.count) {
+            (Count::Line(_), Count::Line(_)) => true,
+            (own, other) => own == other,
+        };
+        let has_interval = self.count != Count::Running;
+        is_same
+            && (self.resource, self.of, self.keys) == (other.resource, other.of, other.keys)
+            && (self.interval == other.interval || !has_interval)
+    }
+
+    fn blend(&self, other: &Self, mask: u8) -> Self {
+        let mut blend = self.clone();
+        let has = |bit: u8| mask >> bit & 1 == 1;
+        if has(0) {
+            blend.halves = other.halves;
+            blend.exception = other.exception;
+            blend.tier = other.tier;
+            blend.burst = other.burst;
+        }
+        if has(1) {
+            blend.missing = other.missing;
+        }
+        if has(2) {
+            blend.interval = other.interval;
+        }
+        if has(3) {
+            blend.count = other.count;
+        }
+        if has(4) {
+            blend.of = other.of;
+        }
+        if has(5) {
+            blend.keys = 16 + 8 * u32::from(self.keys == 16);
+        }
+        if blend.count != Count::Refill {
+            blend.burst = 0;
+        }
+        blend
     }
 }
 

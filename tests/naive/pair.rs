@@ -10,7 +10,7 @@ use tower_sentinel::{Builder, Entry, Hook, Verdict};
 
 use crate::breakers::{Change, Part};
 use crate::company::{Op, end};
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, differ};
 use crate::setup::{BEGIN, NS, RESOURCES};
 use crate::support::bench::Bench;
 use crate::versions::{Edit, Version};
@@ -95,27 +95,8 @@ impl Pair {
             (Verdict::Pass(entry), Ok(parts)) => {
                 self.entries.push((entry, self.crowd.seen.len() - 1, parts));
             }
-            (Verdict::Block(blocked), Err(why)) => {
-                let is_right = why.is_told(&blocked, now);
-                prop_assert!(
-                    is_right,
-                    "{:?} at {}: {:?}, and not {:?}",
-                    wants,
-                    now,
-                    blocked,
-                    why
-                );
-            }
-            (found, expected) => {
-                prop_assert!(
-                    false,
-                    "{:?} at {}: {:?}, and not {:?}",
-                    wants,
-                    now,
-                    found,
-                    expected
-                );
-            }
+            (Verdict::Block(blocked), Err(why)) if why.is_told(&blocked, now) => {}
+            (found, expected) => return Err(differ(wants, now, &found, &expected)),
         }
         Ok(())
     }

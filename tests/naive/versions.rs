@@ -27,7 +27,11 @@ pub(crate) trait Kind: Clone + Debug {
     const OWN_NAME: &'static str;
 
     fn build(&self, id: Option<String>) -> Rule;
+
+    /// Whether it counts the same calls as `other` in the same way.
     fn counts_like(&self, other: &Self) -> bool;
+
+    /// The same with some of what `other` has, by the bits of `mask`.
     fn blend(&self, other: &Self, mask: u8) -> Self;
 }
 
@@ -65,46 +69,6 @@ enum Step<T> {
 pub(crate) struct Edit {
     hots: Vec<Step<Hot>>,
     breakers: Vec<Step<Breaker>>,
-}
-
-impl Kind for Hot {
-    const NAME: &'static str = "hot";
-    const OWN_NAME: &'static str = "hot-param";
-
-    fn build(&self, id: Option<String>) -> Rule {
-        match id {
-            Some(id) => self.rule().id(id).into(),
-            None => self.rule().into(),
-        }
-    }
-
-    fn counts_like(&self, other: &Self) -> bool {
-        self.counts_like(other)
-    }
-
-    fn blend(&self, other: &Self, mask: u8) -> Self {
-        self.blend(other, mask)
-    }
-}
-
-impl Kind for Breaker {
-    const NAME: &'static str = "breaker";
-    const OWN_NAME: &'static str = "circuit-breaker";
-
-    fn build(&self, id: Option<String>) -> Rule {
-        match id {
-            Some(id) => self.rule().id(id).into(),
-            None => self.rule().into(),
-        }
-    }
-
-    fn counts_like(&self, other: &Self) -> bool {
-        self.counts_like(other)
-    }
-
-    fn blend(&self, other: &Self, mask: u8) -> Self {
-        self.blend(other, mask)
-    }
 }
 
 impl<T> Deref for Named<T> {
@@ -177,16 +141,14 @@ impl Version {
 
     /// The rules on parameters, as they are called.
     pub(crate) fn hots(&self) -> impl Iterator<Item = (Named<Hot>, String)> {
-        let first = self.setup.rules().len();
-        let hots = self.hots.iter().enumerate();
-        hots.map(move |(place, hot)| (hot.clone(), hot.name(first + place)))
+        let names = names(&self.hots, self.setup.rules().len());
+        self.hots.iter().cloned().zip(names)
     }
 
     /// The rules of breakers, as they are called.
     pub(crate) fn breakers(&self) -> impl Iterator<Item = (Named<Breaker>, String)> {
-        let first = self.setup.rules().len() + self.hots.len();
-        let breakers = self.breakers.iter().enumerate();
-        breakers.map(move |(place, rule)| (rule.clone(), rule.name(first + place)))
+        let names = names(&self.breakers, self.setup.rules().len() + self.hots.len());
+        self.breakers.iter().cloned().zip(names)
     }
 
     /// Each rule that may change as a set of its own, and its resource.
@@ -222,12 +184,8 @@ impl Version {
 
     /// The same, with what each is called behind so many other rules.
     pub(crate) fn each(&self, behind: usize) -> Vec<Alone> {
-        let hots = self.hots.iter().enumerate();
-        let hots = hots.map(|(place, hot)| hot.name(behind + place));
-        let behind = behind + self.hots.len();
-        let breakers = self.breakers.iter().enumerate();
-        let breakers = breakers.map(|(place, rule)| rule.name(behind + place));
-        let names = hots.chain(breakers);
+        let breakers = names(&self.breakers, behind + self.hots.len());
+        let names = names(&self.hots, behind).chain(breakers);
         let alone = |((version, resource), name)| Alone {
             version,
             resource,
@@ -281,6 +239,12 @@ impl From<Company> for Version {
             breakers: named(company.breakers),
         }
     }
+}
+
+/// What `rules` are called behind so many other rules.
+fn names<T: Kind>(rules: &[Named<T>], behind: usize) -> impl Iterator<Item = String> {
+    let rules = rules.iter().enumerate();
+    rules.map(move |(place, rule)| rule.name(behind + place))
 }
 
 fn named<T>(rules: Vec<T>) -> Vec<Named<T>> {

@@ -12,7 +12,7 @@ use tower_sentinel::{BlockKind, Direction, Entry, NodeView, Rules, Verdict};
 use crate::adaptive::{Adaptive, adaptive};
 use crate::breakers::{End, Part};
 use crate::company::{self, Company, end};
-use crate::crowd::{Crowd, Why};
+use crate::crowd::{Crowd, Why, differ};
 use crate::setup::{BEGIN, NS, RESOURCES};
 use crate::support::bench::Bench;
 use crate::system::{Limits, Says, System, limits, says};
@@ -229,14 +229,9 @@ impl World {
                     && blocked.system_reason() == Some(reason)
                     && blocked.rule() == format!("system-{index}")
                     && blocked.retry_after().is_none());
-            prop_assert!(
-                is_right,
-                "{:?} at {}: {:?}, and not {:?}",
-                wants,
-                now,
-                verdict,
-                reason
-            );
+            if !is_right {
+                return Err(differ(wants, now, &verdict, &reason));
+            }
             return Ok(());
         }
         match (verdict, crowd.enter(wants, now)) {
@@ -263,26 +258,11 @@ impl World {
                     (Why::Isolation, Some((_, rule))) => blocked.rule() == rule,
                     _ => true,
                 };
-                let is_right = why.is_told(&blocked, now) && is_named;
-                prop_assert!(
-                    is_right,
-                    "{:?} at {}: {:?}, and not {:?}",
-                    wants,
-                    now,
-                    blocked,
-                    why
-                );
+                if !(why.is_told(&blocked, now) && is_named) {
+                    return Err(differ(wants, now, &blocked, &why));
+                }
             }
-            (found, expected) => {
-                prop_assert!(
-                    false,
-                    "{:?} at {}: {:?}, and not {:?}",
-                    wants,
-                    now,
-                    found,
-                    expected
-                );
-            }
+            (found, expected) => return Err(differ(wants, now, &found, &expected)),
         }
         Ok(())
     }
