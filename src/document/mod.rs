@@ -73,8 +73,8 @@
 //! # Among a program's settings
 //!
 //! [`Rules`](crate::Rules) are a value for serde: a list of such tables. All of them
-//! are good, or the error tells everything that is wrong. They are read from whatever
-//! describes itself, such as JSON, TOML, YAML and RON, and not from bincode or postcard.
+//! are good, or the error tells everything that is wrong. They are read from syntaxes
+//! that describe themselves, as JSON and TOML do.
 //!
 //! ```
 //! use serde::Deserialize;
