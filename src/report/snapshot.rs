@@ -121,6 +121,8 @@ pub struct NodeSnapshot {
     interval: Duration,
     buckets: Vec<NodeBucket>,
     window: NodeBucket,
+    /// In the present second.
+    occupied: u64,
     concurrency: u32,
     waiting: u32,
     held: u32,
@@ -187,6 +189,7 @@ impl NodeSnapshot {
             interval: node.interval(),
             window: sum(&buckets),
             buckets,
+            occupied: node.sum(now, Event::Occupied),
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             held: node.held(now),
@@ -224,9 +227,9 @@ impl NodeSnapshot {
             Event::Complete => self.window.complete(),
             Event::Error => self.window.error(),
             Event::Cancelled => self.window.cancelled(),
-            Event::Occupied => self.window.occupied(),
+            Event::Occupied => self.occupied,
         };
-        sum as f64 / self.interval.as_secs_f64()
+        event.per_second(sum, self.interval)
     }
 
     /// What was counted in the window, in one.

@@ -75,7 +75,7 @@ impl NodeView {
         self.read(|node, now| node.qps(now, event))
     }
 
-    /// How often `event` was counted in the window.
+    /// How often `event` was counted in the window, by weight.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.read(|node, now| node.sum(now, event))
@@ -289,7 +289,7 @@ impl<'a> InboundView<'a> {
         }
     }
 
-    /// How often `event` was counted in the window.
+    /// How often `event` was counted in the window, by weight.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.fold(0, |sum, node, now| sum + node.sum(now, event))
@@ -298,7 +298,7 @@ impl<'a> InboundView<'a> {
     /// How often `event` was counted, per second, over the window.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
-        self.sum(event) as f64 / self.engine.shared().shape.interval().as_secs_f64()
+        event.per_second(self.sum(event), self.engine.shared().shape.interval())
     }
 
     /// The average response time of the calls that ended in the window.

@@ -1,6 +1,7 @@
 //! What is counted, and how a call may end.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Something that a node counts.
 ///
@@ -41,8 +42,20 @@ pub enum Event {
     /// spent on a call that never ran. Counted by weight.
     Cancelled,
     /// An admitted call had borrowed its place from a later bucket. Counted by
-    /// weight when it starts.
+    /// weight when it starts. Figures are those of the present second, whatever the
+    /// window, and 0 where [seconds](crate::Builder::minute) are not kept.
     Occupied,
+}
+
+impl Event {
+    /// How often it was counted per second, that was counted so often in all: in
+    /// `window`, or where its figures are from.
+    pub(crate) fn per_second(self, count: u64, window: Duration) -> f64 {
+        match self {
+            Event::Occupied => count as f64,
+            _ => count as f64 / window.as_secs_f64(),
+        }
+    }
 }
 
 impl fmt::Display for Event {

@@ -220,15 +220,18 @@ impl Counters {
         }
     }
 
-    /// What calls that had borrowed started with in the present second.
+    /// What calls that had borrowed started with in the present second; 0 if seconds
+    /// are not kept.
     pub(super) fn occupied_now(&self, ring: &LeapArray) -> u64 {
+        if !self.shape.minute {
+            return 0;
+        }
         self.steady(|head| {
-            self.in_second(
-                ring,
-                OCCUPIED,
-                head / u64::from(self.shape.per_second),
-                head,
-            )
+            let second = head / u64::from(self.shape.per_second);
+            if self.minute().is_none() {
+                return Some(self.first_second(ring, second, head).occupied);
+            }
+            self.in_second(ring, OCCUPIED, second, head)
         })
     }
 

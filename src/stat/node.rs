@@ -399,10 +399,11 @@ impl Node {
         }
     }
 
-    /// How often `event` was counted, per second of the window.
+    /// How often `event` was counted, per second of the window; [`Event::Occupied`]
+    /// in the present second.
     #[must_use]
     pub fn qps(&self, now: Tick, event: Event) -> f64 {
-        self.sum(now, event) as f64 / self.interval().as_secs_f64()
+        event.per_second(self.sum(now, event), self.interval())
     }
 
     /// The average response time of the calls that ended in the window; `None`

@@ -143,6 +143,43 @@ fn ten_borrowers_wait_for_the_ten_that_leave_and_the_eleventh_is_refused() {
 }
 
 #[test]
+fn what_was_borrowed_in_this_second_is_told_alike_everywhere_whatever_the_window() {
+    let borrowed = |bench: &Bench| {
+        let snapshot = bench.sentinel.snapshot();
+        let inbound = bench.sentinel.inbound();
+        let all = [
+            bench.node().sum(Event::Occupied) as f64,
+            bench.node().qps(Event::Occupied),
+            snapshot.nodes()[0].qps(Event::Occupied),
+            inbound.sum(Event::Occupied) as f64,
+            inbound.qps(Event::Occupied),
+        ];
+        assert!(all.iter().all(|figure| *figure == all[0]), "{all:?}");
+        all[0]
+    };
+    for seconds in [1, 10] {
+        let window = Duration::from_secs(seconds);
+        let bench = Bench::with(FlowRule::per("r", 1, ms(200)), |builder| {
+            builder.window(window, 2 * seconds as u32).unwrap()
+        });
+        // Also in the first second that the resource sees.
+        for start in [10_000, 11_000] {
+            bench.fill(start, 1);
+            let waiting = bench.borrow(start + 150).unwrap();
+            assert_eq!(borrowed(&bench), 0.0);
+            drop(bench.admit(start + 200, waiting).unwrap());
+            for later in [200, 999] {
+                bench.clock.set(at(start + later));
+                assert_eq!(borrowed(&bench), 1.0, "{start} {later}");
+            }
+        }
+        bench.clock.set(at(12_000));
+        assert_eq!(borrowed(&bench), 0.0);
+        assert_eq!(bench.node().totals().occupied(), 2);
+    }
+}
+
+#[test]
 fn a_wait_as_long_as_the_timeout_is_refused() {
     let bench = Bench::new(FlowRule::per_second("r", 10));
     bench.fill(700, 10);
