@@ -94,7 +94,12 @@ impl Shared {
     pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
         self.inbound.get_or_init(|| {
             let plan = self.plan([], None, Duration::ZERO, false);
-            Node::with_grid(plan.grid(), self.shape.clone(), now)
+            // What the service can hold is told by its last seconds.
+            let shape = Shape {
+                minute: true,
+                ..*self.shape
+            };
+            Node::with_grid(plan.grid(), StdArc::new(shape), now)
         })
     }
 

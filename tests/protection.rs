@@ -186,6 +186,31 @@ fn load_alone_refuses_nobody_whom_the_service_can_hold() {
 }
 
 #[test]
+fn what_the_service_can_hold_is_known_where_resources_keep_no_seconds() {
+    for keeps_seconds in [true, false] {
+        let (clock, probe) = (ManualClock::new(), ManualProbe::new());
+        let sentinel = Sentinel::builder()
+            .rules(SystemRule::new().load(1))
+            .sampler(Sampler::new(probe.clone()))
+            .minute(keeps_seconds)
+            .clock(clock.clone())
+            .build();
+        let call = || sentinel.try_enter(Call::new("r"));
+        // A hundred in a second, each half a second long: fifty at once.
+        let running: Vec<_> = (0..100).map(|_| call()).collect();
+        clock.advance(Duration::from_millis(500));
+        drop(running);
+        clock.advance(Duration::from_millis(500));
+
+        probe.set_load(2.0);
+        clock.advance(Duration::from_secs(1));
+        let calls: Vec<_> = (0..100).map(|_| call()).collect();
+        let running = calls.iter().filter(|it| matches!(it, Verdict::Pass(_)));
+        assert_eq!(running.count(), 51, "seconds are kept: {keeps_seconds}");
+    }
+}
+
+#[test]
 fn a_rule_that_comes_later_counts_from_then_on() {
     let bench = Bench::new(Rules::new());
     let early = bench.enter(Call::new("a")).unwrap();
