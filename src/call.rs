@@ -183,8 +183,9 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Through which entrance the call came; counted if the engine was built
-    /// [with contexts](crate::Builder::contexts).
+    /// Through which entrance the call came; limited by rules
+    /// [for it](crate::FlowRule::in_context), and counted if there is one or the engine
+    /// was built [with contexts](crate::Builder::contexts).
     #[must_use]
     pub fn context(mut self, context: impl Into<Key<'a>>) -> Self {
         self.context = Some(context.into());
@@ -248,10 +249,15 @@ impl<'a> Call<'a> {
     /// calls must not fill it where no rule limits them.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// How many tokens the call takes: its weight. A call of weight 0 counts nothing
-    /// and passes while no limit is exceeded, as after a reload one may be; rules that
-    /// keep a table of values always let it pass. One heavier than a limit can never
-    /// pass. One above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that.
+    /// How many tokens the call takes: its weight. One above
+    /// [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that. Limits on calls at once and
+    /// circuit breakers count a call as one, whatever it weighs.
+    ///
+    /// A call heavier than what a rule ever admits at once can never pass; but in a
+    /// [line](crate::FlowRule::throttle) it can, and waits for as much longer. A call
+    /// of weight 0 takes nothing of any rate, and passes while no rate is exceeded, as
+    /// after a reload one may be; also a threshold of 0, which it does not exceed. A
+    /// quota that is kept for each value never refuses it.
     ///
     /// What all calls of one second weigh must stay below 2³¹, or totals are wrong;
     /// a flow rule on the resource sees to it. So choose a unit that is not too

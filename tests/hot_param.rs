@@ -696,13 +696,15 @@ fn both() -> [FlowRule; 2] {
 }
 
 /// Rules that keep nodes, each for another reason.
-fn over_nodes() -> [FlowRule; 5] {
+fn over_nodes() -> [FlowRule; 7] {
     let rule = |threshold: u32| FlowRule::per("r", threshold, MINUTE).by_origin();
     [
         rule(5).lend(true),
         rule(5).strict(),
         rule(5).buckets(10),
         rule(5).throttle(ms(0)),
+        rule(5).warm_up(MINUTE),
+        rule(5).memory(0.7..0.9, 1),
         rule(1_048_576),
     ]
 }
@@ -758,6 +760,20 @@ fn a_rule_that_goes_from_the_table_to_nodes_or_back_starts_afresh() {
         assert!(bench.enter(call).is_ok(), "{rule:?}");
         assert!(bench.sentinel.reload(both()[0].clone()));
         assert_eq!(bench.passed(9, call), 5, "{rule:?}");
+    }
+}
+
+#[test]
+fn another_interval_begins_a_table_anew_and_nodes_not() {
+    let call = Call::new("r").origin("a");
+    for (rule, passes) in both().into_iter().zip([5, 0]) {
+        let bench = Bench::new(rule);
+        assert_eq!(bench.passed(9, call), 5);
+        let longer = FlowRule::per("r", 5, 2 * MINUTE).by_origin().id("each");
+        let is_table = passes > 0;
+        let longer = if is_table { longer } else { longer.lend(true) };
+        assert!(bench.sentinel.reload(longer));
+        assert_eq!(bench.passed(9, call), passes, "a table: {is_table}");
     }
 }
 

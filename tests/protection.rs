@@ -153,6 +153,19 @@ fn slow_answers_keep_others_out_until_they_are_forgotten() {
 }
 
 #[test]
+fn a_call_of_more_than_a_minute_counts_as_a_minute() {
+    for (seconds, passes) in [(60, false), (61, true)] {
+        let bench = Bench::new(SystemRule::new().rt(Duration::from_secs(seconds)));
+        let entry = bench.enter(Call::new("a")).unwrap();
+        bench.clock.advance(Duration::from_secs(3_600));
+        drop(entry);
+        let node = bench.sentinel.node("a").unwrap();
+        assert_eq!(node.average_rt(), Some(Duration::from_secs(60)));
+        assert_eq!(bench.is_in(Call::new("b")), passes, "{seconds} s");
+    }
+}
+
+#[test]
 fn a_busy_machine_keeps_calls_out_and_an_unknown_one_does_not() {
     let bench = Bench::new(SystemRule::new().cpu(0.8));
     assert!(bench.is_in(Call::new("a")));

@@ -151,6 +151,59 @@ fn no_more_calls_stand_in_the_line_than_the_rule_lets() {
 }
 
 #[test]
+fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
+    let rule = |most| FlowRule::per_second("r", 1_000).max_waiting(most);
+    let wait = |bench: &Bench, origin, most: usize| {
+        let calls = (0..=most).map(|_| bench.sentinel.try_enter(Call::new("r").origin(origin)));
+        let waiting = calls.filter_map(|verdict| match verdict {
+            Verdict::Wait(waiting) => Some(waiting),
+            _ => None,
+        });
+        waiting.collect::<Vec<_>>()
+    };
+    let each = || rule(2).throttle(ms(200_000)).by_origin();
+    // A rule for all callers says how many they are together, if it lets calls wait.
+    for (all, origins) in [
+        (None, [2, 2, 2]),
+        (Some(rule(3)), [2, 1, 0]),
+        (Some(rule(0)), [2, 2, 2]),
+    ] {
+        let bench = Bench::new(Rules::build(all.into_iter().chain([each()])).unwrap());
+        let queues = ["a", "b", "c"].map(|origin| wait(&bench, origin, 5));
+        assert_eq!(queues.map(|queue| queue.len()), origins);
+    }
+    // Without one they are 10 000.
+    let bench = Bench::new(rule(20_000).throttle(ms(200_000)).for_origin("a"));
+    assert_eq!(wait(&bench, "a", 10_100).len(), 10_000);
+}
+
+#[test]
+fn a_line_is_spaced_by_a_threshold_with_a_fraction() {
+    let half = FlowRule::per_second("r", 0.5).throttle(ms(5_000));
+    for rule in [half.clone(), half.by_origin()] {
+        let bench = Bench::new(rule);
+        let (waits, _queue) = bench.burst(4);
+        assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
+    }
+    let bench = Bench::new(HotParamRule::per_second("r", 0.5).throttle(ms(5_000)));
+    let (waits, _queue) = bench.burst(4);
+    assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
+}
+
+#[test]
+fn nobody_waits_for_more_than_512_buckets_of_the_finest_window() {
+    for (buckets, longest) in [(2, 256), (100, 5)] {
+        let line = paced(1, 86_400_000);
+        let bench = Bench::with(line, |builder| {
+            builder.window(Duration::from_secs(1), buckets).unwrap()
+        });
+        let (waits, _queue) = bench.burst(300);
+        let waits: Vec<_> = waits.into_iter().flatten().collect();
+        assert_eq!(waits.last(), Some(&(longest * 1_000)), "{buckets} buckets");
+    }
+}
+
+#[test]
 fn an_impatient_call_does_not_stand_in_line() {
     let bench = Bench::new(paced(10, 1_000));
     assert!(bench.call(Call::new("r")).is_ok());

@@ -23,6 +23,10 @@ use crate::stat::MAX_TOKENS;
 /// Under load, the limit is a quarter lower for some response times about every
 /// ten seconds: so it learns how long calls take without a queue.
 ///
+/// A reload keeps the limit that a resource has found, within the new bounds;
+/// [`start`](Self::start) is for one that had none. A rule that is new for a resource
+/// counts the calls that start from then on.
+///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource that has no adaptive rule of its own has a limit of its own after it.
 ///

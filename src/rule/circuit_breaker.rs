@@ -29,12 +29,14 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A call counts once, whatever its weight, and only in the state in which it
 ///   was admitted. What was admitted before the breaker opened decides nothing
 ///   when it ends after.
-/// * A probe that is cancelled, or that a later check refuses, says nothing: the
-///   next call probes at once. One that never ends holds its place for the
+/// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later
+///   check refuses, says nothing: the next call probes at once. One that never ends
+///   holds its place for the
 ///   recovery time after the newest probe, or for the limit of a slow call if that
 ///   is longer. Then the next call takes its place, even one that a later check
 ///   refuses, and what it says afterwards counts no more.
-/// * A call that is cancelled counts nowhere, but see
+/// * A call that is cancelled or ignored counts nowhere. But if it had taken longer
+///   than the limit of a slow call by then it is slow, and a probe is bad; see
 ///   [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
 /// * A resource may have up to 32 breakers. They are asked together: if one
 ///   refuses a call, none of the others takes it as a probe.
@@ -224,8 +226,8 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// Whether a call that is cancelled counts as slow if it had taken longer
-    /// than the limit by then. Default true.
+    /// Whether a call that is cancelled or [ignored](crate::Entry::ignore) counts as
+    /// slow if it had taken longer than the limit by then. Default true.
     ///
     /// Without this, a service that hangs behind callers with a timeout never
     /// ends a call, and its breaker never opens. Only a

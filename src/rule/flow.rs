@@ -151,9 +151,11 @@ pub enum MissingKey {
 impl FlowRule {
     /// At most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
     ///
-    /// The threshold may have a fraction, of which only the whole part matters:
-    /// below 1 nothing passes, like for 0. For one call in two seconds, say
-    /// `per(resource, 1, Duration::from_secs(2))`.
+    /// The threshold may have a fraction. A window counts whole calls, so only the
+    /// whole part matters to it: below 1 nothing passes, like for 0. For one call in
+    /// two seconds, say `per(resource, 1, Duration::from_secs(2))`. A
+    /// [line](Self::throttle) is spaced by all of it: at 0.5 per second a call starts
+    /// every two seconds.
     #[must_use]
     pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
@@ -201,7 +203,8 @@ impl FlowRule {
     ///
     /// The promise is about the moment of admission. A strict rule does not
     /// lend, unless told to; then a borrower counts in the bucket that it was
-    /// promised, and a timer that fires late may start it later than that.
+    /// promised, and a timer that fires late may start it later than that. Not
+    /// together with a line or a warm-up.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;
@@ -222,11 +225,11 @@ impl FlowRule {
     /// keeps a node with statistics for each. A call that waits for another rule counts
     /// in a table when it comes, and in a node when it starts.
     ///
-    /// A [reload](crate::Sentinel::reload) that takes a rule from the one to the
-    /// other does not take along what it has counted: every origin has its whole
-    /// quota then. Such is one that changes [`lend`](Self::lend),
-    /// [`strict`](Self::strict), [`buckets`](Self::buckets), the line, or a
-    /// threshold across that bound.
+    /// A [reload](crate::Sentinel::reload) that changes the interval of a table begins
+    /// it anew: every origin has its whole quota then. So it has when a rule goes from
+    /// a table to nodes or back, because it changes [`lend`](Self::lend),
+    /// [`strict`](Self::strict), [`buckets`](Self::buckets), the line, the warm-up,
+    /// memory, or a threshold across that bound.
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
@@ -257,7 +260,7 @@ impl FlowRule {
     ///
     /// Nothing is taken there, so calls that come at one moment may all pass
     /// when there is room for one. While `related` has never been called, the
-    /// rule does not apply. Not together with an origin.
+    /// rule does not apply. Not together with an origin, a line, a warm-up or memory.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -325,8 +328,12 @@ impl FlowRule {
     }
 
     /// How many calls may wait at once for a place that this rule lent, or in its
-    /// line. Default 10 000; 0: none, like [`lend(false)`](Self::lend). The smallest
-    /// number of a resource's rules that let calls wait is that of all of them.
+    /// line. Default 10 000; 0: none, like [`lend(false)`](Self::lend).
+    ///
+    /// Of all rules that count every caller of the resource the smallest number holds,
+    /// for all its calls that wait: 10 000, if none of these rules lets calls wait. The
+    /// number of a rule for origins or a context holds for the calls of each, beside
+    /// that.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: u32) -> Self {
         self.max_waiting = max_waiting;

@@ -96,8 +96,10 @@ impl HotParamRule {
 
     /// At most `threshold` calls of `resource` per `interval` for each value; the
     /// interval is between 1 ms and 366 days. The threshold may have a fraction, of
-    /// which a window and calls at once count the whole part only; below 1, without
-    /// a burst, nothing passes, and at 0 nothing does whatever the burst.
+    /// which a window and calls at once count the whole part only. At 0 nothing passes,
+    /// whatever the burst. Below 1 nothing does without a burst, but in a
+    /// [line](Self::throttle), which is spaced by all of it: at 0.5 per second a call
+    /// starts every two seconds.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -153,7 +155,8 @@ impl HotParamRule {
     }
 
     /// How many calls more than the threshold a value that has rested may make
-    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled.
+    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled. What
+    /// a value would earn in more than nine years it never has at once.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
@@ -171,9 +174,9 @@ impl HotParamRule {
     }
 
     /// The calls of a value pass one after the other, evenly spaced, and each
-    /// waits for its turn, at most `max_wait`, which is at most 256 s; see
-    /// [`FlowRule::throttle`](crate::FlowRule::throttle). At most 10 000 calls of
-    /// a resource wait at once, or as many as its flow rules
+    /// waits for its turn, at most `max_wait`, which is at most 256 s, and no longer
+    /// than in a line of [`FlowRule::throttle`](crate::FlowRule::throttle). At most
+    /// 10 000 calls of a resource wait at once, or as many as its flow rules
     /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {

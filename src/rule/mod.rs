@@ -322,6 +322,9 @@ impl From<SystemRule> for Rule {
 /// All rules of a resource apply to each call of it; the first that refuses is
 /// the one that the refusal names.
 ///
+/// Names in rules, of resources and of anything else, are not blank, have at most 256
+/// bytes, and no control characters.
+///
 /// # Examples
 ///
 /// Rules that stand in the program are added one by one; rules that come from

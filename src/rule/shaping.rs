@@ -58,8 +58,8 @@ impl FlowRule {
     ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer
-    /// than 512 buckets of its resource, which is 256 s unless other rules need
-    /// finer ones.
+    /// than 512 buckets of its resource. That is 256 s, and less where another rule or
+    /// the [window](crate::Builder::window) has buckets shorter than half a second.
     ///
     /// ```
     /// use std::time::Duration;
@@ -95,10 +95,12 @@ impl FlowRule {
     }
 
     /// A rule that has been idle is cold and admits less: a third of the
-    /// threshold, unless [`cold_factor`](Self::cold_factor) says otherwise.
+    /// threshold, unless [`cold_factor`](Self::cold_factor) says otherwise, but one
+    /// call at least if the threshold is 1 or more.
     /// Under load it admits more and more, and all of the threshold after about
-    /// `period`, which is above 0 and at most one day. When the load falls below a
-    /// third it cools down again.
+    /// `period`, which is above 0 and at most one day. It may take twice as long where
+    /// a cold rule admits only a few calls, as a window counts whole ones. When the
+    /// load falls below what a cold rule admits it cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks accordingly.
     ///
@@ -123,7 +125,9 @@ impl FlowRule {
     /// The threshold falls while memory runs out: from all of it at the share
     /// `marks.start` of the memory that the process may use, on a straight line
     /// to `threshold` at `marks.end`, and no further. What may be used is the
-    /// limit of the control group or, if that is less, the machine's memory.
+    /// limit of the control group or, if that is less, the machine's memory. The
+    /// marks rise, and are above 0 and at most 1; `threshold` is between 0 and the
+    /// whole one.
     ///
     /// The memory is that which the engine's
     /// [sampler](crate::Builder::sampler) tells, at most 150 ms old. While it is

@@ -31,7 +31,9 @@ const INBOUND: &str = "__inbound__";
 ///
 /// They are looked at in this order. The window is that of
 /// [`Builder::window`](crate::Builder::window), the last second unless set
-/// otherwise. What is not known refuses nothing: the response time while no call
+/// otherwise. Calls are counted from when the engine first has a system rule: those
+/// that run by then, or have passed, are none of them. What is not known refuses
+/// nothing: the response time while no call
 /// has ended, the load and the CPU where no [`Probe`](crate::system::Probe) tells
 /// them. A refusal says which limit it was:
 /// [`Blocked::system_reason`](crate::Blocked::system_reason).
@@ -65,7 +67,8 @@ const INBOUND: &str = "__inbound__";
 /// Rate and concurrency are looked at and then counted: calls that come in one
 /// instant may pass together, at most one more for each thread that judges
 /// calls. For an exact limit use a [`FlowRule`](super::FlowRule) or an
-/// [`IsolationRule`](super::IsolationRule). Load and CPU are up to a second old.
+/// [`IsolationRule`](super::IsolationRule). Load and CPU are up to a second old, or as
+/// old as a [spawned](crate::system::Sampler::spawn) sampler lets them be.
 ///
 /// # Source
 ///
@@ -114,7 +117,7 @@ impl SystemRule {
     }
 
     /// At most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
-    /// refuses all.
+    /// refuses all but those of [weight](crate::Call::batch) 0.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<f64>) -> Self {
         self.qps = Some(qps.into());
@@ -123,7 +126,8 @@ impl SystemRule {
 
     /// Refuses calls while the average response time has reached `rt`, which is
     /// above 0. The average is over the calls that ended in the window, so when
-    /// no call ends any more, calls pass again.
+    /// no call ends any more, calls pass again. One that took longer than a minute
+    /// counts as a minute, so a limit above that is never reached.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
         self.rt = Some(rt);
