@@ -173,8 +173,8 @@ impl Blocked {
     }
 
     /// The limit of a flow rule, or of a rule on a parameter for the value, in
-    /// tokens per [`interval`](Self::interval); of a rule that counts calls at once,
-    /// in calls. `None` for other rules.
+    /// whole tokens per [`interval`](Self::interval); of a rule that counts calls at
+    /// once, in calls. `None` for other rules, and where a key is missing.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.map(|limit| limit.tokens)

@@ -70,8 +70,9 @@ impl Sentinel {
 
     /// Judges `call` and starts it if it passes at once.
     ///
-    /// For a known resource this allocates nothing and takes no lock; it reads
-    /// the clock once. A refusal writes nothing that admission is decided on.
+    /// For a known resource this takes no lock and reads the clock once. It allocates
+    /// nothing, unless the call has to wait or a rule only watches it. A call that is
+    /// refused gives back what it had taken of other rules by then.
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.engine.decide(&call)
@@ -85,8 +86,8 @@ impl Sentinel {
         self.engine.pass(call, otherwise)
     }
 
-    /// Starts `call`, after waiting for its place if it is prioritized and
-    /// borrows one.
+    /// Starts `call`, after waiting for its place if it borrows one or stands in a
+    /// line.
     ///
     /// # Errors
     ///
@@ -304,8 +305,9 @@ impl Builder {
     /// The longest that a prioritized call may wait for a borrowed place; it
     /// waits for less than this. Default: 500 ms. Zero: nothing is lent.
     ///
-    /// A call can borrow from at most 512 buckets of its resource ahead, which is
-    /// 256 s unless its rules need finer ones.
+    /// A call can borrow from at most 512 buckets of its resource ahead. That is 256 s,
+    /// and less where a rule or the [window](Self::window) has buckets shorter than
+    /// half a second.
     pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self
@@ -321,8 +323,8 @@ impl Builder {
     }
 
     /// How many origins and contexts have nodes, over all resources, and how many
-    /// origins a rule with a table for them knows at least; 1 or more. Default:
-    /// 65 536. The calls of further origins share one quota on each resource. An
+    /// origins a rule with a table for them knows at least, up to 2²⁶; 1 or more.
+    /// Default: 65 536. The calls of further origins share one quota on each resource. An
     /// origin that a rule names always has a place.
     pub fn max_origins(mut self, max: usize) -> Self {
         self.max_origins = max.max(1);

@@ -13,10 +13,11 @@ use crate::places::{Claims, Places, QuotaLeft};
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
 
-/// A call that has been promised a place in a coming bucket.
+/// A call that has been promised a place in a coming bucket, or a turn in a line.
 ///
 /// Its tokens are held on every node that counts it, and are taken when the
-/// bucket opens. It holds no concurrency slot yet, and its time has not begun.
+/// bucket of its start opens. It holds no concurrency slot yet, and its time has not
+/// begun.
 ///
 /// # Examples
 ///
@@ -101,7 +102,8 @@ struct Inner {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {
-    /// Its bucket has not begun: here is the place, to be used later.
+    /// Its bucket has not begun, or its turn has not come: here is the place, to be
+    /// used later.
     TooEarly(Waiting),
     /// Another rule has no room for it any more; its tokens were given back.
     Blocked(Blocked),
@@ -175,8 +177,8 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`] if its bucket has not begun, or if by now an isolation rule
-    /// has no slot left or a circuit breaker refuses.
+    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if by now an
+    /// isolation or adaptive rule has no slot left or a circuit breaker refuses.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
         let now = self.inner().now();
         if now < self.start() {

@@ -98,10 +98,10 @@ impl std::error::Error for NoRoom {}
 /// quota again is *at rest*: it is forgotten, without a trace, when another one
 /// needs its place.
 ///
-/// Keys that are not at rest are never forgotten. Once there are more of them
-/// than `max_keys`, those that come last share a single quota, which is that of
-/// one key: nobody gets a fresh one by filling the table, and nobody who has a
-/// place loses a token by it. [`overflows`](Self::overflows) counts the calls
+/// Keys that are not at rest are never forgotten. At least `max_keys` of them have a
+/// place, and up to as many more again. Those that find none share a single quota,
+/// which is that of one key: nobody gets a fresh one by filling the table, and nobody
+/// who has a place loses a token by it. [`overflows`](Self::overflows) counts the calls
 /// that were judged so; if it grows, the limiter is too small.
 ///
 /// # Examples
@@ -189,7 +189,8 @@ impl KeyedLimiter {
     }
 
     /// A limiter of `threshold` tokens per `interval` for each key. The
-    /// threshold may have a fraction; below 1, without a burst, nothing passes.
+    /// threshold may have a fraction; below 1, without a burst, nothing passes, and at
+    /// 0 nothing does whatever the burst.
     pub fn per(threshold: impl Into<f64>, interval: Duration) -> Builder {
         Builder {
             threshold: threshold.into(),
@@ -202,8 +203,7 @@ impl KeyedLimiter {
         }
     }
 
-    /// Takes `n` tokens of `key`. None are there to be had at any limit: with 0
-    /// it does nothing.
+    /// Takes `n` tokens of `key`. With 0 it takes nothing, and never fails.
     ///
     /// # Errors
     ///
@@ -263,7 +263,7 @@ impl Builder {
         self
     }
 
-    /// How many keys that are not at rest are known at once. Default 65 536,
+    /// How many keys that are not at rest are known at least at once. Default 65 536,
     /// which take 2 MiB.
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.spec.max_keys = max_keys;

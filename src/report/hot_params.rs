@@ -82,9 +82,10 @@ impl HotParamView {
         params.map_or(0, |all| all.overflows(self.place))
     }
 
-    /// How many calls had no value for the rule, whatever it says of
+    /// How many calls came to the rule without a value for it, whatever it says of
     /// [those](crate::HotParamRule::missing): without a parameter, or without an
-    /// origin for a rule by origin. If it grows with every call, nobody gives calls
+    /// origin for a rule by origin. What is refused before it does not come there. If
+    /// it grows with every call, nobody gives calls
     /// the parameter that the rule names, and it tells none of them apart.
     ///
     /// Calls that have a value cost nothing for it.

@@ -244,7 +244,8 @@ impl NodeSnapshot {
         &self.buckets
     }
 
-    /// The average response time of the calls that ended in the window.
+    /// The average response time of the calls that ended in the window; one above a
+    /// minute counts as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.window.average_rt()
@@ -262,7 +263,7 @@ impl NodeSnapshot {
         self.concurrency
     }
 
-    /// Calls that wait for a borrowed place.
+    /// Calls that wait, for a borrowed place or for their turn in a line.
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting

@@ -81,7 +81,8 @@ impl NodeView {
         self.read(|node, now| node.sum(now, event))
     }
 
-    /// The average response time of the calls that ended in the window.
+    /// The average response time of the calls that ended in the window; one above a
+    /// minute counts as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.read(Node::average_rt)
@@ -105,7 +106,7 @@ impl NodeView {
         self.read(Node::concurrency)
     }
 
-    /// Concurrency slots in use, if an isolation rule hands them out.
+    /// Concurrency slots in use, if an isolation or adaptive rule hands them out.
     #[must_use]
     pub fn slots_in_use(&self) -> u32 {
         self.resource.node().slots_in_use()
@@ -135,7 +136,7 @@ impl NodeView {
         Some(limiter.estimate() as u32)
     }
 
-    /// Calls that wait for a borrowed place.
+    /// Calls that wait, for a borrowed place or for their turn in a line.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.resource.node().waiting()
@@ -301,7 +302,8 @@ impl<'a> InboundView<'a> {
         event.per_second(self.sum(event), self.engine.shared().shape.interval())
     }
 
-    /// The average response time of the calls that ended in the window.
+    /// The average response time of the calls that ended in the window; one above a
+    /// minute counts as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         let (calls, rt) = self.fold((0, Duration::ZERO), |(calls, rt), node, now| {
@@ -330,7 +332,7 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// Calls that wait for a borrowed place.
+    /// Calls that wait, for a borrowed place or for their turn in a line.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.fold(0, |sum: u32, node, _| sum.saturating_add(node.waiting()))

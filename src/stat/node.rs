@@ -457,7 +457,7 @@ impl Node {
         self.counters.in_flight(self.ring.taken_now())
     }
 
-    /// Calls that wait for their bucket.
+    /// Calls that wait, for their bucket or for their turn in a line.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.counters.waiting()

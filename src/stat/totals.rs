@@ -124,7 +124,8 @@ figures!(Totals {
 });
 
 impl Totals {
-    /// The response times of all calls together.
+    /// The response times of all calls together; one above a minute counts as a
+    /// minute.
     #[must_use]
     pub const fn rt(&self) -> Duration {
         Duration::from_micros(self.rt_us)
