@@ -165,8 +165,10 @@ impl Blocked {
 
     /// How long to wait before the same call can pass, if nobody else comes
     /// first. `None` if it can never pass (a threshold of 0, a weight above the
-    /// limit) or if nobody can tell (isolation: whenever a call ends). Zero where a
-    /// value may have only so many calls at once: likewise, but it can pass.
+    /// limit, a caller who may not call) or if nobody can tell (isolation: whenever a
+    /// call ends; a system rule; a breaker that was opened by hand). Zero where a
+    /// value may have only so many calls at once: nobody can tell either, but it can
+    /// pass.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after

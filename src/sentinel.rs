@@ -367,9 +367,10 @@ impl Builder {
         self
     }
 
-    /// What tells load and CPU use to [system rules](crate::SystemRule), such as
-    /// a sampler of `system::SystemProbe` (feature `system`). Default: nothing;
-    /// then those limits refuse nobody.
+    /// What tells load and CPU use to [system rules](crate::SystemRule), and memory to
+    /// [flow rules](crate::FlowRule::memory), such as a sampler of
+    /// `system::SystemProbe` (feature `system`). Default: nothing; then those limits
+    /// refuse nobody, and thresholds do not fall.
     ///
     /// ```
     /// use tower_sentinel::system::{ManualProbe, Sampler};

@@ -55,7 +55,8 @@ impl HotParamView {
         &self.rule
     }
 
-    /// How many tokens `value` could take now, one by one, in the default tier.
+    /// How many tokens `value` could take now, one by one, in the default tier; of a
+    /// line with those that would wait.
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.shared().time.now();

@@ -389,7 +389,8 @@ impl Snapshot {
         self.evicted
     }
 
-    /// How many calls were counted where those without a place are.
+    /// How often a call found no place: once each for its resource, its origin and its
+    /// context. Then it counts where those without a place do, or for no context.
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed

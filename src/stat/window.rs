@@ -157,7 +157,8 @@ impl InvalidWindow {
 ///
 /// One slice makes a fixed window. The window slides by whole slices, aligned
 /// to the clock: see [`LeapArray`] for what that promises. It is right after
-/// any idle time, and any number of threads may use it at once.
+/// any idle time, and any number of threads may use it at once. One window must stay
+/// below 2³¹ in all, or sums are wrong; `try_add` alone never gets there.
 ///
 /// # Examples
 ///
