@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::java::{translated, whole_part, whole_value};
-use super::sentinel::{Translated, is_millis, just_above, resource};
+use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
 use crate::rule::{
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, SystemRule,
 };
-use crate::stat::MAX_TOKENS;
+use crate::stat::{MAX_RT, MAX_TOKENS};
 
 /// What a `uint32` may be.
 const UINT: RangeInclusive<i64> = 0..=4_294_967_295;
@@ -170,7 +170,11 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
             if !is_millis(fields, "triggerCount", trigger) {
                 return None;
             }
-            rule.rt(Duration::from_secs_f64(trigger / 1e3))
+            let rt = Duration::from_secs_f64(trigger / 1e3);
+            if rt > MAX_RT {
+                fields.warn("triggerCount", NEVER_SO_LONG);
+            }
+            rule.rt(rt)
         }
         2 => rule.concurrency(whole_part(fields, "triggerCount", reached)),
         3 => rule.qps(reached),

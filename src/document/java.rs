@@ -10,12 +10,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::sentinel::{Translated, is_millis, just_above, resource};
+use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
     SystemRule,
 };
-use crate::stat::MAX_TOKENS;
+use crate::stat::{MAX_RT, MAX_TOKENS};
 use crate::system::Capacity;
 
 /// What an `int` may be.
@@ -207,7 +207,11 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
         rule = rule.qps(qps);
     }
     if let Some(rt) = rt {
-        rule = rule.rt(Duration::from_millis(rt.unsigned_abs()) + NANOSECOND);
+        let rt = Duration::from_millis(rt.unsigned_abs()) + NANOSECOND;
+        if rt > MAX_RT {
+            fields.warn("avgRt", NEVER_SO_LONG);
+        }
+        rule = rule.rt(rt);
     }
     if let Some(most) = concurrency {
         rule = rule.concurrency((most as u32 + 1).min(MAX_TOKENS));

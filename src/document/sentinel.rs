@@ -101,6 +101,9 @@ const MARKS: [(Kind, &[&str]); 4] = [
     ),
 ];
 
+/// What becomes of a limit on the average response time that no average reaches.
+pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
+
 /// Keys that tell the Go dialect from the Java one, which has `count`.
 const GO: [&str; 4] = ["threshold", "triggerCount", "metricType", "retryTimeoutMs"];
 

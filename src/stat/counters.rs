@@ -29,7 +29,8 @@ use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.
-const MAX_RT_NS: u64 = 60_000_000_000;
+pub(crate) const MAX_RT: Duration = Duration::from_secs(60);
+const MAX_RT_NS: u64 = MAX_RT.as_nanos() as u64;
 
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;

@@ -46,6 +46,8 @@ mod view;
 mod window;
 mod word;
 
+#[cfg(feature = "serde")]
+pub(crate) use counters::MAX_RT;
 pub(crate) use counters::Shape;
 pub use event::{Event, Outcome};
 pub use leap_array::{Bucket, Full, LeapArray};

@@ -255,6 +255,18 @@ fn a_strategy_that_is_another_here_is_a_warning() {
 }
 
 #[test]
+fn a_response_time_that_no_average_reaches_is_warned_of() {
+    let rule = |trigger: u32| json!([{"metricType": 1, "triggerCount": trigger}]);
+    assert!(lines(&sentinel(Kind::System, &rule(60_000))).is_empty());
+    let document = sentinel(Kind::System, &rule(60_001));
+    assert_eq!(
+        lines(&document),
+        ["[0].triggerCount is 60001: without effect, as a call counts for a minute at most"]
+    );
+    assert_eq!(document.strict().unwrap().len(), 1);
+}
+
+#[test]
 fn a_share_of_the_cpu_that_is_never_exceeded_is_left_out() {
     let rule = |trigger: f64| json!([{"metricType": 4, "triggerCount": trigger}]);
     let document = sentinel(Kind::System, &rule(1.0));

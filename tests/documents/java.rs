@@ -355,6 +355,12 @@ fn what_is_not_heeded_is_a_warning() {
         ),
         (
             Kind::System,
+            json!({"avgRt": 60_000}),
+            "[0].avgRt is 60000: without effect, as a call counts for a minute at most",
+            1,
+        ),
+        (
+            Kind::System,
             json!({"qps": -1.0}),
             "[0] is without a limit: left out, as it limits nothing",
             0,
