@@ -331,9 +331,9 @@ impl Builder {
         self
     }
 
-    /// How long a resource without rules must not have been called before a new
-    /// one may take its place. Default: 1 minute. Origins also stay until their
-    /// windows have passed.
+    /// How long a resource that no rule names must not have been called before a new
+    /// one may take its place. Default: 1 minute. Where a rule for `*` counts on it, it
+    /// also stays until what is counted matters no more, as origins do.
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self

@@ -66,7 +66,8 @@
 //!
 //! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`,
 //! `h`, `m`, `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one
-//! second unless set. `missing` is `"share"`, `"skip"` or `"refuse"`. A list of
+//! second unless set. `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` a range
+//! such as `"0.7..0.9"`, and `memory_bytes` one of bytes. A list of
 //! origins may also be one text with commas. An unknown key is an error; of
 //! one rule the first 100 are told.
 //!

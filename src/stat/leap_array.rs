@@ -522,7 +522,7 @@ impl LeapArray {
 
     /// Takes `n` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal writes
+    /// Costs one load per quota and one compare-and-swap; a refusal takes
     /// nothing. `n` = 0 passes while no quota is exceeded, and counts nothing.
     ///
     /// # Errors
