@@ -4,17 +4,23 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, Response, StatusCode};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use axum::routing::any;
 use bytes::Bytes;
 use http_body::Frame;
+use hyper::body::Incoming;
+use hyper::client::conn::http2 as client;
+use hyper::server::conn::http2 as server;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use sfv::{Item, List, ListEntry, Parser};
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm};
 use tower_sentinel::{
@@ -113,6 +119,58 @@ async fn the_body_is_text_or_a_problem_document_as_the_client_accepts() {
         problem["type"],
         "https://iana.org/assignments/http-problem-types#quota-exceeded"
     );
+}
+
+/// The answers to GET and to HEAD of a service behind `layer`, over HTTP/2, with no
+/// router around that takes bodies away.
+async fn get_and_head(layer: &SentinelLayer) -> [Response<Bytes>; 2] {
+    let service = layer.layer(service_fn(|_: Request<Incoming>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    }));
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let mut server = server::Builder::new(TokioExecutor::new());
+    server.auto_date_header(false);
+    tokio::spawn(server.serve_connection(TokioIo::new(far), TowerToHyperService::new(service)));
+    let client = client::handshake(TokioExecutor::new(), TokioIo::new(near));
+    let (mut sender, connection) = client.await.unwrap();
+    tokio::spawn(connection);
+    let mut ask = async |method| {
+        let request = Request::builder().method(method).uri("http://a.example/x");
+        let request = request.body(Body::empty()).unwrap();
+        collect(sender.send_request(request).await.unwrap()).await
+    };
+    [ask(Method::GET).await, ask(Method::HEAD).await]
+}
+
+#[tokio::test]
+async fn who_asks_for_the_head_of_a_refusal_gets_no_more() {
+    let layer = SentinelLayer::new(FlowRule::per_second("/x", 0));
+    let of_ones_own = |_: Head<'_>, _: &Blocked| Response::new(Bytes::from("no"));
+    for (layer, length) in [
+        (layer.clone(), "17"),
+        (layer.clone().reject(of_ones_own), "2"),
+    ] {
+        let [whole, head] = get_and_head(&layer).await;
+        assert_eq!(whole.body().len().to_string(), length);
+        assert_eq!(field(&whole, "content-length"), Some(length));
+        assert_eq!(head.status(), whole.status());
+        assert_eq!(head.headers(), whole.headers());
+        assert!(head.body().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_status_without_content_has_none() {
+    let layer = SentinelLayer::new(FlowRule::per_second("/x", 0));
+    for status in [204, 205, 304].map(|code| StatusCode::from_u16(code).unwrap()) {
+        let rejection = Http::new().status(BlockKind::Flow, status);
+        for response in get_and_head(&layer.clone().reject(rejection)).await {
+            assert_eq!(response.status(), status);
+            assert!(response.body().is_empty());
+            assert_eq!(field(&response, "content-type"), None);
+            assert_eq!(field(&response, "content-length"), None);
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, Version};
+use http::{HeaderMap, Method, Request, Response, Version};
 use tower_layer::Layer;
 
 use super::classify::Classify;
@@ -16,7 +16,7 @@ use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
 use crate::entry::{Entry, Passed, Verdict};
 use crate::key::{Head, KeyExtractor};
-use crate::rejection::{Auto, RateLimitFields, Rejection};
+use crate::rejection::{Auto, RateLimitFields, Rejection, leave_head};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 
@@ -421,6 +421,9 @@ impl Settings {
     pub(super) fn reject<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();
         let mut response = self.rejection.reject(Head::new(request, &routes), &blocked);
+        if request.method() == Method::HEAD {
+            leave_head(&mut response);
+        }
         response.extensions_mut().insert(blocked);
         response
     }

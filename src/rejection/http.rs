@@ -168,7 +168,8 @@ impl Http {
         Self::default()
     }
 
-    /// Answers refusals of `kind` with `status`.
+    /// Answers refusals of `kind` with `status`; without a body if it must have none,
+    /// such as 204.
     #[must_use]
     pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
         self.statuses.retain(|(known, _)| *known != kind);
@@ -202,18 +203,32 @@ const fn default_status(kind: BlockKind) -> StatusCode {
     }
 }
 
+/// Whether a response with `status` may have a body.
+fn has_content(status: StatusCode) -> bool {
+    let has_none = [
+        StatusCode::NO_CONTENT,
+        StatusCode::RESET_CONTENT,
+        StatusCode::NOT_MODIFIED,
+    ];
+    !has_none.contains(&status)
+}
+
 impl Rejection for Http {
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
         let status = self.status_of(blocked.kind());
-        let (content_type, body) = if accepts_problem(head.headers()) {
-            (PROBLEM_JSON, problem(status, blocked.kind()))
+        let (content_type, body) = if !has_content(status) {
+            (None, Bytes::new())
+        } else if accepts_problem(head.headers()) {
+            (Some(PROBLEM_JSON), problem(status, blocked.kind()))
         } else {
             let text = status.canonical_reason().unwrap_or("Refused");
-            (TEXT, Bytes::from_static(text.as_bytes()))
+            (Some(TEXT), Bytes::from_static(text.as_bytes()))
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        if let Some(content_type) = content_type {
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+        }
         let retry_after = retry_after(blocked);
         if let Some(retry_after) = retry_after {
             let seconds = whole_seconds(retry_after);

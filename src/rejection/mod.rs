@@ -54,8 +54,8 @@ mod http;
 
 use std::time::Duration;
 
-use ::http::header::CONTENT_TYPE;
-use ::http::{HeaderMap, Response};
+use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use ::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 
 use crate::blocked::{BlockKind, Blocked};
@@ -70,7 +70,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Makes the response to a refused call.
 ///
 /// It must not panic. The response's body must be complete, as it is not
-/// streamed. A closure is one if it says what its arguments are, as below.
+/// streamed; who asks by `HEAD` is told its length and does not get it. A closure is one if it says what its arguments are, as below.
 ///
 /// # Examples
 ///
@@ -196,6 +196,17 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
         BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => Some(SECOND),
         BlockKind::Authority | BlockKind::MissingKey => None,
+    }
+}
+
+/// Leaves the length of the body, and not the body: the answer to `HEAD`. Not every
+/// server takes it away, and over HTTP/2 it would be an error of the protocol.
+pub(crate) fn leave_head(response: &mut Response<Bytes>) {
+    let body = std::mem::take(response.body_mut());
+    if !body.is_empty() {
+        let length = HeaderValue::from(body.len());
+        let headers = response.headers_mut();
+        headers.entry(CONTENT_LENGTH).or_insert(length);
     }
 }
 
