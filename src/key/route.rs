@@ -158,11 +158,16 @@ impl KeyExtractor for Authority {
                 if lines.any(|other| other != first) {
                     return None;
                 }
-                without_port(first.to_str().ok()?)
+                without_port(without_user(first.to_str().ok()?))
             }
         };
         Encoded::host(host.strip_suffix('.').unwrap_or(host)).key()
     }
+}
+
+/// `host` without a user, which the field must not have, but may.
+fn without_user(host: &str) -> &str {
+    host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
 /// `host` without a port; the brackets of an IPv6 address stay.
@@ -238,6 +243,9 @@ mod tests {
             ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
             ("http://API.Example.com./x", None, Some("api.example.com")),
             ("/x", Some("SHOP.example.:81"), Some("shop.example")),
+            ("/x", Some("user@shop.example"), Some("shop.example")),
+            ("/x", Some("a:b@c@[::1]:80"), Some("[::1]")),
+            ("/x", Some("user@"), None),
             ("/x", Some(""), None),
             ("/x", None, None),
         ];
