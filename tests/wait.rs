@@ -6,6 +6,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -251,6 +252,31 @@ async fn a_call_that_finds_no_slot_after_its_wait_is_refused_and_gives_the_place
     let totals = stage.assert_at_rest();
     assert_eq!((totals.pass(), totals.block()), (11, 1));
     assert_eq!(stage.admits(20).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_after_its_wait_holds_no_permit_of_an_inner_limit() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second(RESOURCE, 10).throttle(ms(1_000)))
+        .with(IsolationRule::new(RESOURCE, 1));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(TokioClock::new())
+        .build();
+    let mut service = SentinelLayer::with(sentinel.clone())
+        .layer(ConcurrencyLimitLayer::new(1).layer(upstream()));
+    drop(sentinel.try_enter(Call::new(RESOURCE)));
+    let mut call = Box::pin(service.ready().await.unwrap().call(get(RESOURCE)));
+    assert!(poll_now(call.as_mut()).is_pending());
+    let Verdict::Wait(turn) = sentinel.try_enter(Call::new(RESOURCE)) else {
+        panic!("it stands behind the other one");
+    };
+    tokio::time::advance(ms(200)).await;
+    let _running = turn.admit().unwrap();
+    let refused = call.as_mut().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    // The future is over and still there.
+    assert!(poll_now(pin!(service.ready())).is_ready());
 }
 
 #[tokio::test(start_paused = true)]

@@ -171,6 +171,8 @@ where
                         this.state.set(State::running(future, entry));
                     }
                     Ok(Begun::Refused(blocked, request)) => {
+                        // The instance that is ready goes, even if the future stays.
+                        this.state.set(State::Refused { refusal: None });
                         return Poll::Ready(refused(refuse(blocked, &request)));
                     }
                     Err(error) => return Poll::Ready(failed(error)),
