@@ -51,6 +51,10 @@ pub enum BlockKind {
     System,
     /// The call would have had to wait, and there is no timer to wait on: it
     /// runs outside of tokio, or tokio was built without its timer.
+    ///
+    /// tokio tells the latter by a panic only, which is caught. So the hook for panics
+    /// is called, and a program that is compiled to abort on panics ends: build its
+    /// runtime with `enable_time`.
     NoTimer,
     /// The call carries no key, and a rule refuses such calls.
     MissingKey,

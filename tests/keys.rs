@@ -204,6 +204,8 @@ fn methods_of_one_route_can_have_limits_of_their_own() {
             .count()
     };
     assert_eq!((passed("GET"), passed("DELETE"), passed("PUT")), (2, 1, 5));
+    // Also where the handler of GET answers.
+    assert_eq!(passed("HEAD"), 5);
 }
 
 // === callers ===

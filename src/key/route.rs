@@ -84,6 +84,10 @@ impl KeyExtractor for Route {
 
 /// The method and the route, as in `GET /users/{id}`.
 ///
+/// The method is the one that was sent. axum and most other routers answer `HEAD` by
+/// the handler of `GET`, and a rule for `GET /users/{id}` does not see those calls:
+/// limit `HEAD /users/{id}` as well.
+///
 /// # Examples
 ///
 /// ```
