@@ -25,8 +25,9 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::PeerIp;
+use tower_sentinel::middleware::Completion;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel,
+    Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel,
     SentinelLayer, SystemRule, Verdict,
 };
 
@@ -378,6 +379,51 @@ async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
         let totals = at_rest(&sentinel, REPEAT).await;
         assert_eq!(totals.complete(), 1, "{code:?}");
         assert_eq!(totals.error(), errors, "{code:?} in the trailers");
+    }
+}
+
+#[test]
+fn who_does_not_see_trailers_takes_messages_for_a_success() {
+    const WEB: &str = "application/grpc-web+proto";
+    let cases = [
+        ("application/grpc", Completion::Body),
+        ("application/grpc", Completion::Head),
+        (WEB, Completion::Body),
+        (WEB, Completion::Head),
+    ];
+    for (content_type, completion) in cases {
+        let breaker = CircuitBreakerRule::error_ratio(SAY, 0.5).min_calls(5);
+        let (_clock, sentinel) = engine(breaker);
+        let layer = SentinelLayer::with(sentinel.clone()).completion(completion);
+        let answer = move |request: Request<&'static str>| async move {
+            let mut response = Response::builder().header("content-type", content_type);
+            let mut trailers = None;
+            match request.into_body() {
+                // gRPC-Web tells it in the body.
+                "0" if content_type == WEB => {}
+                "0" => {
+                    let status = ("grpc-status".parse().unwrap(), "0".parse().unwrap());
+                    trailers = Some(Ok(HeaderMap::from_iter([status])));
+                }
+                code => response = response.header("grpc-status", code),
+            }
+            let body = Full::new(Bytes::from("messages")).with_trailers(async { trailers });
+            Ok::<_, Infallible>(response.body(body).unwrap())
+        };
+        let mut service = layer.layer(service_fn(answer));
+        let mut is_refused = |code| {
+            let response = ready(service.call(Request::post(SAY).body(code).unwrap())).unwrap();
+            let is_refused = response.extensions().get::<Blocked>().is_some();
+            ready(response.into_body().collect()).unwrap();
+            is_refused
+        };
+        // Nine good calls keep it closed until as many have failed.
+        for code in [["0"; 9], ["13"; 9]].concat() {
+            assert!(!is_refused(code), "{content_type} {completion:?}");
+        }
+        assert!(is_refused("0"), "{content_type} {completion:?}");
+        let totals = assert_at_rest(&sentinel, SAY);
+        assert_eq!((totals.complete(), totals.error()), (18, 9));
     }
 }
 

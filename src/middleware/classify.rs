@@ -8,7 +8,7 @@ use http::{Extensions, HeaderMap, Response, StatusCode};
 
 use super::BoxError;
 use crate::blocked::Blocked;
-use crate::rejection::is_grpc;
+use crate::rejection::{is_grpc, is_grpc_web};
 use crate::stat::Outcome;
 
 /// The head of a response.
@@ -290,7 +290,9 @@ pub trait Classify: Send + Sync + 'static {
     fn head(&self, head: ResponseHead<'_>) -> Judgement;
 
     /// What the trailers tell of a response whose head said that they would;
-    /// `None` if the body ended without any, or was dropped before.
+    /// `None` if the body ended without any, or was dropped before. Not asked of a
+    /// call that ends before its body ([`Completion::Head`](super::Completion::Head)):
+    /// that is a success.
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         let _ = trailers;
         Outcome::Success
@@ -312,7 +314,9 @@ pub trait Classify: Send + Sync + 'static {
 /// | gRPC, by its status | `UNKNOWN`, `DEADLINE_EXCEEDED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | `RESOURCE_EXHAUSTED`; no status at all | all others |
 ///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
-/// trailers.
+/// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
+/// call that delivers messages is a success, however it ends. A layer that stands
+/// inside of what translates gRPC-Web, such as tonic-web, sees all.
 ///
 /// # Examples
 ///
@@ -367,6 +371,8 @@ fn grpc_head(head: ResponseHead<'_>) -> Judgement {
     match head.headers.get("grpc-status") {
         Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
         Some(_) => Judgement::Now(grpc_outcome(head.headers)),
+        // Its trailers are the end of the body, where nobody looks.
+        None if is_grpc_web(head.headers) => Judgement::Now(Outcome::Success),
         None => Judgement::AtTrailers,
     }
 }

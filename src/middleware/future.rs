@@ -196,8 +196,15 @@ where
     };
     let head = ResponseHead::of(&response);
     let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
+    // An upgraded connection lives outside of the service, and a body that is at
+    // its end may never be polled.
+    let ends_at_head = settings.is_some_and(|settings| settings.completion == Completion::Head);
+    let has_ended =
+        response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream();
     let (outcome, at_trailers) = match judgement {
         Judgement::Now(outcome) => (outcome, None),
+        // Nobody waits for trailers that are still to come.
+        Judgement::AtTrailers if ends_at_head && !has_ended => (Outcome::Success, None),
         Judgement::AtTrailers => {
             let own = settings.and_then(|settings| settings.classify.clone());
             let classify = own.unwrap_or_else(|| Arc::new(ByStatus));
@@ -207,12 +214,7 @@ where
     if let Some(settings) = settings {
         settings.tell_quota(entry, &mut response);
     }
-    // An upgraded connection lives outside of the service, and a body that is at
-    // its end may never be polled.
-    let is_over = settings.is_some_and(|settings| settings.completion == Completion::Head)
-        || response.status() == StatusCode::SWITCHING_PROTOCOLS
-        || response.body().is_end_stream();
-    if is_over {
+    if ends_at_head || has_ended {
         end(running, outcome);
         return Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, None))));
     }

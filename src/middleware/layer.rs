@@ -61,9 +61,9 @@ pub enum Completion {
     Body,
     /// When the head of its response is there.
     ///
-    /// What the trailers would tell is not known then. So [`ByStatus`](super::ByStatus)
-    /// ignores a gRPC call whose head has no `grpc-status`, as when it delivers
-    /// messages, however it ends: breakers by errors do not see its failures.
+    /// What the trailers would tell is not known then. So a gRPC call whose head has no
+    /// `grpc-status`, as when it delivers messages, is a success, however it ends:
+    /// breakers by errors do not see its failures.
     Head,
 }
 

@@ -180,9 +180,19 @@ impl Rejection for Auto {
 
 /// Whether a message with these headers is gRPC's, gRPC-Web included.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    has_type(headers, b"application/grpc")
+}
+
+/// Whether a message with these headers is gRPC-Web's, in binary or in text.
+pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
+    has_type(headers, b"application/grpc-web")
+}
+
+#[inline]
+fn has_type(headers: &HeaderMap, prefix: &[u8]) -> bool {
     headers
         .get(CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+        .is_some_and(|value| value.as_bytes().starts_with(prefix))
 }
 
 /// How long the client is told to wait, if it is told to come back at all.
