@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,18 +13,18 @@ use std::thread;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
-use axum::routing::get as on_get;
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::{any, get as on_get};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::key::from_fn;
+use tower_sentinel::key::{PathParam, from_fn};
 use tower_sentinel::middleware::{CallLayer, Fail};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
-    Key, Rules, Sentinel, SentinelLayer, SentinelService,
+    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule,
+    IsolationRule, Key, Rules, Sentinel, SentinelLayer, SentinelService,
 };
 
 use support::{Server, collect, engine, eventually, ms, ready};
@@ -165,6 +166,35 @@ async fn a_third_call_at_once_never_leaves_the_client() {
     seen.answers.add_permits(1);
     assert_eq!(fetch(client, uri).await.unwrap(), StatusCode::OK);
     assert_eq!(seen.most_in_flight.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/users/{id}", 1))
+        .with(HotParamRule::per_second("/carts/{id}", 1));
+    let (_clock, sentinel) = engine(rules);
+    let answer = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
+    let upstream = SentinelLayer::with(sentinel.clone())
+        .param(PathParam::new("id"))
+        .outbound()
+        .layer(service_fn(answer));
+    // With all that it carries: what axum has matched is where it came in.
+    let pass_on = async move |mut request: Request<Body>| {
+        let target = request.uri().path().strip_prefix("/api").unwrap();
+        *request.uri_mut() = target.parse().unwrap();
+        upstream.clone().oneshot(request).await
+    };
+    let proxy = Router::new().route("/api/{version}/{id}", any(pass_on));
+    let status = async |path| {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        proxy.clone().oneshot(request).await.unwrap().status()
+    };
+    assert_eq!(status("/api/users/1").await, StatusCode::OK);
+    assert_eq!(status("/api/users/2").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(status("/api/carts/1").await, StatusCode::OK);
+    assert_eq!(status("/api/carts/2").await, StatusCode::OK);
+    assert_eq!(status("/api/carts/1").await, StatusCode::TOO_MANY_REQUESTS);
 }
 
 #[tokio::test]

@@ -34,6 +34,9 @@
 //! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,
 //! `/shop.Orders/List` is a resource of its own if a rule has that name.
 //!
+//! A call that goes [out](crate::SentinelLayer::outbound) is named by where it goes: of
+//! a request that a proxy passes on, axum's matched path is where it came in.
+//!
 //! So rules named `/users/{id}` work on the first line that a user writes. A raw
 //! path has a place only while the engine's table has room; beyond that it is
 //! counted under `__overflow__`, whose rules apply.
@@ -88,7 +91,7 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
-use crate::call::Key;
+use crate::call::{Direction, Key};
 use crate::engine::Routes;
 
 pub use cookie::Cookie;
@@ -146,12 +149,18 @@ pub struct Head<'a> {
     extensions: &'a Extensions,
     /// Those of an engine, if there is one.
     routes: Option<&'a Routes<'a>>,
+    direction: Direction,
 }
 
 impl<'a> Head<'a> {
-    pub(crate) fn new<B>(request: &'a Request<B>, routes: &'a Routes<'a>) -> Self {
+    pub(crate) fn new<B>(
+        request: &'a Request<B>,
+        routes: &'a Routes<'a>,
+        direction: Direction,
+    ) -> Self {
         Self {
             routes: Some(routes),
+            direction,
             ..Self::of(request)
         }
     }
@@ -192,6 +201,7 @@ impl<'a> Head<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
             routes: None,
+            direction: Direction::Inbound,
         }
     }
 
@@ -219,14 +229,14 @@ impl<'a> Head<'a> {
         self.extensions
     }
 
-    /// The route: axum's matched path (feature `axum`), else the template among
-    /// the rules' names that matches the path, else the path itself. Below a matched
-    /// path that ends with `{*rest}` it is a template among the rules' names that
+    /// The route: axum's matched path (feature `axum`) unless the call goes out, else
+    /// the template among the rules' names that matches the path, else the path itself.
+    /// Below a matched path that ends with `{*rest}` it is a template among the rules' names that
     /// matches and begins as that path does, if there is one.
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
-        if let Some(matched) = route::matched(self.extensions) {
+        if let Some(matched) = self.matched() {
             return match route::before_rest(matched) {
                 None => matched,
                 Some(prefix) => self.named_below(prefix).unwrap_or(matched),
@@ -237,6 +247,16 @@ impl<'a> Head<'a> {
     }
 
     /// The template among the rules' names that matches `path`.
+    /// The path that a router has matched. That of a request which is passed on is
+    /// where it came in, and not where it goes.
+    #[inline]
+    fn matched(&self) -> Option<&'a str> {
+        match self.direction {
+            Direction::Inbound => route::matched(self.extensions),
+            Direction::Outbound => None,
+        }
+    }
+
     #[inline]
     fn template(&self, path: &str) -> Option<&'a str> {
         self.routes?.matching(path)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::route::{matched, whole_path};
+use super::route::whole_path;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -10,8 +10,8 @@ use crate::call::{Encoded, Key};
 /// `/users/7` where the [route](Head::route) is `/users/{id}`, and `a/b` of
 /// `/files/a/b` where it is `/files/{*rest}`.
 ///
-/// The route is axum's matched path (feature `axum`), else the template among
-/// the rules' names that matches the path. Where there is none, or none with
+/// The route is axum's matched path (feature `axum`) unless the call goes out, else
+/// the template among the rules' names that matches the path. Where there is none, or none with
 /// this parameter, the request has no key.
 ///
 /// The value is known by what it says when percent-decoded: `%37` and `7` are
@@ -56,7 +56,7 @@ impl PathParam {
 
 impl KeyExtractor for PathParam {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let (template, path) = match matched(head.extensions()) {
+        let (template, path) = match head.matched() {
             Some(template) => (template, whole_path(head)),
             None => {
                 let path = head.uri().path();

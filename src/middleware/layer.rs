@@ -420,7 +420,9 @@ impl Settings {
     #[cold]
     pub(super) fn reject<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();
-        let mut response = self.rejection.reject(Head::new(request, &routes), &blocked);
+        let mut response = self
+            .rejection
+            .reject(Head::new(request, &routes, self.direction), &blocked);
         if request.method() == Method::HEAD {
             leave_head(&mut response);
         }
@@ -437,7 +439,7 @@ impl Settings {
     #[inline(never)]
     fn is_chosen<B>(&self, request: &Request<B>) -> bool {
         let routes = self.sentinel.routes();
-        let head = Head::new(request, &routes);
+        let head = Head::new(request, &routes, self.direction);
         self.skip.iter().any(|choose| choose(head))
     }
 
@@ -453,7 +455,7 @@ impl Settings {
             return None;
         }
         let routes = self.sentinel.routes();
-        let head = Head::new(request, &routes);
+        let head = Head::new(request, &routes, self.direction);
         let resource = match &self.resource {
             Some(extractor) => extractor.key(head).unwrap_or(Key::MISSING),
             None => head.resource(),
