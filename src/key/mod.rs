@@ -231,8 +231,8 @@ impl<'a> Head<'a> {
 
     /// The route: axum's matched path (feature `axum`) unless the call goes out, else
     /// the template among the rules' names that matches the path, else the path itself.
-    /// Below a matched path that ends with `{*rest}` it is a template among the rules' names that
-    /// matches and begins as that path does, if there is one.
+    /// Below a matched path that ends with `{*rest}` it is a template among the rules'
+    /// names that matches and begins as that path does, if there is one.
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
@@ -246,7 +246,6 @@ impl<'a> Head<'a> {
         self.template(path).unwrap_or(path)
     }
 
-    /// The template among the rules' names that matches `path`.
     /// The path that a router has matched. That of a request which is passed on is
     /// where it came in, and not where it goes.
     #[inline]
@@ -257,6 +256,7 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// The template among the rules' names that matches `path`.
     #[inline]
     fn template(&self, path: &str) -> Option<&'a str> {
         self.routes?.matching(path)

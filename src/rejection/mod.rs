@@ -70,7 +70,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Makes the response to a refused call.
 ///
 /// It must not panic. The response's body must be complete, as it is not
-/// streamed; who asks by `HEAD` is told its length and does not get it. A closure is one if it says what its arguments are, as below.
+/// streamed; who asks by `HEAD` is told its length and does not get it. A closure is
+/// one if it says what its arguments are, as below.
 ///
 /// # Examples
 ///
