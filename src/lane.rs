@@ -17,7 +17,6 @@ pub(crate) enum Place {
     Resource,
     ContextSide(usize),
     Context,
-    Inbound,
 }
 
 /// Tokens that a waiting call holds in one place.
@@ -27,8 +26,6 @@ pub(crate) enum Held {
     Loan(Loan),
     /// In the present bucket, which the call will run in as well.
     Taken(Taken),
-    /// None yet: where nothing is limited, a call counts from when it runs.
-    Later,
 }
 
 /// One place with what is judged there.
@@ -74,9 +71,6 @@ impl Lane<'_> {
     /// time at which there is. A lane that has room now and whose present
     /// bucket is still open at that time takes them at once.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Refusal> {
-        if self.place == Place::Inbound {
-            return Ok(Held::Later);
-        }
         let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
         if is_present {
             match self.take(wish.now, wish.n) {
@@ -98,9 +92,6 @@ impl Lane<'_> {
     /// How long a call can wait for tokens here: not for a bucket that the ring does
     /// not know of yet.
     pub(crate) fn longest_wait(&self) -> Duration {
-        if self.place == Place::Inbound {
-            return Duration::MAX;
-        }
         self.ring.bucket_length() * self.ring.grid().ahead
     }
 

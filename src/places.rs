@@ -2,7 +2,8 @@
 //!
 //! A call counts on its resource, and on a branch of it for its origin or its
 //! context where there is one. Each of these is a *lane*: a ring with the rules
-//! that are judged on it. A rule with a ring of its own is a lane as well.
+//! that are judged on it. A rule with a ring of its own is a lane as well. The node of
+//! all inbound calls counts it too, once it passes: no rule takes tokens there.
 
 mod claims;
 mod room;
@@ -16,7 +17,7 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::{Held, Lane, Place, own, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Line, NoTurn, Quotas, Standing, Turns};
+use crate::rule::{Basis, FlowRule, Line, NoTurn, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
 use crate::sync::Arc;
 
@@ -372,8 +373,7 @@ impl Places {
     /// it starts.
     pub(crate) fn take_inbound(&self, now: Tick, n: u32) {
         if let Some(inbound) = self.inbound() {
-            // There is no limit, and no reload replaces its ring: it is counted
-            // unless its window can count no further, which is 2³¹ a second.
+            // There is no limit, and no reload replaces its ring.
             let _ = inbound.acquire(now, n, &[]);
         }
     }
@@ -384,7 +384,6 @@ impl Places {
             return;
         };
         match (held, lane.node) {
-            (Held::Later, _) => {}
             (Held::Taken(taken), _) => lane.give_back(taken, n),
             (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
             (Held::Loan(loan), None) => {
@@ -412,18 +411,7 @@ impl Places {
                 branch.gate(),
             )])
         });
-        let inbound = self.inbound().map(|node| Lane {
-            place: Place::Inbound,
-            ring: node.ring(),
-            node: Some(node),
-            quotas: Quotas::Fixed(&[]),
-            indices: &[],
-        });
-        origin
-            .chain(context)
-            .chain(sides)
-            .chain([main])
-            .chain(inbound)
+        origin.chain(context).chain(sides).chain([main])
     }
 }
 

@@ -250,13 +250,13 @@ fn take_and_enter(
         }
     };
     let taken = if places.are_one_lane() {
-        take_alone(resource, now, call.weight)
-            .map(|()| places.pass_inbound(now, call.weight))
-            .map_err(|denied| refusal_alone(resource, denied))
+        let taken = take_alone(resource, now, call.weight);
+        taken.map_err(|denied| refusal_alone(resource, denied))
     } else {
         take(&mut places.lanes(now), now, call.weight)
     };
     let Err(refused) = taken else {
+        places.pass_inbound(now, call.weight);
         tell_passed(places.resource(), call);
         let kept = Kept::new(places.resource(), admission, claims);
         let mut entry = Entry::new(places, now, call.weight, has_slot, kept);

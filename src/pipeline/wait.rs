@@ -121,7 +121,6 @@ fn agree(places: &Places, now: Tick, held: &[(Place, Held)], start: Tick) -> boo
         let bucket = match held {
             Held::Loan(loan) => loan.bucket().number(),
             Held::Taken(taken) => taken.bucket,
-            Held::Later => return true,
         };
         lane.ring.bucket_number(start) <= bucket
     })
