@@ -5,21 +5,10 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::resource::Resource;
-use crate::rule::{Gate, Quotas, Side};
+use crate::rule::{Gate, Quotas};
 use crate::stat::{Denied, LeapArray, Loan, Node, Taken, Wish};
 
-/// One place where tokens are taken, in the order in which they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    OriginSide(usize),
-    Origin,
-    ResourceSide(usize),
-    Resource,
-    ContextSide(usize),
-    Context,
-}
-
-/// Tokens that a waiting call holds in one place.
+/// Tokens that a waiting call holds in one lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     /// In a coming bucket.
@@ -28,9 +17,8 @@ pub(crate) enum Held {
     Taken(Taken),
 }
 
-/// One place with what is judged there.
+/// A ring with what is judged there.
 pub(crate) struct Lane<'a> {
-    pub(crate) place: Place,
     pub(crate) ring: &'a LeapArray,
     /// The node whose figures come from the ring.
     pub(crate) node: Option<&'a Node>,
@@ -89,6 +77,17 @@ impl Lane<'_> {
         }
     }
 
+    /// Gives back what is held here.
+    pub(crate) fn cancel(&self, now: Tick, held: Held, n: u32) {
+        match (held, self.node) {
+            (Held::Taken(taken), _) => self.give_back(taken, n),
+            (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
+            (Held::Loan(loan), None) => {
+                let _ = self.ring.cancel(now, loan);
+            }
+        }
+    }
+
     /// How long a call can wait for tokens here: not for a bucket that the ring does
     /// not know of yet.
     pub(crate) fn longest_wait(&self) -> Duration {
@@ -115,13 +114,13 @@ impl Lane<'_> {
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if
 /// one never has.
 pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
-    let lane = own(Place::Resource, resource.node(), resource.gate());
+    let lane = own(resource.node(), resource.gate());
     Some(now.max(lane.room_at(now, now, n)?))
 }
 
-pub(crate) fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> {
+/// The ring of a node.
+pub(crate) fn own<'a>(node: &'a Node, gate: &'a Gate) -> Lane<'a> {
     Lane {
-        place,
         ring: node.ring(),
         node: Some(node),
         quotas: Quotas::Fixed(gate.quotas()),
@@ -129,19 +128,12 @@ pub(crate) fn own<'a>(place: Place, node: &'a Node, gate: &'a Gate) -> Lane<'a> 
     }
 }
 
-pub(crate) fn sides<'a>(
-    gate: &'a Gate,
-    now: Tick,
-    place: impl Fn(usize) -> Place + 'a,
-) -> impl Iterator<Item = Lane<'a>> {
-    gate.sides()
-        .iter()
-        .enumerate()
-        .map(move |(index, side): (usize, &Side)| Lane {
-            place: place(index),
-            ring: side.ring(),
-            node: None,
-            quotas: side.quotas(now),
-            indices: side.index(),
-        })
+/// The rings beside it that rules have of their own.
+pub(crate) fn sides(gate: &Gate, now: Tick) -> impl Iterator<Item = Lane<'_>> {
+    gate.sides().iter().map(move |side| Lane {
+        ring: side.ring(),
+        node: None,
+        quotas: side.quotas(now),
+        indices: side.index(),
+    })
 }

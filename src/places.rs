@@ -15,7 +15,7 @@ use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::lane::{Held, Lane, Place, own, sides};
+use crate::lane::{Held, Lane, own, sides};
 use crate::resource::Resource;
 use crate::rule::{Basis, FlowRule, Line, NoTurn, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
@@ -378,40 +378,19 @@ impl Places {
         }
     }
 
-    /// Gives back what is held in one place.
-    pub(crate) fn cancel(&self, place: Place, now: Tick, held: Held, n: u32) {
-        let Some(lane) = self.lanes(now).find(|lane| lane.place == place) else {
-            return;
-        };
-        match (held, lane.node) {
-            (Held::Taken(taken), _) => lane.give_back(taken, n),
-            (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
-            (Held::Loan(loan), None) => {
-                let _ = lane.ring.cancel(now, loan);
-            }
+    /// Gives back what is `held` in the lanes, in their order.
+    pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
+        for (held, lane) in held.iter().zip(self.lanes(now)) {
+            lane.cancel(now, *held, n);
         }
     }
 
-    /// The lanes of the call, narrow to wide.
+    /// The lanes of the call, narrow to wide. They are always the same ones.
     pub(crate) fn lanes(&self, now: Tick) -> impl Iterator<Item = Lane<'_>> {
-        let origin = self.origin().into_iter().flat_map(move |branch| {
-            sides(branch.gate(), now, Place::OriginSide).chain([own(
-                Place::Origin,
-                branch.node(),
-                branch.gate(),
-            )])
-        });
-        let resource = &*self.resource;
-        let sides = sides(resource.gate(), now, Place::ResourceSide);
-        let main = own(Place::Resource, resource.node(), resource.gate());
-        let context = self.context().into_iter().flat_map(move |branch| {
-            crate::lane::sides(branch.gate(), now, Place::ContextSide).chain([own(
-                Place::Context,
-                branch.node(),
-                branch.gate(),
-            )])
-        });
-        origin.chain(context).chain(sides).chain([main])
+        let nodes = self.branches().map(|branch| (branch.node(), branch.gate()));
+        nodes
+            .chain([(self.resource.node(), self.resource.gate())])
+            .flat_map(move |(node, gate)| sides(gate, now).chain([own(node, gate)]))
     }
 }
 

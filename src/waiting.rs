@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::{Entry, Kept, admit, blocked_by_isolation};
 use crate::hook::{BlockEvent, PassEvent};
-use crate::lane::{Held, Place};
+use crate::lane::Held;
 use crate::places::{Claims, Places, QuotaLeft};
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
@@ -55,7 +55,7 @@ pub struct Waiting {
 
 struct Inner {
     places: Places,
-    held: Vec<(Place, Held)>,
+    held: Vec<Held>,
     claims: Claims,
     since: Tick,
     start: Tick,
@@ -114,7 +114,7 @@ pub enum NotAdmitted {
 impl Waiting {
     pub(crate) fn new(
         places: Places,
-        held: Vec<(Place, Held)>,
+        held: Vec<Held>,
         claims: Claims,
         since: Tick,
         start: Tick,
@@ -307,9 +307,7 @@ impl Inner {
 
     /// Gives the tokens back and stops waiting.
     fn give_up(&self, now: Tick) {
-        for (place, held) in &self.held {
-            self.places.cancel(*place, now, *held, self.n);
-        }
+        self.places.cancel(now, &self.held, self.n);
         self.places.give_up(&self.claims);
         self.places.each(Node::stop_waiting);
     }

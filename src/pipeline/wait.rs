@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::lane::{Held, Place, Refusal};
+use crate::lane::{Held, Refusal};
 use crate::places::{Claims, Moved, Places};
 use crate::stat::{Node, Wish};
 use crate::waiting::Waiting;
@@ -72,7 +72,7 @@ fn patience(places: &Places, call: &Call<'_>, now: Tick, turn: Tick) -> Option<D
 }
 
 /// Tokens in every lane, and the time that they are for.
-type Promise = (Vec<(Place, Held)>, Tick);
+type Promise = (Vec<Held>, Tick);
 
 /// Tokens in every lane for one and the same time, and that time; `None` if some
 /// lane has none. A round may find that one lane has room only later than
@@ -84,7 +84,7 @@ fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved>
                 return Ok(Some((held, latest)));
             }
             Ok((held, latest)) => {
-                give_back(places, wish.now, &held, wish.n);
+                places.cancel(wish.now, &held, wish.n);
                 wish.from = latest;
             }
             Err(Refusal::Full(_)) => return Ok(None),
@@ -95,7 +95,7 @@ fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved>
 
 /// Holds tokens in every lane for `wish.from` or the next time at which each
 /// has room, and tells the latest of these times.
-fn hold(places: &Places, wish: Wish) -> Result<(Vec<(Place, Held)>, Tick), Refusal> {
+fn hold(places: &Places, wish: Wish) -> Result<Promise, Refusal> {
     let mut all = Vec::new();
     let mut latest = wish.from;
     for lane in places.lanes(wish.now) {
@@ -104,10 +104,10 @@ fn hold(places: &Places, wish: Wish) -> Result<(Vec<(Place, Held)>, Tick), Refus
                 if let Held::Loan(loan) = held {
                     latest = latest.max(loan.start());
                 }
-                all.push((lane.place, held));
+                all.push(held);
             }
             Err(refusal) => {
-                give_back(places, wish.now, &all, wish.n);
+                places.cancel(wish.now, &all, wish.n);
                 return Err(refusal);
             }
         }
@@ -116,18 +116,12 @@ fn hold(places: &Places, wish: Wish) -> Result<(Vec<(Place, Held)>, Tick), Refus
 }
 
 /// Whether each lane holds its tokens in the bucket that `start` lies in.
-fn agree(places: &Places, now: Tick, held: &[(Place, Held)], start: Tick) -> bool {
-    places.lanes(now).zip(held).all(|(lane, (_, held))| {
+fn agree(places: &Places, now: Tick, held: &[Held], start: Tick) -> bool {
+    places.lanes(now).zip(held).all(|(lane, held)| {
         let bucket = match held {
             Held::Loan(loan) => loan.bucket().number(),
             Held::Taken(taken) => taken.bucket,
         };
         lane.ring.bucket_number(start) <= bucket
     })
-}
-
-fn give_back(places: &Places, now: Tick, held: &[(Place, Held)], n: u32) {
-    for (place, held) in held.iter().rev() {
-        places.cancel(*place, now, *held, n);
-    }
 }

@@ -126,7 +126,7 @@ pub use system::SystemRule;
 pub(crate) use authority::Authorities;
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use gate::{Before, Gate, Plan, Quotas, Side};
+pub(crate) use gate::{Before, Gate, Plan, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use line::{Line, NoTurn, Standing, Turns};
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
