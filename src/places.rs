@@ -17,7 +17,7 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::{Held, Lane, own, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Line, NoTurn, Standing, Turns};
+use crate::rule::{Basis, FlowRule, Gate, Line, Standing, Turns};
 use crate::stat::{MAX_TOKENS, Node};
 use crate::sync::Arc;
 
@@ -164,9 +164,12 @@ impl Places {
         self.beside.as_ref()?.context.as_ref()
     }
 
-    /// The branches of the resource that count the call.
-    fn branches(&self) -> impl Iterator<Item = &Arc<Branch>> {
-        self.origin().into_iter().chain(self.context())
+    /// The nodes of the resource that count the call, narrow to wide, and what is
+    /// judged on them.
+    fn gates(&self) -> impl Iterator<Item = (&Node, &Gate)> {
+        let branches = self.origin().into_iter().chain(self.context());
+        let branches = branches.map(|branch| (branch.node(), branch.gate()));
+        branches.chain([(self.resource.node(), self.resource.gate())])
     }
 
     /// Every node that counts the call.
@@ -283,22 +286,20 @@ impl Places {
         self.lines().next().is_some()
     }
 
-    /// A turn in every line, or in none: for a call of weight `n`.
-    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Turns, NoTurn> {
+    /// A turn in every line for a call of weight `n`; none if that is 0. If a line has
+    /// no place, a turn in none of them, and its rule.
+    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Turns, u32> {
         let mut turns = Turns::EMPTY;
-        for (place, (node, line)) in self.lines().enumerate() {
-            match line.join(now, n, node.ring()) {
-                Ok(None) => {}
-                Ok(Some(turn)) => turns.push(Standing {
-                    line: place,
-                    rule: line.index(),
-                    turn,
-                }),
-                Err(none) => {
-                    self.leave(&turns);
-                    return Err(none);
-                }
-            }
+        if n == 0 {
+            return Ok(turns);
+        }
+        for (node, line) in self.lines() {
+            let rule = line.index();
+            let Some(turn) = line.join(now, n, node.ring()) else {
+                self.leave(&turns);
+                return Err(rule);
+            };
+            turns.push(Standing { rule, turn });
         }
         Ok(turns)
     }
@@ -313,18 +314,14 @@ impl Places {
 
     /// Gives the turns up that [`line_up`](Self::line_up) gave.
     fn leave(&self, turns: &Turns) {
-        for standing in turns.iter() {
-            if let Some((_, line)) = self.lines().nth(standing.line) {
-                line.leave(standing.turn);
-            }
+        for (standing, (_, line)) in turns.iter().zip(self.lines()) {
+            line.leave(standing.turn);
         }
     }
 
     /// The lines that the call stands in, and the nodes that they are on.
     fn lines(&self) -> impl Iterator<Item = (&Node, &Line)> {
-        self.branches()
-            .map(|branch| (branch.node(), branch.gate()))
-            .chain([(self.resource.node(), self.resource.gate())])
+        self.gates()
             .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)))
     }
 
@@ -353,11 +350,8 @@ impl Places {
 
     /// Where a waiting call counts, and how many may wait there.
     fn waiting_rooms(&self) -> impl Iterator<Item = (&Node, u32)> {
-        let branches = self
-            .branches()
-            .map(|branch| (branch.node(), branch.gate().max_waiting()));
-        std::iter::once((self.resource.node(), self.resource.gate().max_waiting()))
-            .chain(branches)
+        self.gates()
+            .map(|(node, gate)| (node, gate.max_waiting()))
             .chain(self.inbound().map(|node| (node, u32::MAX)))
     }
 
@@ -387,9 +381,7 @@ impl Places {
 
     /// The lanes of the call, narrow to wide. They are always the same ones.
     pub(crate) fn lanes(&self, now: Tick) -> impl Iterator<Item = Lane<'_>> {
-        let nodes = self.branches().map(|branch| (branch.node(), branch.gate()));
-        nodes
-            .chain([(self.resource.node(), self.resource.gate())])
+        self.gates()
             .flat_map(move |(node, gate)| sides(gate, now).chain([own(node, gate)]))
     }
 }

@@ -219,7 +219,7 @@ fn pass(
     if places.is_paced() {
         match places.line_up(now, call.weight) {
             Ok(turns) => claims.turns = turns,
-            Err((rule, _)) => {
+            Err(rule) => {
                 places.give_up(&claims);
                 let at = places.open_behind_related_at(call, now, now);
                 return Ok(refuse_flow(Counted::In(&places), call, now, rule, at));

@@ -14,7 +14,6 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::room_alone;
-use crate::rule::Gate;
 
 /// How often rules are asked at most for a time that suits all. Where one of them
 /// warms up they agree in the third round at the latest.
@@ -96,8 +95,6 @@ impl Places {
 
     /// Whether a rule warms up.
     fn warm_up(&self) -> bool {
-        let branches = self.branches().map(|branch| branch.gate());
-        let mut gates = branches.chain([self.resource.gate()]);
-        gates.any(Gate::warms_up)
+        self.gates().any(|(_, gate)| gate.warms_up())
     }
 }

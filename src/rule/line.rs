@@ -21,21 +21,16 @@ pub(crate) struct Line {
     throttle: Arc<Throttle>,
 }
 
-/// The turns of one call: hardly any stands in two lines.
+/// The turns of one call, in the order of its lines: hardly any stands in two.
 pub(crate) type Turns = Few<Standing, 1>;
 
 /// A turn in one of the lines that a call stands in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    /// Which of the call's lines it is.
-    pub(crate) line: usize,
     /// The rule whose line it is.
     pub(crate) rule: u32,
     pub(crate) turn: Turn,
 }
-
-/// There is no place in the line of this rule, and when there will be one.
-pub(crate) type NoTurn = (u32, Option<Tick>);
 
 impl Line {
     /// The line of `rule`; whoever stands in `old` keeps the place.
@@ -62,20 +57,12 @@ impl Line {
         &self.rule
     }
 
-    /// A turn for a call of weight `n`; `None` for a call that needs none. The
-    /// rule counts in `ring`.
-    pub(crate) fn join(&self, now: Tick, n: u32, ring: &LeapArray) -> Result<Option<Turn>, NoTurn> {
-        if n == 0 {
-            return Ok(None);
-        }
+    /// A turn for a call of weight `n`, if there is one soon enough. The rule counts
+    /// in `ring`.
+    pub(crate) fn join(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<Turn> {
         let threshold = self.threshold.now(now, self.throttle.last(), ring);
-        let Some(cost) = cost(n, threshold, self.rule.interval()) else {
-            return Err((self.index, None));
-        };
-        match self.throttle.join(now, cost, self.max_wait()) {
-            Ok(turn) => Ok(Some(turn)),
-            Err(at) => Err((self.index, at)),
-        }
+        let cost = cost(n, threshold, self.rule.interval())?;
+        self.throttle.join(now, cost, self.max_wait()).ok()
     }
 
     /// When there will be a turn, `from` some time on, for a call of weight `n` that can

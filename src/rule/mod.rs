@@ -128,7 +128,7 @@ pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Before, Gate, Plan, Quotas};
 pub(crate) use hot_param::most_keys;
-pub(crate) use line::{Line, NoTurn, Standing, Turns};
+pub(crate) use line::{Line, Standing, Turns};
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
 #[cfg(feature = "serde")]
