@@ -6,7 +6,7 @@ use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::entry::blocked_by_breaker;
 use crate::resource::Resource;
-use crate::system::{self, Estimate, InboundFigures, Readings, SystemReason};
+use crate::system::{self, InboundFigures, Readings, SystemReason};
 
 /// Refuses the call for what is known before anything is taken: who calls, how
 /// the machine and all inbound calls are, and how well the resource answers.
@@ -43,12 +43,7 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, Sys
         Some(sampler) if limits.asks_machine() => sampler.sample(now),
         _ => Readings::UNKNOWN,
     };
-    let estimate = if limits.is_load_reached(readings) {
-        limits.capacity.estimate(inbound, now)
-    } else {
-        Estimate::INITIAL
-    };
-    let figures = InboundFigures::of(inbound, now, limits, readings, estimate);
+    let figures = InboundFigures::of(inbound, now, limits, readings);
     let reason = system::judge(limits, &figures, readings, call.weight).err()?;
     Some((limits.rule(reason)?, reason))
 }

@@ -69,9 +69,8 @@ pub(crate) struct InboundFigures {
     pub(crate) concurrency: u32,
     /// `None`: no call ended in the window.
     pub(crate) average_rt: Option<Duration>,
-    /// The factors of the capacity; see [`Estimate`].
-    pub(crate) max_complete_per_second: f64,
-    pub(crate) min_rt: Duration,
+    /// How many calls there may be at once before they queue.
+    pub(crate) capacity: Estimate,
 }
 
 /// Whether a call of `weight` may pass.
@@ -110,14 +109,9 @@ pub(crate) fn judge(
 
 impl InboundFigures {
     /// Those figures of one node that `limits` look at.
-    pub(crate) fn of(
-        node: &Node,
-        now: Tick,
-        limits: &Limits,
-        readings: Readings,
-        estimate: Estimate,
-    ) -> Self {
-        let asks_concurrency = limits.concurrency.is_some() || limits.is_load_reached(readings);
+    pub(crate) fn of(node: &Node, now: Tick, limits: &Limits, readings: Readings) -> Self {
+        let is_load_reached = limits.is_load_reached(readings);
+        let asks_concurrency = limits.concurrency.is_some() || is_load_reached;
         Self {
             pass_qps: limits.qps.map_or(0.0, |_| node.qps(now, Event::Pass)),
             concurrency: if asks_concurrency {
@@ -126,17 +120,16 @@ impl InboundFigures {
                 0
             },
             average_rt: limits.rt.and_then(|_| node.average_rt(now)),
-            max_complete_per_second: estimate.max_complete_per_second,
-            min_rt: estimate.min_rt,
+            capacity: if is_load_reached {
+                limits.capacity.estimate(node, now)
+            } else {
+                Estimate::INITIAL
+            },
         }
     }
 
     fn is_over_capacity(&self) -> bool {
-        let capacity = Estimate {
-            max_complete_per_second: self.max_complete_per_second,
-            min_rt: self.min_rt,
-        };
-        self.concurrency > 1 && f64::from(self.concurrency) > capacity.calls()
+        self.concurrency > 1 && f64::from(self.concurrency) > self.capacity.calls()
     }
 }
 
@@ -152,8 +145,7 @@ mod tests {
         pass_qps: 0.0,
         concurrency: 0,
         average_rt: None,
-        max_complete_per_second: Estimate::INITIAL.max_complete_per_second,
-        min_rt: Estimate::INITIAL.min_rt,
+        capacity: Estimate::INITIAL,
     };
 
     fn limit<T>(value: T) -> Option<Limit<T>> {
@@ -275,8 +267,10 @@ mod tests {
         for (now, concurrency, passes) in table {
             let figures = InboundFigures {
                 concurrency,
-                max_complete_per_second: 100.0,
-                min_rt: ms(20),
+                capacity: Estimate {
+                    max_complete_per_second: 100.0,
+                    min_rt: ms(20),
+                },
                 ..IDLE
             };
             let verdict = judge(&limits, &figures, load(now), 1);
@@ -293,8 +287,10 @@ mod tests {
         for (concurrency, passes) in [(0, true), (1, true), (2, false)] {
             let figures = InboundFigures {
                 concurrency,
-                max_complete_per_second: 1.0,
-                min_rt: ms(1),
+                capacity: Estimate {
+                    max_complete_per_second: 1.0,
+                    min_rt: ms(1),
+                },
                 ..IDLE
             };
             let verdict = judge(&limits, &figures, load(100.0), 1);
@@ -372,7 +368,11 @@ mod tests {
         }
         if let (Some(limit), Some(load)) = (limits.load, readings.load()) {
             // In whole numbers: calls a second times milliseconds.
-            let room = figures.max_complete_per_second as u128 * figures.min_rt.as_millis();
+            let Estimate {
+                max_complete_per_second,
+                min_rt,
+            } = figures.capacity;
+            let room = max_complete_per_second as u128 * min_rt.as_millis();
             let many = u128::from(figures.concurrency) * 1_000;
             if load >= limit.value && figures.concurrency > 1 && many > room {
                 broken.push(SystemReason::Load);
@@ -418,8 +418,10 @@ mod tests {
                     pass_qps: passed.into(),
                     concurrency,
                     average_rt,
-                    max_complete_per_second: most.into(),
-                    min_rt: ms(min_rt),
+                    capacity: Estimate {
+                        max_complete_per_second: most.into(),
+                        min_rt: ms(min_rt),
+                    },
                 },
             )
     }
@@ -447,7 +449,7 @@ mod tests {
             }
             // What does not matter may be anything.
             if !limits.is_load_reached(readings) {
-                let other = InboundFigures { max_complete_per_second: 0.0, ..figures };
+                let other = InboundFigures { capacity: Estimate { max_complete_per_second: 0.0, ..figures.capacity }, ..figures };
                 prop_assert_eq!(judge(&limits, &other, readings, weight), verdict);
             }
             if !limits.asks_machine() {

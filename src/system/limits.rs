@@ -46,7 +46,7 @@ impl Limits {
 
     /// Whether the capacity matters to a call that comes now. If not, its
     /// figures may be anything.
-    pub(crate) fn is_load_reached(&self, readings: Readings) -> bool {
+    pub(super) fn is_load_reached(&self, readings: Readings) -> bool {
         reaches(readings.load(), self.load)
     }
 

@@ -49,7 +49,6 @@ mod host;
 mod proc;
 
 pub use capacity::Capacity;
-pub(crate) use capacity::Estimate;
 pub use figures::SystemReason;
 pub(crate) use figures::{InboundFigures, judge};
 #[cfg(feature = "system")]
