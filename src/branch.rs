@@ -80,11 +80,10 @@ impl Branch {
         };
         let indices = indices.unwrap_or_default();
         let longest_wait = rules.of(resource.text()).map(|own| own.longest_wait);
+        let longest_wait = longest_wait.unwrap_or_default();
         let flows = rules.flows(resource.text(), &indices);
         let before = old.map(|old| old.gate.on(&old.node));
-        let plan = shared.plan(flows, before, longest_wait.unwrap_or_default(), true);
-        let node = shared.node(&plan, old.map(|old| &old.node), true, now);
-        let gate = shared.gate(plan, &node, now);
+        let (node, gate) = shared.node(flows, before, longest_wait, true, now);
         // A node was last used up to one step after the time that it tells.
         let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.idle);
         Self {

@@ -114,9 +114,8 @@ impl Resource {
         let anyone = own.map_or(&[][..], |own| &own.anyone);
         let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
         let before = old.map(|old| old.gate.on(&old.node));
-        let plan = shared.plan(rules.flows(&text, anyone), before, longest_wait, false);
-        let node = shared.node(&plan, old.map(|old| &old.node), false, now);
-        let gate = shared.gate(plan, &node, now);
+        let flows = rules.flows(&text, anyone);
+        let (node, gate) = shared.node(flows, before, longest_wait, false, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras =
             own.and_then(|own| Extras::new(&rules, own, shared.most_origins, old_extras, now));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::hook::Hooks;
-use crate::rule::{Before, Gate, Part, Plan};
+use crate::rule::{Before, FlowRule, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
 use crate::sync::{Arc, AtomicU64};
 use crate::system::Sampler;
@@ -45,15 +45,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A plan for `rules` on a node of a resource whose calls may stand in line
-    /// for `longest_wait`. They go on from what was there `before`.
-    pub(crate) fn plan<'a>(
+    /// A node for `rules` on a resource whose calls may stand in line for
+    /// `longest_wait`, and the gate over it. They go on from what was there `before`:
+    /// the node is that one, over another ring if the rules need it.
+    pub(crate) fn node<'a>(
         &self,
-        rules: impl IntoIterator<Item = (u32, &'a crate::rule::FlowRule)>,
+        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
         before: Option<Before<'a>>,
         longest_wait: Duration,
         is_branch: bool,
-    ) -> Plan<'a> {
+        now: Tick,
+    ) -> (Node, Gate) {
         let (shape, most) = if is_branch {
             (&self.branch_shape, BRANCH_BUCKETS)
         } else {
@@ -61,7 +63,14 @@ impl Shared {
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
-        Plan::new(rules, before, shape, most, patience)
+        let plan = Plan::new(rules, before, shape, most, patience);
+        let node = match before.map(|before| before.node) {
+            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
+            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
+            None => Node::with_grid(plan.grid(), shape.clone(), now),
+        };
+        let gate = plan.build(node.ring(), self.sampler.as_ref(), now);
+        (node, gate)
     }
 
     /// The same for an engine that only watches.
@@ -84,45 +93,17 @@ impl Shared {
         }
     }
 
-    /// The gate of `plan` on its `node`.
-    pub(crate) fn gate(&self, plan: Plan<'_>, node: &Node, now: Tick) -> Gate {
-        plan.build(node.ring(), self.sampler.as_ref(), now)
-    }
-
-    /// The figures of all inbound calls. They begin when they are first asked
-    /// for.
-    pub(crate) fn count_inbound(&self, now: Tick) -> &Node {
+    /// From now on all inbound calls are counted together, if they are not already.
+    pub(crate) fn count_inbound(&self, now: Tick) {
         self.inbound.get_or_init(|| {
-            let plan = self.plan([], None, Duration::ZERO, false);
             // What the service can hold is told by its last seconds.
             let shape = Shape {
                 minute: true,
                 ..*self.shape
             };
+            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, self.patience);
             Node::with_grid(plan.grid(), StdArc::new(shape), now)
-        })
-    }
-
-    /// A node for `plan`: the old one, over another ring if the plan needs it.
-    pub(crate) fn node(
-        &self,
-        plan: &Plan<'_>,
-        old: Option<&Node>,
-        is_branch: bool,
-        now: Tick,
-    ) -> Node {
-        match old {
-            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
-            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
-            None => {
-                let shape = if is_branch {
-                    &self.branch_shape
-                } else {
-                    &self.shape
-                };
-                Node::with_grid(plan.grid(), shape.clone(), now)
-            }
-        }
+        });
     }
 }
 

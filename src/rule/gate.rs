@@ -63,10 +63,10 @@ pub(crate) enum Quotas<'a> {
     Now([Quota; 1], &'a Side),
 }
 
-/// A node's ring with the gate over it, which other rules go on from.
+/// A node with the gate over it, which other rules go on from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
-    pub(crate) ring: &'a LeapArray,
+    pub(crate) node: &'a Node,
     pub(crate) gate: &'a Gate,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
         most: u64,
         patience: Duration,
     ) -> Self {
-        let known_ns = before.map_or(0, |before| reach_ns(before.ring));
+        let known_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
         let (mut windowed, mut paced) = (Vec::new(), Vec::new());
         for (index, rule) in rules {
             if rule.shaping().max_wait.is_some() {
@@ -269,7 +269,7 @@ impl Side {
             (Some(old), _) if old.ring.grid() == grid => old.ring.clone(),
             (Some(old), _) => Arc::new(old.ring.move_to(grid, now)),
             // The node has moved off it, so nothing more is counted there.
-            (None, Some(before)) => Arc::new(before.ring.move_to(grid, now)),
+            (None, Some(before)) => Arc::new(before.node.ring().move_to(grid, now)),
             (None, None) => Arc::new(LeapArray::with_grid(grid, now)),
         };
         Self {
@@ -350,8 +350,7 @@ impl Deref for Quotas<'_> {
 impl Gate {
     /// What other rules on `node`, which this gate is for, go on from.
     pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
-        let ring = node.ring();
-        Before { ring, gate: self }
+        Before { node, gate: self }
     }
 
     /// The quotas on the node's ring.
