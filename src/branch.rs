@@ -14,7 +14,7 @@ use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::Gate;
 use crate::stat::{Node, Resident};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::AtomicU32;
 
 /// What a branch stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,8 @@ pub(crate) struct Branch {
     direction: Direction,
     node: Node,
     gate: Gate,
-    version: AtomicU64,
+    /// That of the rules that it was made by.
+    version: u64,
     place: AtomicU32,
     /// How long after its last use the branch still matters.
     memory: Duration,
@@ -94,7 +95,7 @@ impl Branch {
             },
             resource: resource.text().clone(),
             direction: resource.direction(),
-            version: AtomicU64::new(resource.version()),
+            version: resource.version(),
             place: AtomicU32::new(0),
             node,
             gate,
@@ -105,7 +106,7 @@ impl Branch {
     /// Whether the branch was made by the rules of `resource`.
     #[inline]
     pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
-        self.version.load(Ordering::Relaxed) == resource.version()
+        self.version == resource.version()
     }
 
     pub(crate) const fn node(&self) -> &Node {
