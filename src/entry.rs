@@ -10,7 +10,7 @@ use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::hook::ExitEvent;
 use crate::places::{Claims, Places, QuotaLeft};
-use crate::resource::{Circuit, Resource};
+use crate::resource::{Circuit, Isolation, Resource};
 use crate::rule::Running;
 use crate::stat::Outcome;
 use crate::sync::Arc;
@@ -466,14 +466,24 @@ pub(crate) fn blocked_by_breaker(
         .with_retry_after(refusal.retry_at.map(|at| at - now))
 }
 
+/// Takes a slot of `resource`, if a rule says how many there are: whether it did.
+#[inline]
+pub(crate) fn take_slot(resource: &Resource) -> Result<bool, Blocked> {
+    let Some(isolation) = resource.isolation() else {
+        return Ok(false);
+    };
+    if resource.node().use_slots(1, isolation.limit) {
+        Ok(true)
+    } else {
+        Err(blocked_by_isolation(resource, isolation))
+    }
+}
+
 /// A refusal for want of a slot. Nobody can tell when one will be free.
-pub(crate) fn blocked_by_isolation(resource: &Resource, rule: u32, limit: u32) -> Blocked {
-    Blocked::new(
-        BlockKind::Isolation,
-        resource.text().clone(),
-        resource.rules().id(rule),
-    )
-    .with_limit(limit, Duration::ZERO)
+pub(crate) fn blocked_by_isolation(resource: &Resource, isolation: Isolation) -> Blocked {
+    let rule = resource.rules().id(isolation.rule);
+    Blocked::new(BlockKind::Isolation, resource.text().clone(), rule)
+        .with_limit(isolation.limit, Duration::ZERO)
 }
 
 /// It travels in every response future and body.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::entry::{Entry, Kept, admit, blocked_by_isolation};
+use crate::entry::{Entry, Kept, admit, take_slot};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::Held;
 use crate::places::{Claims, Places, QuotaLeft};
@@ -221,17 +221,14 @@ impl Waiting {
         let resource = inner.places.resource();
         let shared = resource.shared().clone();
         let now = inner.now();
-        let isolation = resource.isolation();
-        if let Some(isolation) = isolation {
-            if !resource.node().use_slots(1, isolation.limit) {
-                let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
-                return Err(inner.refuse(now, blocked));
-            }
-        }
+        let has_slot = match take_slot(resource) {
+            Ok(has_slot) => has_slot,
+            Err(blocked) => return Err(inner.refuse(now, blocked)),
+        };
         let admission = match admit(resource, now) {
             Ok(admission) => admission,
             Err(blocked) => {
-                if isolation.is_some() {
+                if has_slot {
                     resource.node().free_slots(1);
                 }
                 return Err(inner.refuse(now, blocked));
@@ -258,7 +255,6 @@ impl Waiting {
             shared.hooks.tell(|hook| hook.on_pass(&event));
         }
         let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
-        let has_slot = isolation.is_some();
         let mut entry = Entry::new(inner.places, now, inner.n, has_slot, kept);
         if let Some(mut quota) = inner.quota {
             quota.reset = quota.reset.saturating_sub(waited);

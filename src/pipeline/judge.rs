@@ -11,7 +11,7 @@ use crate::breaker::Admission;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation};
+use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation, take_slot};
 use crate::lane::{Lane, Refusal, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::Resource;
@@ -32,7 +32,7 @@ pub(crate) fn detour(
         Detour::MoreToAsk => judge(engine, resource, call, now),
         Detour::NoSlot(isolation) => {
             let now = checked(resource, now);
-            let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
+            let blocked = blocked_by_isolation(resource, isolation);
             Ok(refuse(Counted::Alone(resource), call, now, blocked))
         }
         Detour::NoShare(none) => {
@@ -88,20 +88,17 @@ fn judge_by_enforced(
     if let Err(blocked) = guard(resource, call, now) {
         return refuse_anywhere(engine, resource, call, now, blocked);
     }
-    let isolation = resource.isolation();
-    if let Some(isolation) = isolation {
-        if !resource.node().use_slots(1, isolation.limit) {
-            let blocked = blocked_by_isolation(resource, isolation.rule, isolation.limit);
-            return refuse_anywhere(engine, resource, call, now, blocked);
-        }
-    }
+    let has_slot = match take_slot(resource) {
+        Ok(has_slot) => has_slot,
+        Err(blocked) => return refuse_anywhere(engine, resource, call, now, blocked),
+    };
     let verdict = if resource.is_alone() {
         let places = Places::only(resource.clone());
-        enter_alone(places, call, now, isolation.is_some())
+        enter_alone(places, call, now, has_slot)
     } else {
-        pass(engine, resource, call, now, isolation.is_some())
+        pass(engine, resource, call, now, has_slot)
     };
-    if isolation.is_some() && !matches!(verdict, Ok(Verdict::Pass(_))) {
+    if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
         resource.node().free_slots(1);
     }
     verdict
