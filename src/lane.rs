@@ -42,7 +42,7 @@ impl Lane<'_> {
             Some(node) => node.acquire(now, n, &self.quotas),
             None => self.ring.acquire_at(now, n, &self.quotas),
         };
-        taken.map_err(|denied| self.refusal(denied))
+        taken.map_err(|denied| Refusal::of(denied, self.indices))
     }
 
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
@@ -73,7 +73,7 @@ impl Lane<'_> {
         };
         match loan {
             Ok(loan) => Ok(Held::Loan(loan)),
-            Err(denied) => Err(self.refusal(denied)),
+            Err(denied) => Err(Refusal::of(denied, self.indices)),
         }
     }
 
@@ -99,14 +99,18 @@ impl Lane<'_> {
     pub(crate) fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
         self.quotas.room_at(self.ring, now, from, n)
     }
+}
 
+// === impl Refusal ===
+
+impl Refusal {
+    /// What it means that a ring with these `rules` did not let a call pass.
     #[cold]
-    fn refusal(&self, denied: Denied) -> Refusal {
+    pub(crate) fn of(denied: Denied, rules: &[u32]) -> Self {
         match denied {
-            Denied::Moved => Refusal::Moved,
-            Denied::Full(index) => {
-                Refusal::Full(self.indices.get(index).copied().unwrap_or_default())
-            }
+            Denied::Moved => Self::Moved,
+            // Without a rule there may be no bucket soon enough to wait for.
+            Denied::Full(index) => Self::Full(rules.get(index).copied().unwrap_or_default()),
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation, take_slot}
 use crate::lane::{Lane, Refusal, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::Resource;
-use crate::stat::Denied;
 use crate::sync::Arc;
 use crate::watch::watch;
 
@@ -48,7 +47,7 @@ pub(crate) fn detour(
         }
         Detour::Denied(denied) => {
             let now = checked(resource, now);
-            match refusal_alone(resource, denied) {
+            match Refusal::of(denied, resource.gate().rules()) {
                 Refusal::Moved => Err(Moved),
                 Refusal::Full(rule) => {
                     if call.prioritized {
@@ -150,18 +149,9 @@ fn enter_alone(
         return Ok(Verdict::Pass(entry));
     };
     give_back_probe(resource, admission);
-    match refusal_alone(resource, denied) {
+    match Refusal::of(denied, resource.gate().rules()) {
         Refusal::Moved => Err(Moved),
         Refusal::Full(rule) => full(&places, call, now, rule, &mut Claims::default()),
-    }
-}
-
-/// What it means that the resource's own ring did not let a call pass.
-#[cold]
-fn refusal_alone(resource: &Resource, denied: Denied) -> Refusal {
-    match denied {
-        Denied::Moved => Refusal::Moved,
-        Denied::Full(quota) => Refusal::Full(resource.gate().rules()[quota]),
     }
 }
 
@@ -248,7 +238,7 @@ fn take_and_enter(
     };
     let taken = if places.are_one_lane() {
         let taken = take_alone(resource, now, call.weight);
-        taken.map_err(|denied| refusal_alone(resource, denied))
+        taken.map_err(|denied| Refusal::of(denied, resource.gate().rules()))
     } else {
         take(&mut places.lanes(now), now, call.weight)
     };
