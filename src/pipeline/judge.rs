@@ -69,14 +69,13 @@ pub(crate) fn judge(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Verdict, Moved> {
+    let verdict = judge_by_enforced(engine, resource, call, now);
     if !resource.rules().are_watching() {
-        return judge_by_enforced(engine, resource, call, now);
+        return verdict;
     }
-    let verdict = judge_by_enforced(engine, resource, call, now)?;
-    Ok(watch(engine, resource.text(), call, verdict))
+    Ok(watch(engine, resource.text(), call, verdict?))
 }
 
-#[inline(always)]
 fn judge_by_enforced(
     engine: &Engine,
     resource: &Arc<Resource>,
