@@ -114,6 +114,7 @@ mod partners;
 mod pipeline;
 mod places;
 pub mod rejection;
+mod repeat;
 mod report;
 mod resource;
 pub mod rule;

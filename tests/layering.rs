@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["sync"],
     &["clock"],
-    &["call", "few", "partners", "timer", "timekeeper"],
+    &["call", "few", "partners", "repeat", "timer", "timekeeper"],
     &["stat"],
     &["shape", "adaptive", "breaker", "hot"],
     &["system"],

@@ -5,23 +5,21 @@
 //! for what this one wants to be seen. A callback that polls would wait for
 //! itself: so a second lock remembers which thread polls, and that one leaves.
 //! A third lock holds what readers see. Neither of the two is held while foreign
-//! code runs. A fourth says "stop" to the thread (`sync::StopSignal`). There are
+//! code runs. A fourth says "stop" to the thread (`repeat`). There are
 //! no atomics, so there is nothing here for a model to find.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::ThreadId;
 use std::time::Duration;
 use std::{fmt, io, thread};
 
 use super::RuleSource;
 use super::error::SourceError;
+use crate::repeat::Repeater;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
-use crate::sync::{Lock, StopSignal};
-
-/// The shortest time between two polls of a thread.
-const SHORTEST: Duration = Duration::from_millis(10);
+use crate::sync::Lock;
 
 /// Keeps the rules of an engine to what a source says.
 ///
@@ -201,8 +199,7 @@ pub enum WatchEvent {
 #[must_use = "dropping it stops the watch"]
 pub struct WatchHandle {
     watch: Arc<Watch>,
-    stop: Arc<StopSignal>,
-    thread: Option<JoinHandle<()>>,
+    thread: Repeater,
 }
 
 // === impl Watch ===
@@ -283,24 +280,12 @@ impl Watch {
     ///
     /// If the operating system gives no thread.
     pub fn spawn(self, every: Duration) -> io::Result<WatchHandle> {
-        let (watch, stop) = (Arc::new(self), Arc::new(StopSignal::default()));
-        let (theirs, stopped) = (watch.clone(), stop.clone());
-        let every = every.max(SHORTEST);
-        let thread = thread::Builder::new()
-            .name("sentinel-watch".to_owned())
-            .spawn(move || {
-                loop {
-                    theirs.poll_once();
-                    if stopped.wait(every) {
-                        return;
-                    }
-                }
-            })?;
-        Ok(WatchHandle {
-            watch,
-            stop,
-            thread: Some(thread),
-        })
+        let watch = Arc::new(self);
+        let theirs = watch.clone();
+        // It cannot panic: sources and callbacks are caught.
+        let poll = move || drop(theirs.poll_once());
+        let thread = Repeater::spawn("sentinel-watch", every, poll)?;
+        Ok(WatchHandle { watch, thread })
     }
 
     /// The trouble that the source is in, as it was told last; `None` if it is
@@ -452,13 +437,6 @@ impl WatchHandle {
 
 impl Drop for WatchHandle {
     fn drop(&mut self) {
-        self.stop.say();
-        if let Some(thread) = self.thread.take() {
-            // A callback may own the handle, and be dropped by the thread itself.
-            if thread.thread().id() != thread::current().id() {
-                // It cannot have panicked: sources and callbacks are caught.
-                let _ = thread.join();
-            }
-        }
+        self.thread.stop();
     }
 }

@@ -18,22 +18,20 @@
 //! Memory fills faster than load grows: it has a due time of its own and is read
 //! more often, in the same way, and only if somebody asks for it.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
-use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{io, thread};
 
 use super::probe::{Memory, Probe, Readings};
 use crate::clock::{SLACK, Tick, nanos};
-use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, StopSignal, planted};
+use crate::repeat::Repeater;
+use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// How long a reading is good for, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The same for memory: short beside the seconds in which it fills.
 const MEMORY_PERIOD: Duration = Duration::from_millis(150);
-/// The shortest time between two readings of a thread.
-const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Somebody reads.
 pub(super) const BUSY: u64 = u64::MAX;
@@ -106,8 +104,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 #[must_use = "dropping it stops the thread"]
 pub struct SamplerHandle {
-    thread: Option<JoinHandle<()>>,
-    stop: StdArc<StopSignal>,
+    thread: Repeater,
     shared: StdArc<Shared>,
 }
 
@@ -189,28 +186,15 @@ impl Sampler {
     /// If the operating system gives no thread.
     pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
         let shared = self.0;
-        let stop = StdArc::new(StopSignal::default());
-        let (theirs, stopped) = (shared.clone(), stop.clone());
-        let every = every.max(SHORTEST);
-        let thread = thread::Builder::new()
-            .name("sentinel-sampler".to_owned())
-            .spawn(move || {
-                loop {
-                    // Acquire, as in `sample`.
-                    if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
-                        theirs.read(AT_ONCE);
-                    }
-                    if stopped.wait(every) {
-                        break;
-                    }
-                }
-            })?;
+        let theirs = shared.clone();
+        let thread = Repeater::spawn("sentinel-sampler", every, move || {
+            // Acquire, as in `sample`.
+            if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
+                theirs.read(AT_ONCE);
+            }
+        })?;
         shared.threads.fetch_add(1, Ordering::Relaxed);
-        Ok(SamplerHandle {
-            thread: Some(thread),
-            stop,
-            shared,
-        })
+        Ok(SamplerHandle { thread, shared })
     }
 }
 
@@ -293,14 +277,8 @@ impl SamplerHandle {
 
 impl Drop for SamplerHandle {
     fn drop(&mut self) {
-        self.stop.say();
-        if let Some(thread) = self.thread.take() {
-            // A probe may own the handle, and be dropped by the thread itself.
-            if thread.thread().id() != thread::current().id() {
-                // It cannot have panicked: probes are caught.
-                let _ = thread.join();
-            }
-        }
+        // First: admissions read again when it has ended.
+        self.thread.stop();
         self.shared.threads.fetch_sub(1, Ordering::Relaxed);
     }
 }
