@@ -1,9 +1,10 @@
 //! Text as it stands in a URL, known by what it says.
 //!
-//! `ab` and `a%62` say the same, and so do the hosts `ab` and `AB`. If they were two keys, a client would have a
-//! fresh quota for every way to spell its name. So an encoded text hashes and
-//! compares as the text that it stands for, which is decoded on the stack each
-//! time; a text with nothing to decode is an ordinary one and costs nothing.
+//! `ab` and `a%62` say the same, and so do the hosts `ab` and `AB`. If they were
+//! two keys, a client would have a fresh quota for every way to spell its name. So
+//! an encoded text hashes and compares as the text that it stands for, which is
+//! decoded on the stack each time; a text with nothing to decode is an ordinary one
+//! and costs nothing.
 
 use std::fmt;
 
