@@ -190,18 +190,24 @@ impl Engine {
     /// The resource that `query` asks for, made or renewed if need be.
     fn resource(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
         loop {
-            let found = self.resources.find(query, Arc::clone);
-            let found = found.or_else(|| self.new_resource(query, now));
-            let Some(found) = found else {
+            if let Some(found) = self.find(query, now) {
+                return found;
+            }
+            let Some(new) = self.new_resource(query, now) else {
                 self.overflowed.fetch_add(1, Ordering::Relaxed);
                 return self.overflow(query.direction, now);
             };
-            if found.is_fresh() {
-                return found;
+            if new.is_fresh() {
+                return new;
             }
-            if let Some(renewed) = self.renew(query, &found, now) {
-                return renewed;
-            }
+        }
+    }
+
+    /// The resource that `query` asks for, by the present rules, if it is known.
+    fn find(&self, query: &ResourceQuery<'_>, now: Tick) -> Option<Arc<Resource>> {
+        match self.resources.find(query, Arc::clone) {
+            Some(stale) if !stale.is_fresh() => self.renew(query, &stale, now),
+            found => found,
         }
     }
 
@@ -239,10 +245,7 @@ impl Engine {
             direction,
             name: name.shortened(&self.shared.hash, &mut room),
         };
-        match self.resources.find(&query, Arc::clone) {
-            Some(stale) if !stale.is_fresh() => self.renew(&query, &stale, now),
-            found => found,
-        }
+        self.find(&query, now)
     }
 
     /// The resource of calls without a place.
@@ -251,11 +254,8 @@ impl Engine {
             direction,
             name: &Key::Str(OVERFLOW),
         };
-        let found = match self.resources.find(&query, Arc::clone) {
-            Some(stale) if !stale.is_fresh() => self.renew(&query, &stale, now),
-            found => found,
-        };
-        found.unwrap_or_else(|| self.install(&query, now))
+        self.find(&query, now)
+            .unwrap_or_else(|| self.install(&query, now))
     }
 
     /// Makes `stale` anew by the present rules. `None` if others want its place and
@@ -420,9 +420,8 @@ impl Engine {
                         direction,
                         name: &name,
                     };
-                    if let Some(stale) = self.resources.find(&query, Arc::clone) {
-                        self.renew(&query, &stale, now);
-                    }
+                    // What is found is made anew.
+                    self.find(&query, now);
                 }
             }
         }
