@@ -225,6 +225,12 @@ impl Bucket {
     }
 }
 
+impl From<Bucket> for u64 {
+    fn from(bucket: Bucket) -> Self {
+        bucket.0
+    }
+}
+
 /// Tokens were refused: a window is full.
 ///
 /// # Examples

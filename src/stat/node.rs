@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::counters::{Counters, Shape};
 use super::event::{Event, Outcome};
-use super::leap_array::{Bucket, Denied, Grid, LeapArray, Taken};
+use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::{Borrowed, Loan, Wish};
 use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
@@ -246,30 +246,23 @@ impl Node {
     /// `rt` after it started. A response time above one minute counts as one
     /// minute.
     pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
-        self.end(now, n, nanos(rt), outcome);
-    }
-
-    /// The same with a response time in nanoseconds.
-    #[inline]
-    pub(crate) fn end(&self, now: Tick, n: u32, rt_ns: u64, outcome: Outcome) {
-        self.come(now);
-        self.counters.complete(n, rt_ns, outcome);
+        self.leave(now, n, nanos(rt), Some(outcome));
     }
 
     /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
     /// `outcome`, or without any.
     #[inline]
     pub(crate) fn leave(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
+        self.come(now);
         match outcome {
-            Some(outcome) => self.end(now, n, rt_ns, outcome),
-            None => self.cancel(now, n),
+            Some(outcome) => self.counters.complete(n, rt_ns, outcome),
+            None => self.counters.cancel(n),
         }
     }
 
     /// A call of weight `n` that had passed ends without either.
     pub fn cancel(&self, now: Tick, n: u32) {
-        self.come(now);
-        self.counters.cancel(n);
+        self.leave(now, n, 0, None);
     }
 
     /// A call ended by a panic; beside [`complete`](Self::complete).
@@ -515,12 +508,6 @@ impl Node {
     #[must_use]
     pub fn array(&self) -> &LeapArray {
         &self.ring
-    }
-}
-
-impl From<Bucket> for u64 {
-    fn from(bucket: Bucket) -> Self {
-        bucket.0
     }
 }
 
