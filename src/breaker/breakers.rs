@@ -212,8 +212,6 @@ impl Breakers {
         changes: &mut Changes,
     ) -> Result<Admission, Missed> {
         let mut admission = Admission { epoch, probes: 0 };
-        let is_bad = false;
-        let end = End { now, epoch, is_bad };
         for (index, breaker) in self.list.iter().enumerate() {
             let (word, answer) = breaker.ask(now);
             let mut teller = Teller { index, changes };
@@ -224,7 +222,7 @@ impl Breakers {
                     breaker.renew(word, epoch);
                     continue;
                 }
-                Answer::Probe if breaker.probe(word, end, &mut teller) => {
+                Answer::Probe if breaker.probe(word, now, epoch, &mut teller) => {
                     admission.probes |= 1 << index;
                     continue;
                 }

@@ -223,22 +223,22 @@ impl Breaker {
         word.kind() == Kind::HalfOpen && word.running() < self.spec.probes
     }
 
-    /// Takes a probe that [`ask`](Self::ask) has promised for `word`, in the name
-    /// of `epoch`, which was drawn before that. False if the state has changed.
-    pub(super) fn probe(&self, word: Word, end: End, teller: &mut Teller<'_>) -> bool {
+    /// Takes a probe at `now` that [`ask`](Self::ask) has promised for `word`, in the
+    /// name of `epoch`, which was drawn before that. False if the state has changed.
+    pub(super) fn probe(&self, word: Word, now: Tick, epoch: u32, teller: &mut Teller<'_>) -> bool {
         let next = if self.has_place(word) {
             word.joined()
         } else {
             // Open, or half-open with probes that have not answered in time:
             // those are of an older generation from now on.
-            word.half_opened(end.epoch)
+            word.half_opened(epoch)
         };
         if planted(Bug::BlindProbe) {
             self.circuit.word.store(next.0, Ordering::Release);
         } else if !self.swap(word, next) {
             return false;
         }
-        self.publish(next, end.now + self.spec.lease());
+        self.publish(next, now + self.spec.lease());
         teller.changed(word, next, None);
         true
     }
