@@ -16,18 +16,8 @@ use crate::waiting::Waiting;
 
 pin_project! {
     /// See the [module](self). A refusal is told as an `R`.
-    pub(super) struct Guarded<S, Req, R>
-    where
-        S: Service<Req>,
-    {
-        #[pin]
-        state: State<S, Req, R>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<S, Req, R>
+    #[project = GuardedProj]
+    pub(super) enum Guarded<S, Req, R>
     where
         S: Service<Req>,
     {
@@ -47,23 +37,8 @@ pin_project! {
     }
 }
 
-impl<S, Req, R> State<S, Req, R>
-where
-    S: Service<Req>,
-{
-    /// A call that begins to run. Dropped before it is answered, it was cancelled.
-    #[inline]
-    fn running(future: S::Future, mut entry: Entry) -> Self {
-        entry.expect_response();
-        Self::Running {
-            future,
-            entry: Some(entry),
-        }
-    }
-}
-
 /// A call that waits: apart from the future, because only few do.
-struct Wait<S, Req> {
+pub(super) struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
     call: Option<(Waiting, Req)>,
@@ -75,31 +50,29 @@ impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
-    /// A call that runs.
+    /// A call that begins to run. Dropped before it is answered, it was cancelled.
     #[inline]
-    pub(super) fn running(future: S::Future, entry: Entry) -> Self {
-        Self {
-            state: State::running(future, entry),
+    pub(super) fn running(future: S::Future, mut entry: Entry) -> Self {
+        entry.expect_response();
+        Self::Running {
+            future,
+            entry: Some(entry),
         }
     }
 
     /// A call that is none of ours.
     pub(super) fn skipped(future: S::Future) -> Self {
-        Self {
-            state: State::Running {
-                future,
-                entry: None,
-            },
+        Self::Running {
+            future,
+            entry: None,
         }
     }
 
     /// A call that was refused.
     #[inline]
     pub(super) fn refused(refusal: R) -> Self {
-        Self {
-            state: State::Refused {
-                refusal: Some(refusal),
-            },
+        Self::Refused {
+            refusal: Some(refusal),
         }
     }
 
@@ -108,10 +81,8 @@ where
     where
         S: Clone,
     {
-        Self {
-            state: State::Waiting {
-                wait: Wait::new(service, request, waiting),
-            },
+        Self::Waiting {
+            wait: Wait::new(service, request, waiting),
         }
     }
 }
@@ -148,31 +119,30 @@ where
     /// more, because both are dear to move.
     #[inline]
     pub(super) fn poll<T>(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
         refuse: impl FnOnce(Blocked, &Req) -> R,
         refused: impl FnOnce(R) -> T,
         failed: impl FnOnce(S::Error) -> T,
     ) -> Poll<T> {
-        let mut this = self.project();
         loop {
-            match this.state.as_mut().project() {
-                StateProj::Running { future, entry } => {
+            match self.as_mut().project() {
+                GuardedProj::Running { future, entry } => {
                     let answer = ready!(end_on_panic(entry, || future.poll(cx)));
                     return answered(answer, entry);
                 }
-                StateProj::Refused { refusal } => {
+                GuardedProj::Refused { refusal } => {
                     let refusal = refusal.take().expect("polled after it was ready");
                     return Poll::Ready(refused(refusal));
                 }
-                StateProj::Waiting { wait } => match ready!(wait.poll(cx)) {
+                GuardedProj::Waiting { wait } => match ready!(wait.poll(cx)) {
                     Ok(Begun::Running(future, entry)) => {
-                        this.state.set(State::running(future, entry));
+                        self.set(Self::running(future, entry));
                     }
                     Ok(Begun::Refused(blocked, request)) => {
                         // The instance that is ready goes, even if the future stays.
-                        this.state.set(State::Refused { refusal: None });
+                        self.set(Self::Refused { refusal: None });
                         return Poll::Ready(refused(refuse(blocked, &request)));
                     }
                     Err(error) => return Poll::Ready(failed(error)),
