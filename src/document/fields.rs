@@ -199,16 +199,21 @@ impl<'a> Fields<'a> {
         key: &'static str,
         choices: &[(&str, T)],
     ) -> Option<T> {
-        let names: Vec<_> = choices
-            .iter()
-            .map(|(name, _)| format!("{name:?}"))
-            .collect();
-        let allowed = format!("one of {}", names.join(", "));
-        self.read(key, &allowed, |value| {
+        self.read(key, &one_of(choices), |value| {
             let text = as_text(value)?;
             let found = choices.iter().find(|(name, _)| *name == text);
             found.map(|(_, choice)| *choice)
         })
+    }
+
+    /// One of a few names that has to be there.
+    pub(super) fn needed_choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let choice = self.choice(key, choices);
+        self.needed(key, &one_of(choices), choice)
     }
 
     /// Texts, in a list or between the commas of one text.
@@ -338,6 +343,11 @@ impl<'a> Fields<'a> {
             (Form::Sentinel, None) => None,
         }
     }
+}
+
+fn one_of<T>(choices: &[(&str, T)]) -> String {
+    let names = choices.iter().map(|(name, _)| format!("{name:?}"));
+    format!("one of {}", names.collect::<Vec<_>>().join(", "))
 }
 
 fn as_text(value: &Value) -> Option<String> {

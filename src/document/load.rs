@@ -244,21 +244,13 @@ type KeyOf = Box<dyn Fn(&'static str, &Table) -> &'static str>;
 
 /// The rule that a table of our own form stands for.
 fn own_rule(_: &Table, fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
-    let reader = fields.choice("kind", &own::KINDS);
-    if reader.is_none() && !fields.has("kind") {
-        let names: Vec<_> = own::KINDS
-            .iter()
-            .map(|(name, _)| format!("{name:?}"))
-            .collect();
-        fields.refuse("kind", format!("one of {}", names.join(", ")));
-    }
-    let Some(reader) = reader else {
+    let Some(reader) = fields.needed_choice("kind", &own::KINDS) else {
         // Which keys it may have nobody knows.
         fields.know_all();
         return None;
     };
     let is_shadow = fields.is_set("shadow");
-    let rule = reader(fields)?;
+    let rule = reader(fields);
     let rule = if is_shadow { rule.shadow() } else { rule };
     Some((rule, Box::new(own::key_of)))
 }

@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
 /// What one table is read by.
-pub(super) type Reader = fn(&mut Fields<'_>) -> Option<Rule>;
+pub(super) type Reader = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by name.
 pub(super) const KINDS: [(&str, Reader); 7] = [
@@ -70,7 +70,7 @@ fn switched<R>(rule: R, is_on: bool, set: impl FnOnce(R) -> R) -> R {
     if is_on { set(rule) } else { rule }
 }
 
-fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
+fn flow(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let threshold = fields.needed_number("threshold");
     let interval = fields.time("interval").unwrap_or(SECOND);
@@ -92,7 +92,7 @@ fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let ratio = fields.number("max_occupy_ratio");
     let rule = with(rule, ratio, FlowRule::max_occupy_ratio);
     let rule = with(rule, fields.count("max_waiting"), FlowRule::max_waiting);
-    Some(with(rule, fields.text("id"), FlowRule::id).into())
+    with(rule, fields.text("id"), FlowRule::id).into()
 }
 
 fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
@@ -119,24 +119,24 @@ fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
     }
 }
 
-fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
+fn isolation(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let max = fields.needed_count("max");
     let rule = IsolationRule::new(resource, max);
-    Some(with(rule, fields.text("id"), IsolationRule::id).into())
+    with(rule, fields.text("id"), IsolationRule::id).into()
 }
 
-fn adaptive(fields: &mut Fields<'_>) -> Option<Rule> {
+fn adaptive(fields: &mut Fields<'_>) -> Rule {
     let rule = AdaptiveRule::new(fields.needed_text("resource"));
     let rule = with(rule, fields.count("floor"), AdaptiveRule::floor);
     let rule = with(rule, fields.count("ceiling"), AdaptiveRule::ceiling);
     let rule = with(rule, fields.count("start"), AdaptiveRule::start);
     let rule = with(rule, fields.number("tolerance"), AdaptiveRule::tolerance);
     let rule = with(rule, fields.number("smoothing"), AdaptiveRule::smoothing);
-    Some(with(rule, fields.text("id"), AdaptiveRule::id).into())
+    with(rule, fields.text("id"), AdaptiveRule::id).into()
 }
 
-fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
+fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
     const CONDITIONS: [&str; 3] = ["slow_ratio", "error_ratio", "error_count"];
     let resource = fields.needed_text("resource");
     let max_rt = fields.time("max_rt");
@@ -172,10 +172,10 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     let rule = with(rule, fields.count("probes"), CircuitBreakerRule::probes);
     let cancelled = fields.flag("count_cancelled_as_slow");
     let rule = with(rule, cancelled, CircuitBreakerRule::count_cancelled_as_slow);
-    Some(with(rule, fields.text("id"), CircuitBreakerRule::id).into())
+    with(rule, fields.text("id"), CircuitBreakerRule::id).into()
 }
 
-fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
+fn authority(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let allow = fields.texts("allow");
     let deny = fields.texts("deny");
@@ -189,10 +189,10 @@ fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     };
     let is_denied = fields.is_set("deny_unknown");
     let rule = switched(rule, is_denied, AuthorityRule::deny_unknown);
-    Some(with(rule, fields.text("id"), AuthorityRule::id).into())
+    with(rule, fields.text("id"), AuthorityRule::id).into()
 }
 
-fn system(fields: &mut Fields<'_>) -> Option<Rule> {
+fn system(fields: &mut Fields<'_>) -> Rule {
     const CAPACITIES: [(&str, Capacity); 2] = [
         ("robust", Capacity::Robust),
         ("sentinel", Capacity::Sentinel),
@@ -205,10 +205,10 @@ fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let rule = with(rule, fields.count("concurrency"), SystemRule::concurrency);
     let capacity = fields.choice("capacity", &CAPACITIES);
     let rule = with(rule, capacity, SystemRule::capacity);
-    Some(with(rule, fields.text("id"), SystemRule::id).into())
+    with(rule, fields.text("id"), SystemRule::id).into()
 }
 
-fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
+fn hot_param(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let param = fields.text("param");
     let param_at = fields.whole("param_at", i32::MIN.into()..=i32::MAX.into());
@@ -249,7 +249,7 @@ fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
     let rule = with(rule, fields.count("max_keys"), HotParamRule::max_keys);
     let missing = fields.choice("missing", &MISSING);
     let rule = with(rule, missing, HotParamRule::missing);
-    Some(with(rule, fields.text("id"), HotParamRule::id).into())
+    with(rule, fields.text("id"), HotParamRule::id).into()
 }
 
 // === writing ===
