@@ -1,6 +1,6 @@
 //! Keys from a header field.
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Head, KeyExtractor};
 use crate::call::Key;
@@ -63,12 +63,14 @@ impl Header {
 
 impl KeyExtractor for Header {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let mut lines = head.headers().get_all(&self.0).iter();
-        let first = lines.next()?;
-        if lines.any(|other| other != first) {
-            return None;
-        }
-        let value = first.to_str().ok()?;
+        let value = only_value(head.headers(), &self.0)?.to_str().ok()?;
         (!value.is_empty()).then_some(Key::Str(value))
     }
+}
+
+/// The value of the field `name`; `None` if it is there twice with two values.
+pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next()?;
+    lines.all(|other| other == first).then_some(first)
 }

@@ -2,6 +2,7 @@
 
 use http::header::HOST;
 
+use super::header::only_value;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -157,12 +158,8 @@ impl KeyExtractor for Authority {
         let host = match head.uri().host() {
             Some(host) => host,
             None => {
-                let mut lines = head.headers().get_all(HOST).iter();
-                let first = lines.next()?;
-                if lines.any(|other| other != first) {
-                    return None;
-                }
-                without_port(without_user(first.to_str().ok()?))
+                let host = only_value(head.headers(), &HOST)?.to_str().ok()?;
+                without_port(without_user(host))
             }
         };
         Encoded::host(host.strip_suffix('.').unwrap_or(host)).key()
