@@ -14,7 +14,7 @@ use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::Gate;
 use crate::stat::{Node, Resident};
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, shared_size};
 
 /// What a branch stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,8 +134,7 @@ impl Branch {
     }
 
     pub(crate) fn footprint(&self) -> usize {
-        let counts = 2 * size_of::<usize>();
-        counts + size_of::<Self>() + self.node.footprint() + self.gate.footprint()
+        shared_size::<Self>() + self.node.footprint() + self.gate.footprint()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::rule::{
 };
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, shared_size};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -303,11 +303,15 @@ impl Resource {
     /// Bytes that the resource occupies, heap included; without the text of its
     /// name.
     pub(crate) fn footprint(&self) -> usize {
-        let counts = 2 * size_of::<usize>();
         let extras = self.extras.as_deref().map_or(0, size_of_val);
+        let related = size_of_val(self.related());
         let params = self.params().map_or(0, HotParams::footprint);
-        let heap = extras + params + self.node.footprint() + self.gate.footprint();
-        counts + size_of::<Self>() + heap
+        let circuit = self.circuit().map_or(0, |circuit| {
+            circuit.breakers.footprint() + size_of_val(&*circuit.rules)
+        });
+        let extras = extras + related + params + circuit;
+        let heap = extras + self.node.footprint() + self.gate.footprint();
+        shared_size::<Self>() + heap
     }
 }
 

@@ -29,6 +29,11 @@ mod paused;
 pub(crate) use imp::*;
 use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
+
+/// Bytes on the heap of what an [`Arc`] holds: with its two counts.
+pub(crate) const fn shared_size<T>() -> usize {
+    size_of::<(usize, usize, T)>()
+}
 use std::time::Duration;
 
 /// A mutual exclusion lock without poison: what it guards is changed in steps

@@ -428,3 +428,73 @@ fn a_resource_at_rest_is_small() {
     drop(sentinel.try_enter(Call::new("r")));
     assert!(view.footprint() <= 768 + 3_584, "{}", view.footprint());
 }
+
+/// How many bytes more a resource with such rules takes than it tells.
+fn untold_bytes(rules: fn(&str) -> Rules) -> usize {
+    let names = ["/the/first/resource", "/the/second/resource"];
+    let both: Vec<_> = names
+        .iter()
+        .flat_map(|name| rules(name).iter().cloned().collect::<Vec<_>>())
+        .collect();
+    let (sentinel, clock) = engine(Rules::build(both).unwrap());
+    let call = |name| {
+        for _ in 0..3 {
+            clock.advance(Duration::from_secs(1));
+            drop(sentinel.try_enter(Call::new(name).param("x")));
+        }
+    };
+    // The tables are made for the first.
+    call(names[0]);
+    let taken = measure(|| call(names[1])).bytes_current as usize;
+    let told = sentinel.node(names[1]).unwrap().footprint();
+    taken - told
+}
+
+#[test]
+fn a_footprint_is_what_the_heap_gave() {
+    // The name is no part of it, nor is its place in the table.
+    let untold = untold_bytes(|_| Rules::new());
+    assert!(untold <= 96, "{untold}");
+    let assert_all_else_is_told = |what: &str, rules| {
+        assert_eq!(untold_bytes(rules), untold, "{what}");
+    };
+    assert_all_else_is_told("windows", |name| {
+        Rules::new()
+            .with(FlowRule::per_second(name, 10).id(format!("{name} a second")))
+            .with(FlowRule::per(name, 100, MINUTE))
+    });
+    assert_all_else_is_told("a window apart", |name| {
+        let apart = FlowRule::per(name, 9, Duration::from_millis(70)).buckets(7);
+        let apart = apart.id(format!("{name} apart"));
+        Rules::new()
+            .with(FlowRule::per(name, 100, MINUTE))
+            .with(apart)
+    });
+    assert_all_else_is_told("a line", |name| {
+        let line = FlowRule::per_second(name, 10).throttle(MINUTE);
+        line.id(format!("{name} in line")).into()
+    });
+    assert_all_else_is_told("warm-ups", |name| {
+        let rule = FlowRule::per_second(name, 10).warm_up(MINUTE);
+        Rules::new()
+            .with(rule.clone())
+            .with(rule.throttle(MINUTE).id(format!("{name} in line")))
+    });
+    assert_all_else_is_told("memory", |name| {
+        FlowRule::per_second(name, 10).memory(0.7..0.9, 1).into()
+    });
+    assert_all_else_is_told("a limit that finds itself", |name| {
+        AdaptiveRule::new(name).into()
+    });
+    assert_all_else_is_told("breakers", |name| {
+        Rules::new()
+            .with(CircuitBreakerRule::error_ratio(name, 0.5))
+            .with(CircuitBreakerRule::error_count(name, 5))
+    });
+    assert_all_else_is_told("values", |name| {
+        let rule = HotParamRule::per(name, 10, MINUTE).max_keys(1_000);
+        Rules::new()
+            .with(rule.clone().id(format!("{name} plain")))
+            .with(rule.tier("gold", 20).tier("silver", 15))
+    });
+}

@@ -9,7 +9,7 @@ use super::spec::Spec;
 use super::word::{Kind, Word};
 use crate::clock::Tick;
 use crate::partners::partners;
-use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted};
+use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 
 /// Most breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;
@@ -320,6 +320,12 @@ impl Breakers {
     /// over is open until a call comes.
     pub(crate) fn state(&self, index: usize) -> BreakerState {
         self.list[index].word().state()
+    }
+
+    /// Bytes that they occupy on the heap.
+    pub(crate) fn footprint(&self) -> usize {
+        let circuits = self.list.iter().map(Breaker::heap);
+        size_of_val(&*self.list) + circuits.sum::<usize>() + shared_size::<AtomicU32>()
     }
 
     /// How long after the last call what they know matters to the next one: a closed

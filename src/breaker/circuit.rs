@@ -21,7 +21,7 @@ use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
 use crate::few::Few;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
 
 /// After so many epochs a closed generation is said to have begun later, so that
 /// its distance from the present one stays small.
@@ -176,6 +176,11 @@ impl Breaker {
     /// What the rule in force is called, which may be another one than this.
     pub(super) fn name(&self) -> Option<StdArc<str>> {
         self.circuit.name.lock().clone()
+    }
+
+    /// Bytes that its circuit occupies.
+    pub(super) fn heap(&self) -> usize {
+        shared_size::<Circuit>() + self.circuit.window.heap()
     }
 
     pub(super) const fn spec(&self) -> &Spec {

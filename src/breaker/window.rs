@@ -125,6 +125,11 @@ impl Cell {
 // === impl Window ===
 
 impl Window {
+    /// Bytes that it occupies on the heap.
+    pub(super) fn heap(&self) -> usize {
+        size_of_val(&*self.cells)
+    }
+
     pub(super) fn new(bucket_ns: u64, buckets: u32, now: Tick) -> Self {
         Self {
             head: AtomicU64::new(now.as_nanos() / bucket_ns),

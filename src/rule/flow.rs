@@ -407,6 +407,19 @@ impl FlowRule {
         }
     }
 
+    /// Bytes that its texts occupy.
+    pub(super) fn heap(&self) -> usize {
+        let who = match &self.who {
+            Who::Only(origin) => origin.len(),
+            Who::Anyone | Who::Each | Who::Other => 0,
+        };
+        let basis = match &self.basis {
+            Basis::Related(name) | Basis::Context(name) => name.len(),
+            Basis::Own => 0,
+        };
+        self.resource.len() + self.id.as_ref().map_or(0, String::len) + who + basis
+    }
+
     pub(crate) const fn on_missing(&self) -> MissingKey {
         self.missing
     }

@@ -22,7 +22,7 @@ use super::threshold::Threshold;
 use crate::clock::Tick;
 use crate::partners::partners;
 use crate::stat::{Grid, LeapArray, Node, Quota, Shape};
-use crate::sync::Arc;
+use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 /// Most buckets ahead that a call may wait for.
@@ -281,6 +281,11 @@ impl Side {
         }
     }
 
+    fn footprint(&self) -> usize {
+        let ring = self.ring.footprint() - size_of::<LeapArray>() + shared_size::<LeapArray>();
+        size_of::<Self>() + ring + self.rule.heap() + self.threshold.heap()
+    }
+
     pub(crate) fn ring(&self) -> &LeapArray {
         &self.ring
     }
@@ -408,7 +413,7 @@ impl Gate {
     /// Bytes that the gate occupies on the heap.
     pub(crate) fn footprint(&self) -> usize {
         let sides = self.sides().iter();
-        let sides = sides.map(|side| size_of::<Side>() + side.ring.footprint());
+        let sides = sides.map(Side::footprint);
         size_of_val(&*self.quotas)
             + size_of_val(&*self.rules)
             + self.apart.as_deref().map_or(0, size_of_val)

@@ -244,6 +244,20 @@ impl HotParamRule {
         &self.resource
     }
 
+    /// Bytes that its texts and lists occupy.
+    pub(super) fn heap(&self) -> usize {
+        let of = match &self.of {
+            ParamOf::Named(name) => name.len(),
+            ParamOf::Index(_) | ParamOf::Origin => 0,
+        };
+        let list = |values: &[(String, f64)]| {
+            let texts = values.iter().map(|(value, _)| value.len());
+            size_of_val(values) + texts.sum::<usize>()
+        };
+        let lists = list(&self.exceptions) + list(&self.tiers);
+        self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + lists
+    }
+
     /// How many calls of one value may pass in an interval, or run at once.
     #[must_use]
     pub const fn threshold(&self) -> f64 {

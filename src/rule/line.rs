@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::few::Few;
 use crate::shape::{Throttle, Turn, cost};
 use crate::stat::LeapArray;
-use crate::sync::Arc;
+use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 /// A rule whose calls stand in a line.
@@ -112,7 +112,7 @@ impl Line {
 
     /// Bytes that the line occupies, heap included.
     pub(crate) fn footprint(&self) -> usize {
-        let line = size_of::<Self>() + size_of::<Throttle>() + 2 * size_of::<usize>();
-        line + self.rule.resource().len()
+        let line = size_of::<Self>() + shared_size::<Throttle>();
+        line + self.rule.heap() + self.threshold.heap()
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::few::Few;
 use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 use crate::partners::partners;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::timekeeper::Timekeeper;
 
 /// Most rules of one resource that count calls at once: each call keeps a place
@@ -254,14 +254,30 @@ impl HotParams {
 
     /// Bytes that the rules occupy on the heap, with their tables.
     pub(crate) fn footprint(&self) -> usize {
-        let tables = self.0.iter().map(|param| param.keys.footprint());
-        size_of_val(&*self.0) + tables.sum::<usize>()
+        size_of_val(&*self.0) + self.0.iter().map(HotParam::heap).sum::<usize>()
     }
 }
 
 // === impl HotParam ===
 
 impl HotParam {
+    /// Bytes that it occupies on the heap: its table, its rule, and what is prepared
+    /// of it.
+    fn heap(&self) -> usize {
+        let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
+        let exception = size_of::<(Digest, Quota)>() + 1;
+        let tiers = self.tiers.iter().map(|(tier, _)| match tier {
+            OwnedKey::Str(text) => {
+                shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
+            }
+            OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) => 0,
+        });
+        let prepared = self.exceptions.capacity() * exception
+            + size_of_val(&*self.tiers)
+            + tiers.sum::<usize>();
+        keys + shared_size::<AtomicU64>() + self.rule.heap() + prepared
+    }
+
     fn new(index: u32, rule: HotParamRule, old: Option<&Self>, now: Tick) -> Self {
         let keys = old.map_or_else(
             || {

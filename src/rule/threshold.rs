@@ -5,7 +5,7 @@ use super::shaping::Marks;
 use crate::clock::Tick;
 use crate::shape::{MemoryCurve, WarmUp};
 use crate::stat::LeapArray;
-use crate::sync::Arc;
+use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -32,6 +32,15 @@ pub(super) struct Memory {
 }
 
 impl Threshold {
+    /// Bytes that it occupies on the heap.
+    pub(super) fn heap(&self) -> usize {
+        match self {
+            Self::Fixed(_) => 0,
+            Self::Warm(_) => shared_size::<WarmUp>(),
+            Self::Memory(_) => size_of::<Memory>(),
+        }
+    }
+
     /// That of `rule`, going on from `old`.
     pub(super) fn new(rule: &FlowRule, old: Option<&Self>, sampler: Option<&Sampler>) -> Self {
         let shaping = rule.shaping();
