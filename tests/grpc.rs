@@ -6,6 +6,7 @@ mod support;
 use std::convert::Infallible;
 use std::error::Error;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, Request, Response};
@@ -35,6 +36,7 @@ use support::{Server, assert_at_rest, engine, eventually, ms, ready};
 
 const SAY: &str = "/test.Echo/Say";
 const REPEAT: &str = "/test.Echo/Repeat";
+const HANG: &str = "/test.Echo/Hang";
 
 /// What to do: the code to end with, or to go on for ever.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -64,7 +66,7 @@ impl Order {
 // === the server ===
 
 /// `Say` answers, or fails before there is any message. `Repeat` sends one
-/// message and then ends, fails, or goes on for ever.
+/// message and then ends, fails, or goes on for ever. `Hang` says nothing at all.
 #[derive(Clone, Debug)]
 struct Echo;
 
@@ -87,6 +89,7 @@ impl Service<Request<Body>> for Echo {
             Ok(match request.uri().path() {
                 SAY => grpc.unary(service_fn(say), request).await,
                 REPEAT => grpc.server_streaming(service_fn(repeat), request).await,
+                HANG => std::future::pending().await,
                 path => Status::unimplemented(path).into_http(),
             })
         }
@@ -379,6 +382,89 @@ async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
         let totals = at_rest(&sentinel, REPEAT).await;
         assert_eq!(totals.complete(), 1, "{code:?}");
         assert_eq!(totals.error(), errors, "{code:?} in the trailers");
+    }
+}
+
+/// What becomes of a call that hangs, by a channel with a layer around it.
+async fn call_hang(sentinel: &Sentinel, channel: &Channel) -> Code {
+    let layer = SentinelLayer::with(sentinel.clone()).outbound();
+    let mut grpc = tonic::client::Grpc::new(layer.layer(channel.clone()));
+    grpc.ready().await.unwrap();
+    let request = tonic::Request::new(Order::default());
+    let path = PathAndQuery::from_static(HANG);
+    let codec = ProstCodec::<Order, Order>::default();
+    grpc.unary(request, path, codec).await.unwrap_err().code()
+}
+
+/// tonic's own timeout stands outside of the layers of a server, and inside of one
+/// around a client's channel.
+#[tokio::test]
+async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
+    let breaker = || CircuitBreakerRule::error_count(HANG, 3).min_calls(3);
+    let now = Duration::from_nanos(1);
+    let (_clock, served) = engine(breaker());
+    let layer = SentinelLayer::with(served.clone());
+    let server = Server::start(move |listener| async move {
+        let server = tonic::transport::Server::builder().timeout(now);
+        let incoming = TcpListenerStream::new(listener);
+        let served = server.layer(layer).add_service(Echo);
+        served.serve_with_incoming(incoming).await.unwrap();
+    })
+    .await;
+    let channel = connect(&server).await;
+    let (_clock, called) = engine(breaker());
+    for _ in 0..4 {
+        assert_eq!(call_hang(&called, &channel).await, Code::Cancelled);
+    }
+    let totals = at_rest(&served, HANG).await;
+    assert_eq!((totals.cancelled(), totals.error()), (4, 0));
+    // The answer of that server is a status which is no failure.
+    let totals = called.outbound_node(HANG).unwrap().totals();
+    assert_eq!((totals.complete(), totals.error()), (4, 0));
+
+    let server = serve(SentinelLayer::new(Rules::new())).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.addr)).unwrap();
+    let channel = endpoint.timeout(now).connect().await.unwrap();
+    let (_clock, called) = engine(breaker());
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        codes.push(call_hang(&called, &channel).await);
+    }
+    let late = Code::Cancelled;
+    assert_eq!(codes, [late, late, late, Code::Unavailable]);
+}
+
+#[tokio::test]
+async fn a_breaker_learns_of_a_stream_when_it_ends() {
+    let rule = CircuitBreakerRule::error_ratio(REPEAT, 0.5).min_calls(3);
+    for (completion, is_open) in [(Completion::Body, true), (Completion::Head, false)] {
+        let (_clock, sentinel) = engine(rule.clone());
+        let layer = SentinelLayer::with(sentinel.clone()).completion(completion);
+        let server = serve(layer).await;
+        let channel = connect(&server).await;
+        let mut streams = Vec::new();
+        for _ in 0..10 {
+            streams.push(call_repeat(&channel, endless()).await.unwrap());
+        }
+        for _ in 0..3 {
+            let order = Order::end_with(Code::Internal);
+            let mut messages = call_repeat(&channel, order).await.unwrap();
+            while messages
+                .message()
+                .await
+                .is_ok_and(|message| message.is_some())
+            {}
+        }
+        let node = sentinel.node(REPEAT).unwrap();
+        let ended = 13 - streams.len() as u32 * u32::from(completion == Completion::Body);
+        eventually("the failures end", || {
+            node.totals().complete() == u64::from(ended)
+        })
+        .await;
+        let refused = call_repeat(&channel, Order::end_with(Code::Ok))
+            .await
+            .is_err();
+        assert_eq!(refused, is_open, "{completion:?}");
     }
 }
 
