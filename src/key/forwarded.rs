@@ -23,6 +23,15 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// cannot be trusted or understood makes the peer of the connection the key, so
 /// a client cannot choose its own.
 ///
+/// So the peer has to be known as for [`PeerIp`](super::PeerIp): without connect info
+/// [`behind`](Self::behind) has no key for any request. Neither has it over a Unix socket,
+/// where only the proxy calls: take [`hops`](Self::hops).
+///
+/// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let
+/// an earlier layer put the address in as a [`ClientAddr`](super::ClientAddr), for
+/// `PeerIp`: as a [`Header`](super::Header) it is a text, and whoever has a network of
+/// IPv6 has a key for each address in it.
+///
 /// # Examples
 ///
 /// ```
@@ -352,6 +361,15 @@ mod tests {
             let key = key_of(&ForwardedIp::hops(hops), &request);
             assert_eq!(key.as_deref(), Some(expected), "{hops} {line}");
         }
+    }
+
+    #[test]
+    fn over_a_unix_socket_only_hops_know_the_client() {
+        let request = request(None, &[(XFF, "6.6.6.6, 1.2.3.4")]);
+        let behind = ForwardedIp::behind(["0.0.0.0/0".parse().unwrap()]);
+        assert_eq!(key_of(&behind, &request), None);
+        let hops = key_of(&ForwardedIp::hops(1), &request);
+        assert_eq!(hops.as_deref(), Some("1.2.3.4"));
     }
 
     #[test]

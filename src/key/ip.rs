@@ -99,7 +99,9 @@ pub trait ClientIp: Send + Sync + 'static {
 /// else tonic's connect info, also behind TLS (feature `tonic`), else a bare
 /// [`SocketAddr`]. Where none is there, the request has no key.
 ///
-/// With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`.
+/// With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`. Connect
+/// info of another type is not looked at, and a Unix socket has no peer with an address:
+/// there let an earlier layer put in a [`ClientAddr`].
 ///
 /// IPv6 addresses are told apart by their first 64 bits, and IPv4 addresses
 /// that are mapped into IPv6 are taken as what they are.
