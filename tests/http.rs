@@ -290,6 +290,46 @@ async fn with_the_matched_path_a_nested_rule_is_named_by_the_whole_route() {
     }
 }
 
+/// axum takes the prefix of a nested service off with two slashes as well.
+#[tokio::test]
+async fn no_slash_leads_past_the_layer_of_a_router_that_is_nested() {
+    let inside = users().layer(limited("/api/users/{id}"));
+    let app = Router::new().nest_service("/api", inside);
+    let paths = ["/api/users/1", "/api//users/2", "/api/users//3"];
+    let mut passed = 0;
+    for path in paths {
+        let response = app.clone().oneshot(get(path)).await.unwrap();
+        passed += usize::from(response.status() == StatusCode::OK);
+    }
+    assert_eq!(passed, 1);
+}
+
+#[tokio::test]
+async fn a_layer_is_around_what_was_there_when_it_was_added() {
+    let layer = || SentinelLayer::new(FlowRule::per_second("*", 0));
+    let late = Router::new()
+        .route("/early", hello())
+        .layer(layer())
+        .route("/late", hello())
+        .merge(users())
+        .nest("/nested", users())
+        .fallback(|| async { "fallback" });
+    let mut refused = Vec::new();
+    for path in ["/early", "/late", "/users/1", "/nested/users/1", "/nowhere"] {
+        let response = late.clone().oneshot(get(path)).await.unwrap();
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            refused.push(path);
+        }
+    }
+    assert_eq!(refused, ["/early"]);
+
+    let method = Router::new().route("/early", hello().layer(layer()).delete(|| async {}));
+    let mut request = get("/early");
+    *request.method_mut() = Method::DELETE;
+    let response = method.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
 #[tokio::test]
 async fn below_a_route_for_the_rest_of_a_path_rules_may_name_paths() {
     let files = || {

@@ -14,10 +14,11 @@
 //! [`MissingKey`](crate::MissingKey).
 //!
 //! A path is taken as it is written, since routers take it so: axum has no route for
-//! `/%61` where `/a` is one. A service that decodes its path itself, such as a
-//! file server, does answer it, and rules for `/a` do not see it. In front of such a
-//! service, let an earlier layer put the decoded path in as a [`Resource`], or name
-//! rules by templates that hold whatever is written, such as `/{*file}`.
+//! `/%61` or `//a` where `/a` is one. A service that decodes or tidies its path itself,
+//! such as a file server or what stands behind a proxy, does answer them, and rules for
+//! `/a` do not see it. In front of such a service, let an earlier layer put the path in,
+//! as the service reads it, as a [`Resource`], or name rules by templates that hold
+//! whatever is written, such as `/{*file}`.
 //!
 //! None of that makes a value true. Where clients can make values up, limit them
 //! by something that they cannot, such as [`PeerIp`], as well.
@@ -44,7 +45,10 @@
 //! Inside an axum `nest` the path has lost its prefix, so without the `axum`
 //! feature a rule must be named as the path is seen there; with the feature it
 //! is named by the whole route. A layer around a service that is given to
-//! `nest_service` sees no matched path in either case.
+//! `nest_service` sees no matched path in either case, and neither does one around all
+//! of a router that has one: a router at `/api` also answers `/api//users/7`, as axum
+//! takes the prefix off with two slashes, and the template `/api/users/{id}` does not
+//! match that. Add the layer to the router that is nested.
 //!
 //! # Examples
 //!
