@@ -127,6 +127,10 @@ impl KeyExtractor for MethodRoute {
 /// and neither is a field that is there twice with two values. Clients of tonic
 /// name no host outside of their channel.
 ///
+/// A target with a host goes before the field, as in RFC 9112. A service that looks at
+/// the field alone can be sent another host there, so that a quota for its hosts is
+/// fresh with each target: let it read the target first, too.
+///
 /// # Examples
 ///
 /// ```

@@ -348,7 +348,43 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Calls go out to be served elsewhere; they are counted apart from those
-    /// that come in.
+    /// that come in. The rules of the engine are for both.
+    ///
+    /// Unless [`resource`](Self::resource) says otherwise, they are named as others are,
+    /// by the template among the rules' names that matches the path, else by the path,
+    /// and not by the host: the same path at two hosts is one resource, and a path with
+    /// an id in it that no template matches is one for each id. A breaker for `*` then
+    /// counts a call or two on each, and never opens. Name them by
+    /// [`key::Authority`](crate::key::Authority), or by what you call.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::key::Authority;
+    /// use tower_sentinel::{CircuitBreakerRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let breaker = || CircuitBreakerRule::error_ratio("*", 0.5);
+    /// # async fn refused(layer: SentinelLayer) -> usize {
+    /// #     let down = service_fn(|_: Request<()>| async {
+    /// #         Err::<Response<String>, _>(std::io::Error::other("nobody is there"))
+    /// #     });
+    /// #     let client = layer.layer(down);
+    /// #     let mut refused = 0;
+    /// #     for id in 0..8 {
+    /// #         let request = Request::get(format!("http://shop.example/users/{id}"));
+    /// #         let answer = client.clone().oneshot(request.body(()).unwrap()).await;
+    /// #         refused += usize::from(answer.is_ok());
+    /// #     }
+    /// #     refused
+    /// # }
+    /// // Of calls to /users/0, /users/1, … /users/7 at a host that is down.
+    /// let by_path = SentinelLayer::new(breaker()).outbound();
+    /// assert_eq!(refused(by_path).await, 0);
+    /// let by_host = SentinelLayer::new(breaker()).outbound().resource(Authority);
+    /// assert_eq!(refused(by_host).await, 3);
+    /// # });
+    /// ```
     #[must_use]
     pub fn outbound(self) -> Self {
         self.set(|settings| settings.direction = Direction::Outbound)
