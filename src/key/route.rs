@@ -89,6 +89,10 @@ impl KeyExtractor for Route {
 /// the handler of `GET`, and a rule for `GET /users/{id}` does not see those calls:
 /// limit `HEAD /users/{id}` as well.
 ///
+/// A handler for `any` method also answers those that a client makes up, such as
+/// `GETT`, each of which is a resource that no rule but one for `*` names: limit such a
+/// route by [`Route`], over all methods.
+///
 /// # Examples
 ///
 /// ```
