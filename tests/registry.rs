@@ -72,6 +72,22 @@ fn resources_beyond_the_bound_share_one_whose_rules_apply_to_them() {
 }
 
 #[test]
+fn a_reload_reaches_those_without_a_place() {
+    let (sentinel, _clock) = configured(Rules::new(), |builder| builder.max_resources(1));
+    let passed = |limit| {
+        assert!(sentinel.reload(FlowRule::per_second(OVERFLOW, limit)));
+        (0..20)
+            .filter(|_| passes(&sentinel, Call::new("d")))
+            .count()
+    };
+    assert!((0..3).all(|_| passes(&sentinel, Call::new("a"))));
+    assert!(passes(&sentinel, Call::new("d")));
+    assert_eq!(passed(5), 4, "what passed before is counted");
+    assert_eq!(passed(12), 7);
+    assert_eq!(passed(3), 0);
+}
+
+#[test]
 fn a_resource_with_a_rule_has_a_place_whatever_the_bound() {
     let rules = Rules::new()
         .with(FlowRule::per_second("vip", 3))

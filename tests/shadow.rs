@@ -270,6 +270,24 @@ fn without_such_a_rule_nobody_watches() {
 }
 
 #[test]
+fn a_rule_that_comes_with_a_reload_watches_a_resource_that_had_none() {
+    let bench = Bench::new(Rules::new());
+    drop(bench.enter(call()));
+    for _ in 0..2 {
+        assert!(bench.sentinel.reload(FlowRule::per_second("r", 1).shadow()));
+        for _ in 0..3 {
+            drop(bench.enter(call()));
+        }
+        let shadow = bench.sentinel.shadows().remove(0);
+        assert_eq!(shadow.would_block(), 2);
+        assert!(bench.sentinel.reload(Rules::new()));
+        drop(bench.enter(call()));
+    }
+    let totals = bench.sentinel.node("r").unwrap().totals();
+    assert_eq!((totals.pass(), totals.block()), (9, 0), "nobody is refused");
+}
+
+#[test]
 fn rules_that_watch_know_nothing_of_each_other_nor_of_other_resources() {
     let limit = |limit: u32| FlowRule::per_second("r", limit).id(format!("{limit}"));
     let rules = Rules::new()
