@@ -103,6 +103,8 @@ pub struct Call<'a> {
     pub(crate) direction: Direction,
     /// Whether the caller will be told what is left of its quota.
     pub(crate) tells_quota: bool,
+    /// Whether a router has matched the resource: callers cannot make such names up.
+    pub(crate) is_matched: bool,
 }
 
 /// A parameter of a call: its name, and its value if it has one.
@@ -172,6 +174,7 @@ impl<'a> Call<'a> {
             patience: None,
             direction: Direction::Inbound,
             tells_quota: false,
+            is_matched: false,
         }
     }
 

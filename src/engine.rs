@@ -178,7 +178,7 @@ impl Engine {
     #[cold]
     fn decide_anew(&self, query: &ResourceQuery<'_>, call: &Call<'_>, now: Tick) -> Verdict {
         loop {
-            let resource = self.resource(query, now);
+            let resource = self.resource(query, call.is_matched, now);
             match judge(self, &resource, call, now) {
                 Ok(verdict) => return verdict,
                 // A reload is replacing rings: wait for it, and come again.
@@ -187,11 +187,15 @@ impl Engine {
         }
     }
 
-    /// The resource that `query` asks for, made or renewed if need be.
-    fn resource(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+    /// The resource that `query` asks for, made or renewed if need be. Beyond the bound
+    /// there is a place only for one that has a rule, or that `has_place`.
+    fn resource(&self, query: &ResourceQuery<'_>, has_place: bool, now: Tick) -> Arc<Resource> {
         loop {
             if let Some(found) = self.find(query, now) {
                 return found;
+            }
+            if has_place {
+                return self.install(query, now);
             }
             let Some(new) = self.new_resource(query, now) else {
                 self.overflowed.fetch_add(1, Ordering::Relaxed);

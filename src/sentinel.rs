@@ -316,7 +316,7 @@ impl Builder {
     /// How many resources are counted apart, inbound and outbound together, at
     /// least 1. Default: 16 384. Calls to any further one are counted under
     /// `__overflow__`, whose rules apply to them. A resource with a rule always
-    /// has a place.
+    /// has a place, and one that is named by the path that axum has matched.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.max_resources = max.max(1);
         self

@@ -150,6 +150,35 @@ fn all_services_of_a_layer_share_one_limit() {
     assert_eq!(passed, 5);
 }
 
+#[test]
+fn made_up_paths_take_no_place_of_a_matched_route() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("*", 2))
+        .max_resources(3)
+        .clock(clock.clone())
+        .build();
+    let app = Router::new()
+        .route("/a/{id}", hello())
+        .route("/b", hello())
+        .layer(SentinelLayer::with(sentinel.clone()));
+    let status = |path: &str| ready(app.clone().oneshot(get(path))).unwrap().status();
+    let not_found = (0..20).filter(|number| status(&format!("/{number}")) == StatusCode::NOT_FOUND);
+    assert_eq!(
+        not_found.count(),
+        5,
+        "three have a place, the others share one"
+    );
+    for path in ["/a/1", "/b", "/a/2", "/b"] {
+        assert_eq!(status(path), StatusCode::OK, "{path}");
+    }
+    for path in ["/a/3", "/b"] {
+        assert_eq!(status(path), StatusCode::TOO_MANY_REQUESTS, "{path}");
+    }
+    assert_eq!(sentinel.snapshot().overflowed(), 17);
+    assert_eq!(sentinel.node("/a/{id}").unwrap().totals().pass(), 2);
+}
+
 // === the wire ===
 
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {

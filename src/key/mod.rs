@@ -40,7 +40,8 @@
 //!
 //! So rules named `/users/{id}` work on the first line that a user writes. A raw
 //! path has a place only while the engine's table has room; beyond that it is
-//! counted under `__overflow__`, whose rules apply.
+//! counted under `__overflow__`, whose rules apply. A matched path always has one, as
+//! a name in a rule has: who asks for made-up paths takes no route's place.
 //!
 //! Inside an axum `nest` the path has lost its prefix, so without the `axum`
 //! feature a rule must be named as the path is seen there; with the feature it
@@ -240,14 +241,21 @@ impl<'a> Head<'a> {
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
+        self.routed().0
+    }
+
+    /// The same, and whether a router has matched it.
+    #[inline]
+    fn routed(&self) -> (&'a str, bool) {
         if let Some(matched) = self.matched() {
-            return match route::before_rest(matched) {
+            let route = match route::before_rest(matched) {
                 None => matched,
                 Some(prefix) => self.named_below(prefix).unwrap_or(matched),
             };
+            return (route, true);
         }
         let path = self.uri.path();
-        self.template(path).unwrap_or(path)
+        (self.template(path).unwrap_or(path), false)
     }
 
     /// The path that a router has matched. That of a request which is passed on is
@@ -279,9 +287,18 @@ impl<'a> Head<'a> {
     #[must_use]
     #[inline]
     pub fn resource(&self) -> Key<'a> {
+        self.named().0
+    }
+
+    /// The same, and whether a router has matched it.
+    #[inline]
+    pub(crate) fn named(&self) -> (Key<'a>, bool) {
         match self.extensions.get::<Resource>() {
-            Some(Resource(name)) => Key::Str(name),
-            None => Key::Str(self.route()),
+            Some(Resource(name)) => (Key::Str(name), false),
+            None => {
+                let (route, is_matched) = self.routed();
+                (Key::Str(route), is_matched)
+            }
         }
     }
 }

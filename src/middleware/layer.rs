@@ -492,11 +492,12 @@ impl Settings {
         }
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes, self.direction);
-        let resource = match &self.resource {
-            Some(extractor) => extractor.key(head).unwrap_or(Key::MISSING),
-            None => head.resource(),
+        let (resource, is_matched) = match &self.resource {
+            Some(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
+            None => head.named(),
         };
         let mut call = Call::new(resource);
+        call.is_matched = is_matched;
         call.direction = self.direction;
         call.tells_quota = self.fields != RateLimitFields::None;
         let mut many = None;
