@@ -3,6 +3,7 @@
 #[cfg(feature = "serde")]
 mod settings;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::MissingKey;
@@ -68,7 +69,8 @@ pub struct HotParamRule {
     threshold: f64,
     interval: Duration,
     burst: u32,
-    exceptions: Vec<(String, f64)>,
+    /// Shared by its copies: there may be many.
+    exceptions: Arc<Vec<(String, f64)>>,
     tiers: Vec<(String, f64)>,
     max_keys: u32,
     missing: MissingKey,
@@ -109,7 +111,7 @@ impl HotParamRule {
             threshold: threshold.into(),
             interval,
             burst: 0,
-            exceptions: Vec::new(),
+            exceptions: Arc::default(),
             tiers: Vec::new(),
             max_keys: 65_536,
             missing: MissingKey::Share,
@@ -190,7 +192,8 @@ impl HotParamRule {
     /// `2001:db8:1:2::` for a /64. Of two for one value the last one counts.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
-        self.exceptions.push((value.into(), threshold.into()));
+        let exceptions = Arc::make_mut(&mut self.exceptions);
+        exceptions.push((value.into(), threshold.into()));
         self
     }
 
@@ -345,7 +348,7 @@ impl HotParamRule {
             _ => MAX_TOKENS,
         };
         inspect_threshold("threshold", self.threshold, most, inspector);
-        for (value, threshold) in &self.exceptions {
+        for (value, threshold) in self.exceptions.iter() {
             inspector.name("except", value);
             inspect_threshold("except", *threshold, most, inspector);
         }

@@ -1,6 +1,7 @@
 //! The hot-parameter rules of one resource, with what they know of their keys.
 
 use std::collections::HashMap;
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::hot_param::{HotParamRule, ParamOf};
@@ -31,12 +32,14 @@ struct HotParam {
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
     limit: Quota,
-    /// Those of single values. What they are known by is a keyed hash already.
-    exceptions: HashMap<Digest, Quota, foldhash::fast::RandomState>,
+    exceptions: StdArc<Exceptions>,
     tiers: Box<[(OwnedKey, Quota)]>,
     /// How many calls had no value. It goes on with the keys.
     missing: Arc<AtomicU64>,
 }
+
+/// The quotas of single values. What they are known by is a keyed hash already.
+type Exceptions = HashMap<Digest, Quota, foldhash::fast::RandomState>;
 
 /// Where a call is counted by the rules that count calls at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,12 +299,19 @@ impl HotParam {
             threshold,
             prepared: prepare(threshold).waiting(rule.max_wait()),
         };
-        let mut exceptions = HashMap::default();
-        for (value, threshold) in rule.exceptions() {
-            for key in Key::spellings(value) {
-                exceptions.insert(keys.digest(&key), quota(*threshold));
+        let unchanged = old.filter(|old| old.rule == rule);
+        let exceptions = match unchanged {
+            // There may be many, and calls wait for them.
+            Some(old) => old.exceptions.clone(),
+            None => {
+                let exceptions = rule.exceptions().iter().flat_map(|(value, threshold)| {
+                    let quota = quota(*threshold);
+                    Key::spellings(value).map(move |key| (key, quota))
+                });
+                let exceptions = exceptions.map(|(key, quota)| (keys.digest(&key), quota));
+                StdArc::new(exceptions.collect())
             }
-        }
+        };
         // Of two for one name, the last one is found first.
         let tiers = rule.tiers().iter().rev();
         let tiers = tiers.flat_map(|(tier, threshold)| {
@@ -423,5 +433,25 @@ impl Share {
     /// When the call may run.
     pub(crate) const fn start(&self) -> Tick {
         self.taken.start()
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::rule::{Part, Rules};
+
+    #[test]
+    fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
+        let make = |threshold: u32, old: Option<&HotParams>| {
+            let rule = HotParamRule::per_second("r", threshold).except("a", 2);
+            let set = RuleSet::new(Rules::from(rule), 1, Part::Enforced);
+            HotParams::new(&set, &[0], 1, old, Tick::ZERO).unwrap()
+        };
+        let first = make(1, None);
+        let [equal, other] = [make(1, Some(&first)), make(3, Some(&first))];
+        let are_shared =
+            |new: &HotParams| StdArc::ptr_eq(&new.0[0].exceptions, &first.0[0].exceptions);
+        assert_eq!([are_shared(&equal), are_shared(&other)], [true, false]);
     }
 }
