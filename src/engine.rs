@@ -2,7 +2,8 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::Arc as StdArc;
+use std::ops::DerefMut;
+use std::sync::{Arc as StdArc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -13,11 +14,15 @@ use crate::entry::{Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
-use crate::rule::{Part, RuleSet, Rules};
+use crate::rule::{Listed, Part, RuleSet, Rules};
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::watch::Watchers;
+
+/// Most sets of rules before the present one that resources may go by until they are
+/// called: there may be as many as there are resources.
+const MOST_OLDER: usize = 8;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -34,8 +39,14 @@ pub(crate) struct Engine {
     overflowed: AtomicU64,
     /// Held while something is made anew by other rules.
     renewal: Lock<()>,
+    /// The sets before that somebody still holds. Held by a reload while it makes its
+    /// set: no call waits for it.
+    older: Lock<Older>,
     watchers: Watchers,
 }
+
+/// Sets of rules that were in force.
+type Older = Vec<Weak<RuleSet>>;
 
 /// The route templates of the rules in force, loaded when they are first asked
 /// for: most requests never ask.
@@ -70,7 +81,7 @@ impl Routes<'_> {
 
 impl Engine {
     pub(crate) fn new(
-        rules: Rules,
+        rules: impl Into<Listed>,
         shared: Shared,
         max_resources: usize,
         max_branches: usize,
@@ -80,7 +91,7 @@ impl Engine {
             shared.count_inbound(shared.time.now());
         }
         let engine = Self {
-            has_templates: AtomicBool::new(rules.rules().templates().have_braces()),
+            has_templates: AtomicBool::new(rules.has_templates()),
             rules: ArcSwap::from_pointee(rules),
             shared: StdArc::new(shared),
             resources: Table::new(max_resources),
@@ -88,6 +99,7 @@ impl Engine {
             next_id: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             renewal: Lock::new(()),
+            older: Lock::default(),
             watchers: Watchers::default(),
         };
         let rules = engine.rules.load_full();
@@ -101,7 +113,7 @@ impl Engine {
     }
 
     /// An engine for rules of `rules` that only watch.
-    pub(crate) fn beside(&self, rules: Rules, part: Part) -> Self {
+    pub(crate) fn beside(&self, rules: Listed, part: Part) -> Self {
         let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
         Self::new(rules, self.shared.for_shadow(part), resources, branches)
     }
@@ -233,7 +245,7 @@ impl Engine {
             drop(self.renewal.lock());
         };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let make = || Resource::new(query, id, rules, self.shared.clone(), None, now);
+        let make = || Resource::new(query, id, &rules, self.shared.clone(), None, now);
         self.resources.find_or_make(query, now, make)
     }
 
@@ -283,7 +295,7 @@ impl Engine {
     /// Puts the resource of `query` in its place, by the present rules and over
     /// the node that it had.
     fn install(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
-        let _renewal = self.renewal.lock();
+        let renewal = self.renewal.lock();
         // Another call may have done it while this one waited.
         if let Some(found) = self.resources.find(query, Arc::clone) {
             if found.is_fresh() {
@@ -292,16 +304,20 @@ impl Engine {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let rules = self.rules.load_full();
-        self.resources.replace(query, now, |old| {
+        let (new, old) = self.resources.replace(query, now, |old| {
             Resource::new(
                 query,
                 id,
-                rules,
+                &rules,
                 self.shared.clone(),
                 old.map(|old| &**old),
                 now,
             )
-        })
+        });
+        drop(renewal);
+        // Nobody waits while it frees the whole set that it may be the last to hold.
+        drop(old);
+        new
     }
 
     /// The branch `name` of `resource`, made or renewed if need be. If there is no
@@ -377,9 +393,10 @@ impl Engine {
                 return Ok(found);
             }
         }
-        Ok(self.branches.replace(query, now, |old| {
+        let (new, _) = self.branches.replace(query, now, |old| {
             Branch::new(resource, query, old.map(|old| &**old), now)
-        }))
+        });
+        Ok(new)
     }
 
     /// Puts `rules` in force. Every call from here on is judged by them; what
@@ -389,31 +406,38 @@ impl Engine {
     }
 
     /// The same for those of `rules` that `part` selects.
-    pub(crate) fn reload_part(&self, rules: Rules, part: Part) -> bool {
-        // Before the lock, for which calls wait: the user's clock may be slow.
+    fn reload_part(&self, rules: Rules, part: Part) -> bool {
         let begun = self.shared.time.now();
-        let (old, new) = {
-            let _renewal = self.renewal.lock();
-            let old = self.rules.load_full();
-            if *old.rules() == rules && old.part() == part {
-                return false;
-            }
-            let new = StdArc::new(RuleSet::new(rules, old.version() + 1, part));
-            if !new.limits().is_empty() {
-                self.shared.count_inbound(begun);
-            }
-            let has_templates = new.rules().templates().have_braces();
-            if has_templates {
-                self.has_templates.store(true, Ordering::Relaxed);
-            }
-            // From this store on every resource is stale. The next call to it
-            // waits for the lock, finds the rules, and makes it anew.
-            self.shared.version.store(new.version(), Ordering::Release);
-            self.rules.store(new.clone());
-            // Only now: while the old rules are in force, theirs are to be found.
-            self.has_templates.store(has_templates, Ordering::Relaxed);
-            (old, new)
-        };
+        let older = self.older.lock();
+        let old = self.rules.load();
+        if old.part() == part && *old.rules() == rules {
+            return false;
+        }
+        drop(old);
+        self.replace(older, rules.into(), part, begun);
+        true
+    }
+
+    /// The same for an engine beside another one, which has looked whether they are new.
+    pub(crate) fn reload_listed(&self, listed: Listed, part: Part) {
+        let begun = self.shared.time.now();
+        self.replace(self.older.lock(), listed, part, begun);
+    }
+
+    fn replace(
+        &self,
+        mut older: impl DerefMut<Target = Older>,
+        listed: Listed,
+        part: Part,
+        begun: Tick,
+    ) {
+        let old = self.rules.load_full();
+        let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
+        self.put_in_force(&new, begun);
+        older.retain(|set| set.strong_count() > 0);
+        older.push(StdArc::downgrade(&old));
+        let are_many = older.len() > MOST_OLDER;
+        drop(older);
         self.watchers.reload(self, &new);
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
@@ -429,7 +453,41 @@ impl Engine {
                 }
             }
         }
-        true
+        // Each set is as large as all its rules.
+        if are_many {
+            self.renew_all(now);
+        }
+    }
+
+    /// Has calls judged by the rules of `new` from here on.
+    fn put_in_force(&self, new: &StdArc<RuleSet>, now: Tick) {
+        let has_templates = new.has_templates();
+        // Calls wait for this lock: the set is made, and the user's clock, which may be
+        // slow, is read before.
+        let _renewal = self.renewal.lock();
+        if !new.limits().is_empty() {
+            self.shared.count_inbound(now);
+        }
+        if has_templates {
+            self.has_templates.store(true, Ordering::Relaxed);
+        }
+        // From this store on every resource is stale. The next call to it
+        // waits for the lock, finds the rules, and makes it anew.
+        self.shared.version.store(new.version(), Ordering::Release);
+        self.rules.store(new.clone());
+        // Only now: while the old rules are in force, theirs are to be found.
+        self.has_templates.store(has_templates, Ordering::Relaxed);
+    }
+
+    /// Has every resource take the present rules over.
+    #[cold]
+    fn renew_all(&self, now: Tick) {
+        let all = self.resources.census().entries;
+        for old in &all {
+            if !old.is_fresh() && !old.rules().is_bare() {
+                old.with_query(|query| self.renew(query, old, now));
+            }
+        }
     }
 }
 
@@ -449,6 +507,58 @@ mod tests {
         for part in [Part::Only(0), Part::Only(1), Part::Enforced] {
             assert!(engine.reload_part(rules(), part));
             assert_eq!(engine.rules().part(), part);
+        }
+    }
+
+    fn rules(limit: u32) -> Rules {
+        Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()
+    }
+
+    /// How many of the sets that `era` sees in force are still there after 40 reloads.
+    fn left_of(sentinel: &Sentinel, era: impl Fn(&Sentinel, u32)) -> usize {
+        let sets = (1..=40).map(|n| {
+            sentinel.reload(rules(n));
+            era(sentinel, n);
+            StdArc::downgrade(&sentinel.engine().rules())
+        });
+        let sets: Vec<_> = sets.collect();
+        sets.iter().filter(|set| set.strong_count() > 0).count()
+    }
+
+    #[test]
+    fn a_resource_without_rules_keeps_no_set_of_rules() {
+        let sentinel = Sentinel::new(rules(100));
+        let left = left_of(&sentinel, |sentinel, n| {
+            drop(sentinel.try_enter(Call::new(&*format!("unnamed {n}"))));
+        });
+        assert_eq!(left, 1, "that in force");
+    }
+
+    #[test]
+    fn resources_that_are_not_called_again_keep_few_sets_of_rules() {
+        let sentinel = Sentinel::new(rules(100));
+        let call = |sentinel: &Sentinel, n| {
+            drop(sentinel.try_enter(Call::new(&*format!("named {}", n % 40))));
+        };
+        (0..40).for_each(|n| call(&sentinel, n));
+        let left = left_of(&sentinel, call);
+        assert!(left <= 9, "{left}");
+        let now = sentinel.engine().shared().time.now();
+        sentinel.engine().renew_all(now);
+        for resource in sentinel.engine().resources().census().entries {
+            assert!(resource.is_fresh(), "{}", resource.text());
+        }
+    }
+
+    #[test]
+    fn no_call_waits_while_a_reload_makes_its_set() {
+        let sentinel = Sentinel::new(rules(100));
+        let _making = sentinel.engine().older.lock();
+        for name in ["named 1", "unnamed"] {
+            assert!(matches!(
+                sentinel.try_enter(Call::new(name)),
+                Verdict::Pass(_)
+            ));
         }
     }
 

@@ -101,7 +101,7 @@ impl Resource {
     pub(crate) fn new(
         query: &ResourceQuery<'_>,
         id: u64,
-        rules: StdArc<RuleSet>,
+        rules: &StdArc<RuleSet>,
         shared: StdArc<Shared>,
         old: Option<&Self>,
         now: Tick,
@@ -118,7 +118,7 @@ impl Resource {
         let (node, gate) = shared.node(flows, before, longest_wait, false, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras =
-            own.and_then(|own| Extras::new(&rules, own, shared.most_origins, old_extras, now));
+            own.and_then(|own| Extras::new(rules, own, shared.most_origins, old_extras, now));
         if let Some(old) = old.and_then(Self::circuit) {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.breakers.retire(new.map(|new| &new.breakers));
@@ -139,11 +139,16 @@ impl Resource {
             is_pinned: rules.names(&text) || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
             place: AtomicU32::new(0),
+            // The whole set would live for as long as the resource, through all reloads.
+            rules: if own.is_some() {
+                rules.clone()
+            } else {
+                rules.bare().clone()
+            },
             key,
             text,
             node,
             gate,
-            rules,
             shared,
         }
     }
@@ -163,15 +168,21 @@ impl Resource {
     /// Takes over `rules`, if they say about the resource what the old ones
     /// did: nothing.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
-        let is_bare = self.isolation.is_none() && self.extras.is_none() && self.gate.is_empty();
-        let agrees = is_bare
+        let agrees = self.rules.is_bare()
             && rules.of(&self.text).is_none()
-            && rules.limits() == self.rules.limits()
-            && rules.are_watching() == self.rules.are_watching();
+            && rules.agrees_on_others(&self.rules);
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
         }
         agrees
+    }
+
+    /// Runs `f` with what a call asks for it by.
+    pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
+        f(&ResourceQuery {
+            direction: self.key.direction,
+            name: &self.key.name.as_key(),
+        })
     }
 
     pub(crate) const fn direction(&self) -> Direction {

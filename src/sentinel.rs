@@ -119,8 +119,9 @@ impl Sentinel {
     /// reload may wait for a lock for as long as one resource takes to be made anew.
     ///
     /// A resource takes the new rules over when it is next called or looked at, or at
-    /// once if no rule names it any more. Of several reloads before that only the last
-    /// one matters to it.
+    /// once if no rule names it any more, or if resources still go by more than eight
+    /// sets before: the memory of old sets is bounded. Of several reloads before that
+    /// only the last one matters to it.
     pub fn reload(&self, rules: impl Into<Rules>) -> bool {
         self.engine.reload(rules.into())
     }

@@ -112,13 +112,13 @@ impl<'a> Wanted<'a> {
 
     /// The watcher, with the engine of `old` or one beside `engine`.
     fn watcher(&self, engine: &Engine, set: &RuleSet, old: Option<&Watcher>) -> Watcher {
-        let rules = set.rules().clone();
+        let listed = set.listed().clone();
         let engine = match old {
             Some(old) => {
-                old.engine.reload_part(rules, self.part);
+                old.engine.reload_listed(listed, self.part);
                 old.engine.clone()
             }
-            None => StdArc::new(engine.beside(rules, self.part)),
+            None => StdArc::new(engine.beside(listed, self.part)),
         };
         Watcher {
             id: self.id.clone(),

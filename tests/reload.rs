@@ -616,3 +616,19 @@ fn what_comes_back_after_a_reload_is_judged_by_the_new_rules() {
     assert!(!enter("r"));
     assert_eq!(sentinel.hooks().panics(), 0);
 }
+
+#[test]
+fn a_system_rule_of_another_id_is_named_by_it_where_no_other_rule_is() {
+    let rule = |id: &str| SystemRule::new().qps(0).id(id);
+    let sentinel = Sentinel::builder()
+        .rules(rule("old"))
+        .clock(ManualClock::new())
+        .build();
+    let refused = || match sentinel.try_enter(Call::new("/any")) {
+        Verdict::Block(blocked) => blocked.rule().to_owned(),
+        _ => panic!("nothing may pass"),
+    };
+    assert_eq!(refused(), "old");
+    assert!(sentinel.reload(rule("new")));
+    assert_eq!(refused(), "new");
+}

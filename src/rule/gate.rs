@@ -391,11 +391,6 @@ impl Gate {
         rules.any(|rule| rule.shaping().warm_up.is_some())
     }
 
-    /// Whether no rule stands here.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.quotas.is_empty() && self.is_plain()
-    }
-
     /// How many calls may wait at once.
     pub(crate) const fn max_waiting(&self) -> u32 {
         self.max_waiting

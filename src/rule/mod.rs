@@ -130,7 +130,7 @@ pub(crate) use gate::{Before, Gate, Plan, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use line::{Line, Standing, Turns};
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
-pub(crate) use set::{ContextRules, OriginRules, ResourceRules, RuleSet};
+pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet};
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;

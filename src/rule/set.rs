@@ -17,8 +17,7 @@ use crate::system::Limits;
 /// A set of rules with a version: every call is judged by one version.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
-    rules: Rules,
-    ids: Vec<Arc<str>>,
+    listed: Listed,
     by_resource: HashMap<String, ResourceRules>,
     /// What counts on other resources for rules that look at them.
     watchers: HashMap<u32, FlowRule>,
@@ -30,6 +29,16 @@ pub(crate) struct RuleSet {
     are_watching: bool,
     part: Part,
     version: u64,
+    /// The set for resources of which this one says nothing; `None` if this is one.
+    bare: Option<Arc<RuleSet>>,
+}
+
+/// All rules with their ids, enforced or watching: one copy, however many watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    rules: Arc<Rules>,
+    ids: Arc<[Arc<str>]>,
+    has_templates: bool,
 }
 
 /// The rules of one resource, by their index in the set.
@@ -73,15 +82,26 @@ pub(crate) struct OriginRules {
     refusing: Option<u32>,
 }
 
-impl RuleSet {
-    /// The rules of `rules` that `part` selects.
-    pub(crate) fn new(rules: Rules, version: u64, part: Part) -> Self {
-        let are_watching = !part.watching(&rules).is_empty();
-        let mut set = Self {
+impl From<Rules> for Listed {
+    fn from(rules: Rules) -> Self {
+        Self {
             ids: (0..rules.len())
                 .map(|index| rules.id(index).into())
                 .collect(),
-            rules: Rules::new(),
+            has_templates: rules.templates().have_braces(),
+            rules: Arc::new(rules),
+        }
+    }
+}
+
+impl RuleSet {
+    /// Those of `listed` that `part` selects.
+    pub(crate) fn new(listed: impl Into<Listed>, version: u64, part: Part) -> Self {
+        let listed = listed.into();
+        let rules = listed.rules.clone();
+        let are_watching = !part.watching(&rules).is_empty();
+        let mut set = Self {
+            listed,
             by_resource: HashMap::new(),
             watchers: HashMap::new(),
             limits: Limits::default(),
@@ -89,20 +109,42 @@ impl RuleSet {
             are_watching,
             part,
             version,
+            bare: None,
         };
-        let selected = || {
-            let all = (0..).zip(&rules);
-            all.filter_map(|(index, rule)| Some((index, part.select(index, rule)?)))
-        };
-        let (defaults, named): (Vec<_>, Vec<_>) = selected().partition(|(_, it)| it.is_default());
+        let (defaults, named): (Vec<_>, Vec<_>) =
+            part.selected(&rules).partition(|(_, it)| it.is_default());
         for (index, rule) in named {
             set.add(index, rule);
         }
         if !defaults.is_empty() {
             set.add_defaults(&defaults, &part.beside(&rules));
         }
-        set.rules = rules;
+        set.bare = Some(Arc::new(set.without_rules()));
         set
+    }
+
+    /// The set without what it says of single resources: small, so that a resource of
+    /// which it says nothing may hold it for ever.
+    fn without_rules(&self) -> Self {
+        let mut ids = Vec::new();
+        let limits = self.limits.renumbered(|rule| {
+            ids.push(self.id(rule));
+            ids.len() as u32 - 1
+        });
+        Self {
+            listed: Listed {
+                ids: ids.into(),
+                ..Listed::from(Rules::new())
+            },
+            by_resource: HashMap::new(),
+            watchers: HashMap::new(),
+            limits,
+            defaults: None,
+            are_watching: self.are_watching,
+            part: self.part,
+            version: self.version,
+            bare: None,
+        }
     }
 
     fn add(&mut self, index: u32, rule: &Rule) {
@@ -143,8 +185,21 @@ impl RuleSet {
         }
     }
 
-    pub(crate) const fn rules(&self) -> &Rules {
-        &self.rules
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.listed.rules
+    }
+
+    pub(crate) const fn listed(&self) -> &Listed {
+        &self.listed
+    }
+
+    /// Whether a path may match a template other than itself.
+    pub(crate) const fn has_templates(&self) -> bool {
+        self.listed.has_templates
+    }
+
+    fn rule(&self, index: u32) -> Option<&Rule> {
+        self.listed.rules.list.get(index as usize)
     }
 
     /// The circuit breakers at `indices`.
@@ -152,12 +207,12 @@ impl RuleSet {
         &self,
         indices: &[u32],
     ) -> impl Iterator<Item = (u32, &CircuitBreakerRule)> {
-        indices.iter().filter_map(
-            |&index| match self.rules.list.get(index as usize)?.itself() {
+        indices
+            .iter()
+            .filter_map(|&index| match self.rule(index)?.itself() {
                 Rule::CircuitBreaker(rule) => Some((index, rule)),
                 _ => None,
-            },
-        )
+            })
     }
 
     /// Which of the rules these are.
@@ -171,6 +226,23 @@ impl RuleSet {
         self.are_watching
     }
 
+    /// What is said of a resource of which nothing is said by name, nor by default.
+    pub(crate) fn bare(self: &Arc<Self>) -> &Arc<Self> {
+        self.bare.as_ref().unwrap_or(self)
+    }
+
+    /// Whether nothing at all is said of a resource.
+    pub(crate) const fn is_bare(&self) -> bool {
+        self.bare.is_none()
+    }
+
+    /// Whether both say the same where nothing is said of a resource.
+    pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
+        let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
+        (&one.limits, &one.listed.ids, one.are_watching)
+            == (&two.limits, &two.listed.ids, two.are_watching)
+    }
+
     /// What all system rules together allow.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
@@ -182,7 +254,7 @@ impl RuleSet {
 
     /// The id of the rule at `index`.
     pub(crate) fn id(&self, index: u32) -> Arc<str> {
-        self.ids[index as usize].clone()
+        self.listed.ids[index as usize].clone()
     }
 
     /// The rules of the resource `name`, or else those of all that have none.
@@ -202,7 +274,7 @@ impl RuleSet {
 
     /// The flow rule at `index`.
     pub(crate) fn flow(&self, index: u32) -> Option<&FlowRule> {
-        match self.rules.list.get(index as usize)?.itself() {
+        match self.rule(index)?.itself() {
             Rule::Flow(rule) => Some(rule),
             _ => None,
         }
@@ -211,7 +283,7 @@ impl RuleSet {
     /// The rule at `index`, if it is on a parameter, or counts for origins as one
     /// would; it then knows at most so many origins.
     pub(crate) fn hot_param(&self, index: u32, most_origins: u32) -> Option<HotParamRule> {
-        match self.rules.list.get(index as usize)?.itself() {
+        match self.rule(index)?.itself() {
             Rule::HotParam(rule) => Some(rule.clone()),
             Rule::Flow(rule) => rule.as_hot_param(most_origins),
             _ => None,
@@ -220,7 +292,7 @@ impl RuleSet {
 
     /// The kind of the rule at `index` in a refusal for its rate, and its limit.
     pub(crate) fn rate(&self, index: u32) -> (BlockKind, Option<(u32, Duration)>) {
-        match self.rules.list.get(index as usize).map(Rule::itself) {
+        match self.rule(index).map(Rule::itself) {
             Some(Rule::Flow(rule)) => (BlockKind::Flow, Some((rule.limit(), rule.interval()))),
             Some(Rule::HotParam(rule)) => (
                 BlockKind::HotParam,

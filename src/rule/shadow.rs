@@ -29,6 +29,20 @@ impl Part {
         }
     }
 
+    /// The rules to judge by, and their places, without looking at all for one.
+    pub(super) fn selected(self, rules: &Rules) -> impl Iterator<Item = (u32, &Rule)> {
+        let first = match self {
+            Part::Only(place) => place,
+            _ => 0,
+        };
+        let most = match self {
+            Part::Only(_) => 1,
+            _ => rules.len(),
+        };
+        let all = (first..).zip(rules.iter().skip(first as usize).take(most));
+        all.filter_map(move |(index, rule)| Some((index, self.select(index, rule)?)))
+    }
+
     /// Those of `rules` that these judge by or would judge beside.
     pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
         let all = (0..).zip(rules);

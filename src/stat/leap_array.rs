@@ -162,7 +162,8 @@ const SMALL_LOANS: usize = 2;
 ///   end never holds more than its limit (`stat::models`, `tests/stress.rs`).
 /// * An interval of the window's length that does *not* end at a bucket's end
 ///   may hold up to twice the limit: with `n` buckets, `2 × limit` within
-///   `(n − 1) / n` of the interval. More buckets push that apart at no cost; a
+///   `(n − 1) / n` of the interval. More buckets push that apart at no cost but for
+///   the first caller after an idle time, who opens them all; a
 ///   [strict](crate::FlowRule::strict) rule rules it out.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.
 ///

@@ -174,13 +174,13 @@ impl<V: Resident> Table<V> {
 
     /// Puts `change(old)` in the place of the entry of `key`, whether there is
     /// one or not, and whatever the bound. Beyond it an idle entry goes for each
-    /// that comes, so what is there beyond it is in use.
+    /// that comes, so what is there beyond it is in use. The second is the old one.
     pub(crate) fn replace<Q>(
         &self,
         key: &Q,
         now: Tick,
         change: impl FnOnce(Option<&Arc<V>>) -> V,
-    ) -> Arc<V>
+    ) -> (Arc<V>, Option<Arc<V>>)
     where
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
@@ -201,13 +201,13 @@ impl<V: Resident> Table<V> {
         self.map.pin().insert(entry.key().clone(), entry.clone());
         // What both share shall be the new one's alone when nobody uses the old one.
         self.map.guard().flush();
-        match old {
+        match &old {
             Some(old) if limbo.is_none() => {
                 writer.put(entry.clone(), old.place().load(Ordering::Relaxed));
             }
             _ => writer.push(entry.clone()),
         }
-        entry
+        (entry, old)
     }
 
     /// Finds a place for one more entry.

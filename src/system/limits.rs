@@ -39,6 +39,22 @@ impl Limits {
         machine && self.qps.is_none() && self.concurrency.is_none() && self.rt.is_none()
     }
 
+    /// The same limits of the rules that `number` gives their rules for.
+    pub(crate) fn renumbered(self, mut number: impl FnMut(u32) -> u32) -> Self {
+        let mut limits = self;
+        let rules = [
+            limits.qps.as_mut().map(|limit| &mut limit.rule),
+            limits.concurrency.as_mut().map(|limit| &mut limit.rule),
+            limits.rt.as_mut().map(|limit| &mut limit.rule),
+            limits.load.as_mut().map(|limit| &mut limit.rule),
+            limits.cpu.as_mut().map(|limit| &mut limit.rule),
+        ];
+        for rule in rules.into_iter().flatten() {
+            *rule = number(*rule);
+        }
+        limits
+    }
+
     /// Whether a limit needs to know what the machine says.
     pub(crate) fn asks_machine(&self) -> bool {
         self.load.is_some() || self.cpu.is_some()
