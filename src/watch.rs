@@ -14,16 +14,24 @@ use crate::engine::Engine;
 use crate::entry::{Entry, Verdict};
 use crate::hook::{BlockEvent, Subject};
 use crate::partners::partners;
-use crate::rule::{Part, Rule, RuleSet};
+use crate::rule::{Named, Part, Rule, RuleSet};
 use crate::sync::Lock;
 
 /// The rules of an engine that only watch.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    list: ArcSwap<Vec<StdArc<Watcher>>>,
+    list: ArcSwap<List>,
     /// The version of the set that they are of, held while they are made. Calls
     /// never wait for it.
     version: Lock<u64>,
+}
+
+/// All watchers, and which of them a call may be for: others are not looked at.
+#[derive(Debug, Default)]
+struct List {
+    all: Vec<StdArc<Watcher>>,
+    of_one: Named<Vec<usize>>,
+    of_all: Vec<usize>,
 }
 
 /// One rule that only watches, or all of them together.
@@ -70,12 +78,12 @@ impl Watchers {
             .into_iter()
             .map(|part| Wanted::new(part, set))
             .collect();
-        if wanted.is_empty() && old.is_empty() {
+        if wanted.is_empty() && old.all.is_empty() {
             return;
         }
         let partners = partners(
             &wanted,
-            &old,
+            &old.all,
             &[
                 |new, old| new.rule == old.rule.as_ref(),
                 |new, old| new.id == old.id && new.names_like(old),
@@ -85,12 +93,38 @@ impl Watchers {
             .iter()
             .zip(partners)
             .map(|(new, old)| StdArc::new(new.watcher(engine, set, old.map(|old| &**old))));
-        self.list.store(StdArc::new(all.collect()));
+        self.list.store(StdArc::new(List::new(all.collect())));
     }
 
     /// All of them, as they are now.
     pub(crate) fn list(&self) -> Vec<StdArc<Watcher>> {
-        self.list.load().to_vec()
+        self.list.load().all.clone()
+    }
+}
+
+// === impl List ===
+
+impl List {
+    fn new(all: Vec<StdArc<Watcher>>) -> Self {
+        let mut list = Self::default();
+        for (place, watcher) in all.iter().enumerate() {
+            match &watcher.resource {
+                Some(own) => list.of_one.change(&own.name, |places| places.push(place)),
+                None => list.of_all.push(place),
+            }
+        }
+        list.all = all;
+        list
+    }
+
+    /// Those that a call of `name`, counted as `resource`, may be for, in their order.
+    fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Watcher> {
+        let named = [&Key::Str(resource), name].map(|key| self.of_one.get(key));
+        let mut places: Vec<_> = named.into_iter().flatten().flatten().collect();
+        places.extend(&self.of_all);
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|place| &*self.all[place])
     }
 }
 
@@ -204,7 +238,7 @@ pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: V
         return verdict;
     }
     let watchers = engine.watchers().list.load();
-    let watching = watchers.iter().filter_map(|watcher| {
+    let watching = watchers.of(resource, &call.resource).filter_map(|watcher| {
         let call = watcher.view(resource, call)?;
         watcher.judge(engine, &call)
     });
@@ -260,6 +294,34 @@ mod tests {
             assert_eq!(view.is_some(), is_watched, "{resource} for {key:?}");
             assert!(watcher.view(resource, &call).is_some());
         }
+    }
+
+    #[test]
+    fn a_call_looks_at_the_rules_of_its_resource_alone_and_all_share_one_copy() {
+        use crate::call::Key;
+        use crate::rule::Rule;
+
+        let rules = (0..20).map(|n| FlowRule::per_second(format!("r{}", n % 10), 1));
+        let rules = rules.map(FlowRule::shadow);
+        let everywhere = FlowRule::per_second("*", 1).shadow();
+        let rules = Rules::build(rules.chain([everywhere])).unwrap();
+        let sentinel = Sentinel::new(rules);
+        let engine = sentinel.engine();
+        let list = engine.watchers().list.load();
+        let seen = |resource: &str, name: &str| -> Vec<_> {
+            let name = Key::Str(name);
+            let of = list.of(resource, &name);
+            of.map(|watcher| watcher.id().to_string()).collect()
+        };
+        assert_eq!(seen("r3", "r3"), ["flow-3", "flow-13", "flow-20"]);
+        assert_eq!(seen("__overflow__", "r3"), ["flow-3", "flow-13", "flow-20"]);
+        assert_eq!(seen("elsewhere", "elsewhere"), ["flow-20"]);
+        let set = engine.rules();
+        let are_shared = list.all.iter().all(|watcher| {
+            let watched = watcher.engine().rules();
+            std::ptr::eq(watched.rules(), set.rules())
+        });
+        assert!(are_shared && set.rules().iter().all(Rule::is_shadow));
     }
 
     #[test]

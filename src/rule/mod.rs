@@ -129,6 +129,7 @@ pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Before, Gate, Plan, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use line::{Line, Standing, Turns};
+pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet};
 #[cfg(feature = "serde")]

@@ -1,40 +1,105 @@
 //! Keys that rules name, asked for by borrowed ones.
 
-use papaya::HashMap;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
 
 use crate::call::{Key, OwnedKey};
 
 /// What rules say of the keys that they name. Filled while the rules are put in
 /// place, and only read then.
 ///
-/// The map is one that can be asked by a borrowed key, and by a hash that is
-/// quick: who calls does not choose what is in it.
-#[derive(Debug, Default)]
-pub(super) struct Named<V>(HashMap<OwnedKey, V, foldhash::fast::RandomState>);
+/// It can be asked by a borrowed key, and by a hash that is quick: who calls does
+/// not choose what is in it. There is one for each resource with such rules, so it
+/// is no larger than what it holds.
+#[derive(Debug)]
+pub(crate) struct Named<V> {
+    said: Vec<(OwnedKey, V)>,
+    /// The place of each key, under its hash or, where that is taken, the next one.
+    places: HashMap<u64, u32, RandomState>,
+    hash: RandomState,
+}
+
+impl<V> Default for Named<V> {
+    fn default() -> Self {
+        Self {
+            said: Vec::new(),
+            places: HashMap::default(),
+            hash: RandomState::default(),
+        }
+    }
+}
 
 impl<V: Clone + Default> Named<V> {
     /// Changes what is said of `name`, however a call may spell it.
-    pub(super) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
-        let named = self.0.pin();
+    pub(crate) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
         for key in Key::spellings(name) {
-            let mut said = named.get(&key).cloned().unwrap_or_default();
-            change(&mut said);
-            named.insert(key.into(), said);
+            let place = self.find(&key).unwrap_or_else(|free| {
+                self.places.insert(free, self.said.len() as u32);
+                self.said.push((key.into(), V::default()));
+                self.said.len() - 1
+            });
+            change(&mut self.said[place].1);
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.said.is_empty()
     }
 
     /// Whether `key` is named.
     #[inline]
-    pub(super) fn has(&self, key: &Key<'_>) -> bool {
-        !self.is_empty() && self.0.pin().contains_key(key)
+    pub(crate) fn has(&self, key: &Key<'_>) -> bool {
+        !self.is_empty() && self.find(key).is_ok()
     }
 
     /// What is said of `key`.
-    pub(super) fn get(&self, key: &Key<'_>) -> Option<V> {
-        self.0.pin().get(key).cloned()
+    pub(crate) fn get(&self, key: &Key<'_>) -> Option<V> {
+        let place = self.find(key).ok()?;
+        Some(self.said[place].1.clone())
+    }
+
+    /// The place of `key`, or the hash under which it would be put.
+    fn find(&self, key: &Key<'_>) -> Result<usize, u64> {
+        let mut hash = self.hash.hash_one(key);
+        while let Some(&place) = self.places.get(&hash) {
+            if key.is_kept_as(&self.said[place as usize].0) {
+                return Ok(place as usize);
+            }
+            hash = hash.wrapping_add(1);
+        }
+        Err(hash)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_few_takes_little_memory() {
+        let cost = allocation_counter::measure(|| {
+            let mut named = Named::<Vec<u32>>::default();
+            named.change("a", |said| said.push(1));
+            named.change("10.0.0.1", |said| said.push(2));
+            assert_eq!(named.get(&Key::Ip([10, 0, 0, 1].into())), Some(vec![2]));
+        });
+        assert!(cost.bytes_max < 1_024, "{cost:?}");
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut named = Named::<u32>::default();
+        named.change("a", |said| *said = 1);
+        // As if "b" had the hash of "a".
+        let hash = named.hash.hash_one(Key::Str("b"));
+        named.places.insert(hash, 0);
+        named.change("b", |said| *said = 2);
+        assert_eq!(
+            [named.get(&Key::Str("a")), named.get(&Key::Str("b"))],
+            [Some(1), Some(2)]
+        );
+        assert!(!named.has(&Key::Str("c")));
     }
 }

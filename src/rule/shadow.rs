@@ -82,7 +82,8 @@ impl Rule {
     /// what it would have refused does not count: so its numbers are those that
     /// it would have if it were enforced beside them. Rules that watch know
     /// nothing of each other. They never make a call wait. Each of them judges
-    /// each call of its resource that passes, and allocates for it. A reload keeps
+    /// each call of its resource that passes, and allocates for it; it has tables of its
+    /// own, of 40 KiB when they are empty. A reload keeps
     /// the figures of an equal rule, or else of one with the same id and resource.
     /// Its name is a template as that of any rule, which matters to
     /// [rules for `*`](crate::rule#default-rules).
