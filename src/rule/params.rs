@@ -275,7 +275,8 @@ impl HotParam {
             }
             OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) => 0,
         });
-        let prepared = self.exceptions.capacity() * exception
+        let prepared = shared_size::<Exceptions>()
+            + self.exceptions.capacity() * exception
             + size_of_val(&*self.tiers)
             + tiers.sum::<usize>();
         keys + shared_size::<AtomicU64>() + self.rule.heap() + prepared
