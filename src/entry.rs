@@ -419,7 +419,7 @@ impl Drop for Entry {
         let now = shared.time.now();
         let has_panicked = std::thread::panicking();
         let end = if self.end == RUNNING { now } else { self.end };
-        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_alone();
+        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_one_node();
         if has_panicked || more_learn || !shared.hooks.is_empty() {
             return self.end_everywhere(now, end, has_panicked);
         }

@@ -98,11 +98,12 @@ impl Places {
         }
     }
 
-    /// Whether the resource's own ring is all that judges the call's rate.
+    /// Whether the resource's own ring is where this call takes all its tokens, as it
+    /// may be on each [way](crate::resource::Way). More nodes may count it.
     #[inline]
     pub(crate) fn are_one_lane(&self) -> bool {
         let has_branch = self.origin().is_some() || self.context().is_some();
-        !has_branch && self.resource.gate().is_plain()
+        !has_branch && self.resource.gate().is_one_lane()
     }
 
     /// Everything that counts `call`.
@@ -150,9 +151,9 @@ impl Places {
         &self.resource
     }
 
-    /// Whether the resource's node is all that counts the call.
+    /// Whether the resource's node is all that counts this call.
     #[inline]
-    pub(crate) const fn are_alone(&self) -> bool {
+    pub(crate) const fn are_one_node(&self) -> bool {
         self.beside.is_none()
     }
 

@@ -5,6 +5,8 @@
 //! a new one over the same node. So every call is judged by the rules of one
 //! version, and settles on what admitted it.
 
+mod way;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ use crate::rule::{
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, shared_size};
+
+pub(crate) use way::Way;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,10 +63,7 @@ pub(crate) struct Resource {
     place: AtomicU32,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
-    /// See the methods of these names. No rule begins to count all inbound calls
-    /// without a new resource.
-    is_alone: bool,
-    is_plain: bool,
+    way: Way,
 }
 
 /// What most resources do not have.
@@ -123,14 +124,8 @@ impl Resource {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.breakers.retire(new.map(|new| &new.breakers));
         }
-        let is_one_lane =
-            gate.is_plain() && !(shared.origins || shared.contexts || rules.are_watching());
-        let extras_are = |test: fn(&Extras) -> bool| extras.as_deref().is_none_or(test);
         Self {
-            is_alone: is_one_lane && extras_are(|extras| !extras.judge_rates()),
-            is_plain: is_one_lane
-                && extras_are(Extras::are_simple)
-                && shared.inbound.get().is_none(),
+            way: Way::new(&gate, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
@@ -282,17 +277,10 @@ impl Resource {
         self.extras.as_ref()?.authorities.as_deref()
     }
 
-    /// Whether its own ring is all that judges the rate of its calls, and nobody
-    /// watches.
-    pub(crate) const fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-
-    /// Whether its own ring and slots, and one simple rule on a parameter, are all
-    /// that judges and counts its calls.
+    /// How much there is that judges its calls.
     #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
-        self.is_plain
+    pub(crate) const fn way(&self) -> Way {
+        self.way
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
@@ -358,25 +346,6 @@ impl Extras {
             || extras.params.is_some()
             || extras.breakers.is_some();
         has_any.then(|| Box::new(extras))
-    }
-
-    /// Whether there is nothing but one simple rule on a parameter.
-    fn are_simple(&self) -> bool {
-        self.params.as_ref().is_some_and(HotParams::are_simple)
-            && self.origins.is_none()
-            && self.contexts.is_none()
-            && self.related.is_empty()
-            && self.authorities.is_none()
-            && self.adaptive.is_none()
-            && self.breakers.is_none()
-    }
-
-    /// Whether more than the resource's own ring judges the rate of its calls.
-    fn judge_rates(&self) -> bool {
-        self.origins.is_some()
-            || self.contexts.is_some()
-            || !self.related.is_empty()
-            || self.params.is_some()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Passed;
 use crate::hook::PassEvent;
-use crate::resource::{Isolation, Resource};
+use crate::resource::{Isolation, Resource, Way};
 use crate::rule::{HotParams, NoShare};
 use crate::stat::Denied;
 use crate::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::Arc;
 /// Why the [common path](pass_at_once) ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Detour {
-    /// More than the resource's own ring and slots may judge the call.
+    /// It is not the call's [way](Way): nobody has been asked.
     MoreToAsk,
     /// There is no slot, by this isolation.
     NoSlot(Isolation),
@@ -33,15 +33,13 @@ pub(crate) fn pass_at_once(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Passed, Detour> {
-    if !resource.is_plain() {
-        return Err(Detour::MoreToAsk);
-    }
-    let params = resource.params();
-    // Who may wait keeps its share meanwhile, and who is told what is left is told
-    // of the value's quota as well.
-    if params.is_some() && (call.prioritized || call.tells_quota) {
-        return Err(Detour::MoreToAsk);
-    }
+    let params = match resource.way() {
+        Way::AtOnce => None,
+        // Who may wait keeps its share meanwhile, and who is told what is left is told
+        // of the value's quota as well.
+        Way::WithShare if !(call.prioritized || call.tells_quota) => resource.params(),
+        _ => return Err(Detour::MoreToAsk),
+    };
     let now = checked(resource, now);
     let isolation = resource.fixed_isolation();
     if let Some(isolation) = isolation {

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation, take_slot};
 use crate::lane::{Lane, Refusal, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
-use crate::resource::Resource;
+use crate::resource::{Resource, Way};
 use crate::sync::Arc;
 use crate::watch::watch;
 
@@ -27,15 +27,14 @@ pub(crate) fn detour(
     now: Tick,
     why: Detour,
 ) -> Result<Verdict, Moved> {
+    let now = checked(resource, now);
     match why {
-        Detour::MoreToAsk => judge(engine, resource, call, now),
+        Detour::MoreToAsk => judge_at(engine, resource, call, now),
         Detour::NoSlot(isolation) => {
-            let now = checked(resource, now);
             let blocked = blocked_by_isolation(resource, isolation);
             Ok(refuse(Counted::Alone(resource), call, now, blocked))
         }
         Detour::NoShare(none) => {
-            let now = checked(resource, now);
             let rest = room_alone(resource, now, call.weight);
             Ok(refuse_share(
                 Counted::Alone(resource),
@@ -45,25 +44,32 @@ pub(crate) fn detour(
                 rest,
             ))
         }
-        Detour::Denied(denied) => {
-            let now = checked(resource, now);
-            match Refusal::of(denied, resource.gate().rules()) {
-                Refusal::Moved => Err(Moved),
-                Refusal::Full(rule) => {
-                    if call.prioritized {
-                        let places = Places::alone(resource.clone());
-                        return full(&places, call, now, rule, &mut Claims::default());
-                    }
-                    let at = room_alone(resource, now, call.weight);
-                    Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
+        Detour::Denied(denied) => match Refusal::of(denied, resource.gate().rules()) {
+            Refusal::Moved => Err(Moved),
+            Refusal::Full(rule) => {
+                if call.prioritized {
+                    let places = Places::alone(resource.clone());
+                    return full(&places, call, now, rule, &mut Claims::default());
                 }
+                let at = room_alone(resource, now, call.weight);
+                Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
             }
-        }
+        },
     }
 }
 
-/// Judges `call` to `resource` at `now`.
+/// Judges `call` to `resource` at `now`, with nobody asked before.
 pub(crate) fn judge(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Verdict, Moved> {
+    judge_at(engine, resource, call, checked(resource, now))
+}
+
+/// The same at a time that has been [checked].
+fn judge_at(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
@@ -82,7 +88,6 @@ fn judge_by_enforced(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Verdict, Moved> {
-    let now = checked(resource, now);
     if let Err(blocked) = guard(resource, call, now) {
         return refuse_anywhere(engine, resource, call, now, blocked);
     }
@@ -90,11 +95,12 @@ fn judge_by_enforced(
         Ok(has_slot) => has_slot,
         Err(blocked) => return refuse_anywhere(engine, resource, call, now, blocked),
     };
-    let verdict = if resource.is_alone() {
-        let places = Places::only(resource.clone());
-        enter_alone(places, call, now, has_slot)
-    } else {
-        pass(engine, resource, call, now, has_slot)
+    let verdict = match resource.way() {
+        Way::AtOnce | Way::Alone => {
+            let places = Places::only(resource.clone());
+            enter_alone(places, call, now, has_slot)
+        }
+        Way::WithShare | Way::Full => pass(engine, resource, call, now, has_slot),
     };
     if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
         resource.node().free_slots(1);

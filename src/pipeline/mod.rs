@@ -18,9 +18,23 @@
 //! watchers    rules in shadow mode judge what the others let pass
 //! ```
 //!
-//! Most calls go to a resource whose own ring and slots are all that judges, but
-//! perhaps for one rule on a parameter: [`pass_at_once`] is their whole way. Any
-//! other goes on by [`detour`], which knows what has been asked already.
+//! Most calls need hardly any of it. What a resource has says, when it is made, which
+//! [`Way`](crate::resource::Way) its calls go:
+//!
+//! ```text
+//! way        what judges                               how
+//! AtOnce     fixed slots, the ring                     pass_at_once
+//! WithShare  the same, and one rule on a parameter     pass_at_once; judge, pass for who
+//!            that neither waits nor counts who runs    may wait or is told what is left
+//! Alone      the ring; authorities, system, breakers,  judge, enter_alone
+//!            slots of any kind
+//! Full       anything                                  judge, pass
+//! ```
+//!
+//! [`pass_at_once`] asks first, on whatever way. Where it does not let a call pass, it goes
+//! on by [`detour`], which knows what has been asked already: it tells the refusal, finds
+//! a place later for a call that is prioritized, or has all others judge it. A call that
+//! makes its resource, or makes it anew after a reload, is judged by [`judge`] on any way.
 //!
 //! The order is the semantics, so it is written down here and nowhere else:
 //! cheap checks first, and nothing waits before everyone who may refuse has

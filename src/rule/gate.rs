@@ -378,9 +378,10 @@ impl Gate {
         self.apart.as_ref().map_or(&[], |apart| &apart.lines)
     }
 
-    /// Whether the node's ring is all that judges.
+    /// Whether the node's ring is all that judges: no rule has a ring or a line of
+    /// its own.
     #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
+    pub(crate) const fn is_one_lane(&self) -> bool {
         self.apart.is_none()
     }
 

@@ -157,8 +157,8 @@ impl HotParams {
         })
     }
 
-    /// Whether there is one rule, which lets a call pass at once or never and keeps
-    /// nothing of it.
+    /// Whether there is one rule, which lets a call pass now or refuses it, and keeps
+    /// nothing of one that runs.
     pub(crate) fn are_simple(&self) -> bool {
         matches!(&*self.0, [only] if only.running.is_none() && only.rule.max_wait().is_zero())
     }
