@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::hook::Hooks;
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
-use crate::sync::{Arc, AtomicU64};
+use crate::sync::AtomicU64;
 use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 
@@ -63,14 +63,7 @@ impl Shared {
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
-        let plan = Plan::new(rules, before, shape, most, patience);
-        let node = match before.map(|before| before.node) {
-            Some(node) if plan.is_served_by(node.ring()) => node.clone(),
-            Some(node) => node.over(Arc::new(node.ring().move_to(plan.grid(), now))),
-            None => Node::with_grid(plan.grid(), shape.clone(), now),
-        };
-        let gate = plan.build(node.ring(), self.sampler.as_ref(), now);
-        (node, gate)
+        Plan::new(rules, before, shape, most, patience).build(shape, self.sampler.as_ref(), now)
     }
 
     /// The same for an engine that only watches.
@@ -102,7 +95,8 @@ impl Shared {
                 ..*self.shape
             };
             let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, self.patience);
-            Node::with_grid(plan.grid(), StdArc::new(shape), now)
+            let (node, _) = plan.build(&StdArc::new(shape), None, now);
+            node
         });
     }
 }

@@ -95,6 +95,7 @@ mod named;
 #[cfg(feature = "serde")]
 mod one_by_one;
 mod params;
+mod plan;
 mod problem;
 mod set;
 #[cfg(feature = "serde")]
@@ -126,11 +127,12 @@ pub use system::SystemRule;
 pub(crate) use authority::Authorities;
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use gate::{Before, Gate, Plan, Quotas};
+pub(crate) use gate::{Gate, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use line::{Line, Standing, Turns};
 pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
+pub(crate) use plan::{Before, Plan};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet};
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;

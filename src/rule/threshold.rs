@@ -102,14 +102,14 @@ impl Threshold {
         ring: &LeapArray,
         room: impl Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
-        let present = self.now(now, last_turn, ring);
         match self {
             Self::Warm(warm) => {
                 let known = known_from(ring, now);
                 let passed = |at| passed_before(ring, now, at);
+                warm.refill(now, last_turn, || passed(now));
                 warm.room_at(from, last_turn, known, passed, room)
             }
-            Self::Fixed(_) | Self::Memory(_) => room(present),
+            Self::Fixed(_) | Self::Memory(_) => room(self.now(now, last_turn, ring)),
         }
     }
 

@@ -129,18 +129,24 @@ impl WarmUp {
         last_turn: Option<Tick>,
         passed: impl FnOnce() -> u64,
     ) -> f64 {
+        self.refill(now, last_turn, passed);
+        self.curve.at(self.stored())
+    }
+
+    /// Refills what is due at `now`, as who asks for the [limit](Self::limit) does.
+    #[inline]
+    pub(crate) fn refill(&self, now: Tick, last_turn: Option<Tick>, passed: impl FnOnce() -> u64) {
         if let Some(ramp) = &self.curve.ramp {
             let due = self.due.load(Ordering::Relaxed);
             if now.as_nanos() >= due {
-                self.refill(ramp, now, due, last_turn, passed);
+                self.refill_from(ramp, now, due, last_turn, passed);
             }
         }
-        self.curve.at(self.stored())
     }
 
     /// When a call could pass, `from` some time on, if nobody else comes, where `room`
     /// says from when on it could under a limit that stays as it is; `None`: never. To
-    /// be asked after [`limit`](Self::limit), which `passed` would tell as much at a time
+    /// be asked after a [`refill`](Self::refill), which `passed` would tell as much at a time
     /// to come; from `known` on that is all that has passed by now.
     ///
     /// Who comes next refills. In the present step nothing is due, and the limit is the
@@ -230,8 +236,9 @@ impl WarmUp {
             .store(old.passed.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Does the refill that is `due`, unless another call does.
     #[cold]
-    fn refill(
+    fn refill_from(
         &self,
         ramp: &Ramp,
         now: Tick,

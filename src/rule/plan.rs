@@ -1,0 +1,394 @@
+//! How the flow rules of one node are laid out: which share its ring, which have a ring
+//! of their own, which have a line, and what each of them goes on from.
+//!
+//! Rules whose buckets fit on one grid of at most so many buckets share the
+//! node's ring, so one compare-and-swap judges them all; each keeps its own
+//! buckets there. A rule far off that grid (a day beside a second) has a ring of
+//! its own, which is asked first and refunded when a later one refuses. So has one whose
+//! threshold changes by itself.
+//!
+//! ```text
+//! figures        2 × 500 ms   ┐
+//! 10 per second  2 × 500 ms   ├ grid 500 ms, 120 buckets: one ring
+//! 100 per minute 2 × 30 s     ┘
+//! 1000 per day   2 × 12 h       grid 12 h: a ring of its own
+//! ```
+//!
+//! # Going on after a reload
+//!
+//! An old ring whose shape still serves is used on. From any other one it is
+//! [moved](LeapArray::move_to): that one ends, so that who is judged by older rules can
+//! take nothing there any more and comes again, and its counts are cast into the new
+//! shape. Three things must hold, and [`Plan`] alone sees to them, since nobody else
+//! moves a ring:
+//!
+//! - A ring ends at most once for a reload, and only one that is left. Nobody casts from
+//!   a ring that stays in use: what passes there later would be missing from the copy.
+//! - The ring of a rule's own goes on as that of one rule at most, as [`partners`] gives
+//!   nobody away twice.
+//! - The node's ring may be cast several times: for the node, and for every rule that is
+//!   new in a ring of its own, as its calls were counted with all others of the node. So
+//!   where there is such a rule the node has to leave its ring, however well it
+//!   [serves](Plan::is_served_by). After the end each cast says the same.
+//!
+//! A reload makes the resource and the branches anew under one lock, so nobody else does
+//! this to the same rings.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::FlowRule;
+use super::flow::MOST_WAITING;
+use super::gate::{Gate, Side};
+use super::line::Line;
+use crate::clock::Tick;
+use crate::partners::partners;
+use crate::stat::{Grid, LeapArray, Node, Shape};
+use crate::sync::Arc;
+use crate::system::Sampler;
+
+/// Most buckets ahead that a call may wait for.
+const MOST_AHEAD: u64 = 512;
+
+/// A node with the gate over it, which other rules go on from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) gate: &'a Gate,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    /// The shape that the node's ring must have at least.
+    grid: Grid,
+    shared: Vec<Shared<'a>>,
+    apart: Vec<Apart<'a>>,
+    paced: Vec<Paced<'a>>,
+    before: Option<Before<'a>>,
+    patience: Duration,
+}
+
+/// A rule that is judged on the node's ring. It goes on from what the node has counted.
+#[derive(Debug)]
+struct Shared<'a> {
+    index: u32,
+    rule: &'a FlowRule,
+}
+
+/// A rule with a ring of its own.
+#[derive(Debug)]
+struct Apart<'a> {
+    index: u32,
+    rule: &'a FlowRule,
+    /// `None`: from the node's ring, if there was a node.
+    goes_on_from: Option<&'a Side>,
+}
+
+/// A rule whose calls stand in a line. It takes no tokens.
+#[derive(Debug)]
+struct Paced<'a> {
+    index: u32,
+    rule: &'a FlowRule,
+    /// `None`: its line begins.
+    goes_on_from: Option<&'a Line>,
+}
+
+/// A rule that takes its tokens from a window.
+#[derive(Debug)]
+struct Windowed<'a> {
+    rule: &'a FlowRule,
+    /// How far back the node's ring went before.
+    known_ns: u64,
+}
+
+/// The buckets that a ring needs.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    bucket_ns: u64,
+    span_ns: u64,
+}
+
+// === impl Plan ===
+
+impl<'a> Plan<'a> {
+    /// A plan for `rules` on a node with figures of `shape`, whose ring may have
+    /// `most` buckets, and whose calls wait for less than `patience`. It goes on
+    /// from what was there `before`.
+    pub(crate) fn new(
+        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        before: Option<Before<'a>>,
+        shape: &Shape,
+        most: u64,
+        patience: Duration,
+    ) -> Self {
+        let (paced, windowed): (Vec<_>, Vec<_>) = rules
+            .into_iter()
+            .partition(|(_, rule)| rule.shaping().max_wait.is_some());
+        let sides = old_sides(&windowed, before);
+        let mut extent = Extent::of_figures(shape);
+        let (mut shared, mut apart) = (Vec::new(), Vec::new());
+        for ((index, rule), goes_on_from) in windowed.into_iter().zip(sides) {
+            let wider = extent.with(rule);
+            let fits = wider.buckets() <= most && !rule.shaping().is_changing();
+            // Who counted in a ring of its own keeps one, though it might share the
+            // node's: that may not know what passed before it went so far back.
+            if fits && goes_on_from.is_none() {
+                extent = wider;
+                shared.push(Shared { index, rule });
+            } else {
+                apart.push(Apart {
+                    index,
+                    rule,
+                    goes_on_from,
+                });
+            }
+        }
+        Self {
+            grid: extent.grid(patience),
+            shared,
+            apart,
+            paced: with_old_lines(paced, before),
+            before,
+            patience,
+        }
+    }
+
+    /// Carries the plan out: the node, whose figures are of `shape`, and the gate over
+    /// it. It is the one place where rings are moved; see the [module](self).
+    pub(crate) fn build(
+        self,
+        shape: &StdArc<Shape>,
+        sampler: Option<&Sampler>,
+        now: Tick,
+    ) -> (Node, Gate) {
+        let node = match self.before.map(|before| before.node) {
+            None => Node::with_grid(self.grid, shape.clone(), now),
+            Some(node) if self.is_served_by(node.ring()) => node.clone(),
+            Some(node) => node.over(Arc::new(node.ring().move_to(self.grid, now))),
+        };
+        let bucket_ns = node.ring().grid().bucket_ns;
+        let quotas = self.shared.iter();
+        let quotas = quotas.map(|it| (it.index, it.rule.quota(bucket_ns)));
+        // Only now: where a rule is new in a ring of its own, the node has left its ring.
+        let sides = self.apart.iter().map(|it| {
+            let ring = self.ring_of(it, now);
+            Side::new(it.index, it.rule, ring, it.goes_on_from, sampler)
+        });
+        let lines = self.paced.iter();
+        let lines = lines.map(|it| Line::new(it.index, it.rule, it.goes_on_from, sampler));
+        let gate = Gate::new(quotas, sides, lines, self.max_waiting());
+        (node, gate)
+    }
+
+    /// Whether the node's ring can stay: it is as fine and as long, and no rule is new in
+    /// a ring of its own.
+    fn is_served_by(&self, ring: &LeapArray) -> bool {
+        let old = ring.grid();
+        self.apart.iter().all(|it| it.goes_on_from.is_some())
+            && self.grid.bucket_ns % old.bucket_ns == 0
+            && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
+            && ahead(old.bucket_ns, self.patience) <= old.ahead
+    }
+
+    /// The ring that `apart` has of its own.
+    fn ring_of(&self, apart: &Apart<'_>, now: Tick) -> Arc<LeapArray> {
+        let bucket_ns = apart.rule.bucket_ns();
+        let grid = Grid {
+            bucket_ns,
+            buckets: apart.rule.counted_buckets(),
+            ahead: ahead(bucket_ns, self.patience),
+        };
+        let left = match (apart.goes_on_from, self.before) {
+            (Some(side), _) if side.ring().grid() == grid => return side.shared_ring(),
+            (Some(side), _) => side.ring(),
+            // It does not serve, so it has ended.
+            (None, Some(before)) => before.node.ring(),
+            (None, None) => return Arc::new(LeapArray::with_grid(grid, now)),
+        };
+        Arc::new(left.move_to(grid, now))
+    }
+
+    /// How many calls may wait at once, by the tightest rule.
+    fn max_waiting(&self) -> u32 {
+        let shared = self.shared.iter().map(|it| it.rule);
+        let apart = self.apart.iter().map(|it| it.rule);
+        let paced = self.paced.iter().map(|it| it.rule);
+        let all = shared.chain(apart).chain(paced);
+        let most = all.filter_map(FlowRule::most_waiting).min();
+        most.unwrap_or(MOST_WAITING)
+    }
+}
+
+/// The rings of their own that `rules` go on from.
+///
+/// All rings of a node count the same calls. So a rule with another window than before
+/// goes on from a ring that a rule has left, where that goes back further than the node's.
+fn old_sides<'a>(
+    rules: &[(u32, &'a FlowRule)],
+    before: Option<Before<'a>>,
+) -> Vec<Option<&'a Side>> {
+    let known_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
+    let rules = rules.iter().map(|&(_, rule)| Windowed { rule, known_ns });
+    partners(
+        &rules.collect::<Vec<_>>(),
+        before.map_or(&[], |before| before.gate.sides()),
+        &[
+            |new, old| new.rule == old.rule(),
+            |new, old| new.rule.is_named_like(old.rule()) && new.rule.counts_like(old.rule()),
+            |new, old| new.rule.counts_like(old.rule()),
+            |new, old| new.rule.is_named_like(old.rule()) && new.learns_from(old),
+            |new, old| new.learns_from(old),
+        ],
+    )
+}
+
+/// `rules` with the lines that they go on from: whoever stands there keeps the place.
+fn with_old_lines<'a>(
+    rules: Vec<(u32, &'a FlowRule)>,
+    before: Option<Before<'a>>,
+) -> Vec<Paced<'a>> {
+    let lines = partners(
+        &rules,
+        before.map_or(&[], |before| before.gate.lines()),
+        &[
+            |(_, new), old| *new == old.rule(),
+            |(_, new), old| new.is_named_like(old.rule()),
+            |(_, new), old| new.paces_like(old.rule()),
+        ],
+    );
+    let all = rules.into_iter().zip(lines);
+    all.map(|((index, rule), goes_on_from)| Paced {
+        index,
+        rule,
+        goes_on_from,
+    })
+    .collect()
+}
+
+/// How far back `ring` goes.
+fn reach_ns(ring: &LeapArray) -> u64 {
+    u64::from(ring.reach()) * ring.grid().bucket_ns
+}
+
+/// How many buckets ahead a call may wait that waits for less than `patience`.
+fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
+    let buckets = crate::clock::nanos(patience).div_ceil(bucket_ns);
+    buckets.clamp(1, MOST_AHEAD).next_power_of_two() as u32
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+// === impl Windowed ===
+
+impl Windowed<'_> {
+    /// Whether `old` may know of calls that the rule counts, and the node's ring does
+    /// not.
+    fn learns_from(&self, old: &Side) -> bool {
+        self.rule.span_ns().min(old.rule().span_ns()) > self.known_ns
+    }
+}
+
+// === impl Extent ===
+
+impl Extent {
+    /// What the figures of a node need.
+    fn of_figures(shape: &Shape) -> Self {
+        let bucket_ns = shape.step_ns;
+        Self {
+            bucket_ns,
+            span_ns: bucket_ns * u64::from(shape.stride) * u64::from(shape.buckets),
+        }
+    }
+
+    /// The same with what `rule` needs.
+    fn with(self, rule: &FlowRule) -> Self {
+        Self {
+            bucket_ns: gcd(self.bucket_ns, rule.bucket_ns()),
+            span_ns: self.span_ns.max(rule.span_ns()),
+        }
+    }
+
+    const fn buckets(self) -> u64 {
+        self.span_ns / self.bucket_ns
+    }
+
+    fn grid(self, patience: Duration) -> Grid {
+        Grid {
+            bucket_ns: self.bucket_ns,
+            buckets: self.buckets() as u32,
+            ahead: ahead(self.bucket_ns, patience),
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        Shape::new(500_000_000, 2, true)
+    }
+
+    fn plan(rules: &[FlowRule]) -> Plan<'_> {
+        let rules = rules
+            .iter()
+            .enumerate()
+            .map(|(index, rule)| (index as u32, rule));
+        Plan::new(rules, None, &shape(), 256, Duration::from_millis(500))
+    }
+
+    #[test]
+    fn seconds_and_minutes_share_a_ring_and_a_day_has_its_own() {
+        let minute = Duration::from_secs(60);
+        let rules = [
+            FlowRule::per_second("r", 10),
+            FlowRule::per("r", 100, minute),
+            FlowRule::per("r", 1_000, minute * 60 * 24),
+            FlowRule::per_second("r", 10).buckets(10),
+        ];
+        let two = plan(&rules[..2]);
+        assert_eq!(
+            two.grid,
+            Grid {
+                bucket_ns: 500_000_000,
+                buckets: 120,
+                ahead: 1
+            }
+        );
+        let all = plan(&rules);
+        assert_eq!(
+            all.apart.iter().map(|it| it.index).collect::<Vec<_>>(),
+            [2, 3]
+        );
+        let fine = plan(&rules[3..]);
+        assert_eq!(
+            fine.grid,
+            Grid {
+                bucket_ns: 100_000_000,
+                buckets: 10,
+                ahead: 8
+            }
+        );
+    }
+
+    #[test]
+    fn a_finer_and_longer_ring_serves_and_a_coarser_or_shorter_one_does_not() {
+        let second = [FlowRule::per_second("r", 10)];
+        let minute = [FlowRule::per("r", 10, Duration::from_secs(60))];
+        let tenths = [FlowRule::per_second("r", 10).buckets(10)];
+        let ring = |rules: &[FlowRule]| LeapArray::with_grid(plan(rules).grid, Tick::ZERO);
+        assert!(plan(&second).is_served_by(&ring(&minute)));
+        assert!(plan(&second).is_served_by(&ring(&tenths)));
+        assert!(!plan(&minute).is_served_by(&ring(&second)));
+        assert!(!plan(&tenths).is_served_by(&ring(&minute)));
+    }
+
+    #[test]
+    fn strict_rules_look_one_bucket_further() {
+        let strict = [FlowRule::per_second("r", 10).buckets(10).strict()];
+        assert_eq!(plan(&strict).grid.buckets, 11);
+    }
+}
