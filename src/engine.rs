@@ -10,7 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
-use crate::entry::{Passed, Verdict};
+use crate::entry::{Otherwise, Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
@@ -150,17 +150,16 @@ impl Engine {
     /// Judges `call`.
     #[inline]
     pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
-        let mut otherwise = None;
+        let mut otherwise = Otherwise::new();
         match self.pass(call, &mut otherwise) {
             Some(passed) => Verdict::Pass(passed.into_entry()),
-            None => otherwise.expect("every call has a verdict"),
+            None => otherwise.verdict().expect("only layers skip calls"),
         }
     }
 
-    /// Judges `call`. A known resource costs one look-up. The verdict on a call
-    /// that does not take the common path is put in `otherwise`.
+    /// Judges `call`. A known resource costs one look-up.
     #[inline]
-    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Option<Verdict>) -> Option<Passed> {
+    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Otherwise) -> Option<Passed> {
         let now = self.shared.time.now();
         let mut room = None;
         let query = ResourceQuery {
@@ -176,14 +175,12 @@ impl Engine {
                         Err(why) => why,
                     };
                     if let Ok(verdict) = detour(self, resource, call, now, why) {
-                        *otherwise = Some(verdict);
-                        return None;
+                        return otherwise.judged(verdict);
                     }
                 }
             }
         }
-        *otherwise = Some(self.decide_anew(&query, call, now));
-        None
+        otherwise.judged(self.decide_anew(&query, call, now))
     }
 
     /// The resource is not known, or not by the present rules.

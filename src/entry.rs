@@ -101,6 +101,16 @@ pub(crate) struct Passed {
     has_slot: bool,
 }
 
+/// Where the verdict on a call is put that did not take the common path.
+///
+/// A function that is lent one says in three ways what became of a call: it passed at
+/// once, and the [`Passed`] is returned; it was judged, and the verdict is here; or it
+/// was skipped, and there is neither. Only a layer skips calls: whoever is judged by an
+/// engine has a verdict. All that in one value that is returned through several hands
+/// would cost each call that passes some 30 instructions more.
+#[derive(Debug)]
+pub(crate) struct Otherwise(Option<Verdict>);
+
 /// What hardly any call has.
 #[derive(Default)]
 struct Aside {
@@ -182,6 +192,29 @@ impl Drop for Passed {
 #[cold]
 fn end_unmade(passed: Passed) {
     drop(passed.into_entry());
+}
+
+// === impl Otherwise ===
+
+impl Otherwise {
+    /// For a call of which nothing has been said yet.
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
+    /// The call was judged: it did not pass at once.
+    #[inline(always)]
+    pub(crate) fn judged(&mut self, verdict: Verdict) -> Option<Passed> {
+        self.0 = Some(verdict);
+        None
+    }
+
+    /// The verdict on a call that did not pass at once; `None` if it was skipped.
+    #[inline(always)]
+    pub(crate) fn verdict(self) -> Option<Verdict> {
+        self.0
+    }
 }
 
 // === impl Entry ===

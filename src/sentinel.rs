@@ -8,7 +8,7 @@ use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
-use crate::entry::{Entry, Passed, Verdict};
+use crate::entry::{Entry, Otherwise, Passed, Verdict};
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules, most_keys};
@@ -79,10 +79,8 @@ impl Sentinel {
     }
 
     /// The same for the layers, by reference: calls and verdicts are dear to move.
-    /// The verdict on a call that does not take the common path is put in
-    /// `otherwise`.
     #[inline]
-    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Option<Verdict>) -> Option<Passed> {
+    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Otherwise) -> Option<Passed> {
         self.engine.pass(call, otherwise)
     }
 

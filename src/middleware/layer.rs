@@ -14,7 +14,7 @@ use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
-use crate::entry::{Entry, Passed, Verdict};
+use crate::entry::{Entry, Otherwise, Passed};
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, leave_head};
 use crate::rule::Rules;
@@ -479,13 +479,12 @@ impl Settings {
         self.skip.iter().any(|choose| choose(head))
     }
 
-    /// Judges the call that `request` makes. The verdict on one that does not take
-    /// the common path is put in `otherwise`; there is none if it is skipped.
+    /// Judges the call that `request` makes, or skips it.
     #[inline]
     pub(super) fn pass<B>(
         &self,
         request: &Request<B>,
-        otherwise: &mut Option<Verdict>,
+        otherwise: &mut Otherwise,
     ) -> Option<Passed> {
         if self.skips(request) {
             return None;

@@ -17,7 +17,7 @@ use super::guarded::let_go;
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::Verdict;
+use crate::entry::{Otherwise, Verdict};
 
 /// A service with rules before it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
@@ -101,7 +101,7 @@ impl<S, M: Mode> SentinelService<S, M> {
     where
         S: Service<Request<B>> + Clone,
     {
-        let mut otherwise = None;
+        let mut otherwise = Otherwise::new();
         match self.settings.pass(&request, &mut otherwise) {
             // The request is passed on here, and nowhere further down, because it
             // is dear to move.
@@ -109,7 +109,7 @@ impl<S, M: Mode> SentinelService<S, M> {
                 let future = self.inner.call(request);
                 ResponseFuture::running(future, passed.into_entry(), &self.settings)
             }
-            None => match otherwise {
+            None => match otherwise.verdict() {
                 Some(Verdict::Block(blocked)) => {
                     let_go(&mut self.inner);
                     ResponseFuture::refused(refuse(&self.settings, &request, blocked))
