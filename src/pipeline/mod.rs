@@ -34,7 +34,7 @@
 //! [`pass_at_once`] asks first, on whatever way. Where it does not let a call pass, it goes
 //! on by [`detour`], which knows what has been asked already: it tells the refusal, finds
 //! a place later for a call that is prioritized, or has all others judge it. A call that
-//! makes its resource, or makes it anew after a reload, is judged by [`judge`] on any way.
+//! makes its resource, or makes it anew after a reload, is judged by [`judge()`] on any way.
 //!
 //! The order is the semantics, so it is written down here and nowhere else:
 //! cheap checks first, and nothing waits before everyone who may refuse has
