@@ -174,7 +174,8 @@ impl LeapArray {
     ///
     /// # Panics
     ///
-    /// If a quota was made by another array.
+    /// If a quota looks back further than this array can: it was made by
+    /// another one.
     pub fn reserve(
         &self,
         now: Tick,
@@ -198,7 +199,10 @@ impl LeapArray {
 
     /// Gives a loan back. Returns false if that came too late: its bucket has
     /// opened and closed again (or another bucket closed at this very moment),
-    /// and the tokens stay spent.
+    /// and the tokens stay spent; also if fewer tokens are held for its bucket.
+    ///
+    /// Give back only what this array has lent, and only once: a loan is not told from
+    /// others of the same bucket.
     pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
         self.cancel_loan(self.bucket_number(now), loan)
     }
@@ -472,13 +476,13 @@ impl LeapArray {
                 }
                 continue;
             };
+            let Some(rest) = count.checked_sub(loan.n) else {
+                // It has been given back before, or is of another array.
+                return false;
+            };
             // First the cell, then the head: in between the tokens count as
             // taken, which errs on the refusing side.
-            if swap(
-                cell,
-                found.0,
-                Cell::open(count.saturating_sub(loan.n), bucket).0,
-            ) {
+            if swap(cell, found.0, Cell::open(rest, bucket).0) {
                 return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.n);
             }
         }
@@ -532,4 +536,24 @@ struct Offer {
 enum Refusal {
     Full,
     Gap,
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loan_that_is_not_held_is_not_given_back() {
+        let (at, second) = (Tick::from_millis, Duration::from_secs(1));
+        let array = || LeapArray::new(second, 2).unwrap();
+        let (array, other) = (array(), array());
+        let limit = [array.quota(second, 10).unwrap()];
+        assert!(array.try_acquire(at(700), 10, &limit).is_ok());
+        let loan = array.reserve(at(1_200), 4, &limit, second).unwrap();
+        assert!(!other.cancel(at(1_200), loan));
+        assert!(array.cancel(at(1_200), loan));
+        assert!(!array.cancel(at(1_200), loan), "twice");
+        assert_eq!((array.granted(), other.granted()), (10, 0));
+        assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
+    }
 }
