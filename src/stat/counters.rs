@@ -2,10 +2,10 @@
 //!
 //! A request costs one addition at its end: `done` takes the call and its
 //! response time at once, `[ rt in µs:40 | calls:24 ]`. The difference of two
-//! cuts decodes exactly while one bucket sees fewer than 2²⁴ calls and less
-//! than 12.7 days of response time. Words that are rare (refusals, errors,
-//! weights other than 1) are apart, so that the common path does not touch
-//! them.
+//! cuts decodes exactly while one second sees fewer than 2²³ calls, as a cut has
+//! them from the wide total of the second before, and one bucket less than 12.7
+//! days of response time. Words that are rare (refusals, errors, weights other
+//! than 1) are apart, so that the common path does not touch them.
 //!
 //! The seconds of the last minute are cuts of the same words, so they cost the
 //! request nothing. Their ring is made when a node is first used in a second

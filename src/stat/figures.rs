@@ -16,7 +16,11 @@ use crate::sync::{AtomicU64, Ordering};
 impl Counters {
     pub(super) fn second_value(&self, word: u32) -> u64 {
         let counter = match word {
-            CALLS => return self.done.load(Ordering::Relaxed) & CALL_MASK,
+            CALLS => {
+                let calls = self.done.load(Ordering::Relaxed) & CALL_MASK;
+                // A long bucket may see more calls than the narrow counter tells apart.
+                return widen(self.calls_before.load(Ordering::Relaxed), calls, CALL_BITS);
+            }
             RT => return self.done.load(Ordering::Relaxed) >> CALL_BITS,
             BLOCK => &self.block,
             ERROR => &self.error,
@@ -44,7 +48,7 @@ impl Counters {
         } else {
             self.second.get(bucket + 1, word)?
         };
-        Some(decode(word, later, self.second.get(bucket, word)?))
+        Some(difference(later, self.second.get(bucket, word)?))
     }
 
     fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
@@ -55,7 +59,7 @@ impl Counters {
         } else {
             minute.get(second + 1, word)?
         };
-        let difference = decode(word, later, minute.get(second, word)?);
+        let difference = difference(later, minute.get(second, word)?);
         Some(if word == PASS {
             // The ring counts modulo 2³², and less than half of that in a second. One
             // that has moved has counted less than the cut says.
@@ -253,16 +257,6 @@ impl Counters {
             waited_us: load(&self.waited_us),
             waiting_dropped: load(&self.waiting_dropped),
         }
-    }
-}
-
-/// `later − earlier` of the counter `word`.
-fn decode(word: u32, later: u64, earlier: u64) -> u64 {
-    let difference = difference(later, earlier);
-    if word == CALLS {
-        difference & CALL_MASK
-    } else {
-        difference
     }
 }
 

@@ -83,6 +83,27 @@ fn after_a_pause_of_any_length_no_old_figure_comes_back() {
 }
 
 #[test]
+fn a_long_bucket_counts_more_calls_than_the_narrow_counter() {
+    let node = Node::new(Duration::from_secs(3_600), 1, Tick::ZERO).unwrap();
+    let rt = Duration::from_millis(1);
+    // 2²⁴ and ten, as many as 5 000 a second for an hour.
+    for second in 0..10 {
+        let now = Tick::from_millis(second * 1_000);
+        for _ in 0..=(1 << 24) / 10 {
+            node.complete(now, 1, rt, Outcome::Success);
+        }
+    }
+    let (now, all) = (Tick::from_millis(9_000), (1 << 24) / 10 * 10 + 10);
+    assert_eq!(node.sum(now, Event::Complete), all);
+    assert_eq!(node.buckets(now)[0].calls(), all);
+    assert_eq!(node.average_rt(now), Some(rt));
+    let next = Tick::from_millis(3_600_000);
+    node.complete(next, 1, rt, Outcome::Success);
+    assert_eq!(node.sum(next, Event::Complete), 1);
+    assert_eq!(node.totals(next).complete(), all + 1);
+}
+
+#[test]
 fn jumps_of_decades_take_few_steps() {
     const CENTURY: u64 = 3_155_760_000;
     for (bucket_ms, buckets, most) in [(500, 2, 10), (100, 10, 50), (2_000, 2, 10)] {
