@@ -24,6 +24,10 @@ use crate::timekeeper::Timekeeper;
 /// Nothing is global: two engines know nothing of each other, and there is no
 /// background thread.
 ///
+/// In the destructor of a thread-local value a call may end, and an engine too; but to
+/// make a call there, or to read or reload, may panic, which aborts the process: what
+/// the tables keep for each thread may be gone by then.
+///
 /// # Examples
 ///
 /// Without tower and, as long as nothing waits, without a runtime:

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -11,7 +12,10 @@ use std::time::Duration;
 
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::stat::Outcome;
-use tower_sentinel::{Call, Entry, FlowRule, Hook, IsolationRule, Rules, Sentinel, Verdict};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, Entry, FlowRule, Hook, HotParamRule, IsolationRule, Rules, Sentinel,
+    Verdict, Waiting,
+};
 
 use support::{configured, run};
 
@@ -314,4 +318,51 @@ fn a_hook_that_changes_the_hooks_when_it_is_dropped_does_not_wait_for_itself() {
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
     thread.join().unwrap();
+}
+
+/// Ends with its thread, after what others keep for each thread.
+struct Last(Option<(Entry, Waiting, Sentinel)>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        drop(self.0.take());
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = const { RefCell::new(Last(None)) };
+}
+
+#[test]
+fn a_call_may_end_with_its_thread() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("job", 1))
+        .with(HotParamRule::concurrency("job", 2))
+        .with(IsolationRule::new("job", 2))
+        .with(CircuitBreakerRule::error_count("job", 1).min_calls(1));
+    let hook = Arc::new(Panics);
+    let (sentinel, clock) = configured(rules, |builder| builder.hook("panics", hook));
+    let theirs = sentinel.clone();
+    let thread = thread::spawn(move || {
+        LAST.with(|last| {
+            let call = Call::new("job").param("a").prioritized(true);
+            let Verdict::Pass(entry) = theirs.try_enter(call) else {
+                panic!("the first call passes");
+            };
+            clock.advance(600 * MS);
+            let Verdict::Wait(waiting) = theirs.try_enter(call) else {
+                panic!("the second waits");
+            };
+            let alone = Sentinel::new(FlowRule::per_second("job", 1));
+            drop(alone.try_enter(call));
+            last.borrow_mut().0 = Some((entry, waiting, alone));
+        });
+    });
+    thread.join().unwrap();
+    let node = sentinel.node("job").unwrap();
+    assert_eq!((node.concurrency(), node.waiting()), (0, 0));
+    assert_eq!(
+        (node.totals().complete(), sentinel.hooks().panics()),
+        (1, 2)
+    );
 }
