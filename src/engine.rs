@@ -1,9 +1,10 @@
 //! The tables of everything that is counted, and the rules that apply.
 
+mod reload;
+
 use std::cell::OnceCell;
 use std::fmt;
-use std::ops::DerefMut;
-use std::sync::{Arc as StdArc, Weak};
+use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -14,15 +15,11 @@ use crate::entry::{Otherwise, Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
-use crate::rule::{Listed, Part, RuleSet, Rules};
+use crate::rule::{Listed, Part, RuleSet};
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::watch::Watchers;
-
-/// Most sets of rules before the present one that resources may go by until they are
-/// called: there may be as many as there are resources.
-const MOST_OLDER: usize = 8;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -41,12 +38,9 @@ pub(crate) struct Engine {
     renewal: Lock<()>,
     /// The sets before that somebody still holds. Held by a reload while it makes its
     /// set: no call waits for it.
-    older: Lock<Older>,
+    older: Lock<reload::Older>,
     watchers: Watchers,
 }
-
-/// Sets of rules that were in force.
-type Older = Vec<Weak<RuleSet>>;
 
 /// The route templates of the rules in force, loaded when they are first asked
 /// for: most requests never ask.
@@ -395,169 +389,13 @@ impl Engine {
         });
         Ok(new)
     }
-
-    /// Puts `rules` in force. Every call from here on is judged by them; what
-    /// they do not change keeps its counts.
-    pub(crate) fn reload(&self, rules: Rules) -> bool {
-        self.reload_part(rules, self.shared.part)
-    }
-
-    /// The same for those of `rules` that `part` selects.
-    fn reload_part(&self, rules: Rules, part: Part) -> bool {
-        let begun = self.shared.time.now();
-        let older = self.older.lock();
-        let old = self.rules.load();
-        if old.part() == part && *old.rules() == rules {
-            return false;
-        }
-        drop(old);
-        self.replace(older, rules.into(), part, begun);
-        true
-    }
-
-    /// The same for an engine beside another one, which has looked whether they are new.
-    pub(crate) fn reload_listed(&self, listed: Listed, part: Part) {
-        let begun = self.shared.time.now();
-        self.replace(self.older.lock(), listed, part, begun);
-    }
-
-    fn replace(
-        &self,
-        mut older: impl DerefMut<Target = Older>,
-        listed: Listed,
-        part: Part,
-        begun: Tick,
-    ) {
-        let old = self.rules.load_full();
-        let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
-        self.put_in_force(&new, begun);
-        older.retain(|set| set.strong_count() > 0);
-        older.push(StdArc::downgrade(&old));
-        let are_many = older.len() > MOST_OLDER;
-        drop(older);
-        self.watchers.reload(self, &new);
-        // What has lost its rules must not stay pinned until somebody calls it.
-        let now = self.shared.time.now();
-        for name in old.resources().filter(|name| !new.names(name)) {
-            for direction in [Direction::Inbound, Direction::Outbound] {
-                for name in Key::spellings(name) {
-                    let query = ResourceQuery {
-                        direction,
-                        name: &name,
-                    };
-                    // What is found is made anew.
-                    self.find(&query, now);
-                }
-            }
-        }
-        // Each set is as large as all its rules.
-        if are_many {
-            self.renew_all(now);
-        }
-    }
-
-    /// Has calls judged by the rules of `new` from here on.
-    fn put_in_force(&self, new: &StdArc<RuleSet>, now: Tick) {
-        let has_templates = new.has_templates();
-        // Calls wait for this lock: the set is made, and the user's clock, which may be
-        // slow, is read before.
-        let _renewal = self.renewal.lock();
-        if !new.limits().is_empty() {
-            self.shared.count_inbound(now);
-        }
-        if has_templates {
-            self.has_templates.store(true, Ordering::Relaxed);
-        }
-        // From this store on every resource is stale. The next call to it
-        // waits for the lock, finds the rules, and makes it anew.
-        self.shared.version.store(new.version(), Ordering::Release);
-        self.rules.store(new.clone());
-        // Only now: while the old rules are in force, theirs are to be found.
-        self.has_templates.store(has_templates, Ordering::Relaxed);
-    }
-
-    /// Has every resource take the present rules over.
-    #[cold]
-    fn renew_all(&self, now: Tick) {
-        let all = self.resources.census().entries;
-        for old in &all {
-            if !old.is_fresh() && !old.rules().is_bare() {
-                old.with_query(|query| self.renew(query, old, now));
-            }
-        }
-    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use crate::rule::FlowRule;
+    use crate::rule::{FlowRule, Rules};
     use crate::sentinel::Sentinel;
-
-    #[test]
-    fn the_same_rules_in_another_part_are_other_rules() {
-        let rule = |limit: u32| FlowRule::per_second("r", limit).shadow();
-        let rules = || Rules::new().with(rule(1)).with(rule(2));
-        let sentinel = Sentinel::new(rules());
-        let engine = sentinel.engine();
-        assert!(!engine.reload_part(rules(), Part::Enforced));
-        for part in [Part::Only(0), Part::Only(1), Part::Enforced] {
-            assert!(engine.reload_part(rules(), part));
-            assert_eq!(engine.rules().part(), part);
-        }
-    }
-
-    fn rules(limit: u32) -> Rules {
-        Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()
-    }
-
-    /// How many of the sets that `era` sees in force are still there after 40 reloads.
-    fn left_of(sentinel: &Sentinel, era: impl Fn(&Sentinel, u32)) -> usize {
-        let sets = (1..=40).map(|n| {
-            sentinel.reload(rules(n));
-            era(sentinel, n);
-            StdArc::downgrade(&sentinel.engine().rules())
-        });
-        let sets: Vec<_> = sets.collect();
-        sets.iter().filter(|set| set.strong_count() > 0).count()
-    }
-
-    #[test]
-    fn a_resource_without_rules_keeps_no_set_of_rules() {
-        let sentinel = Sentinel::new(rules(100));
-        let left = left_of(&sentinel, |sentinel, n| {
-            drop(sentinel.try_enter(Call::new(&*format!("unnamed {n}"))));
-        });
-        assert_eq!(left, 1, "that in force");
-    }
-
-    #[test]
-    fn resources_that_are_not_called_again_keep_few_sets_of_rules() {
-        let sentinel = Sentinel::new(rules(100));
-        let call = |sentinel: &Sentinel, n| {
-            drop(sentinel.try_enter(Call::new(&*format!("named {}", n % 40))));
-        };
-        (0..40).for_each(|n| call(&sentinel, n));
-        let left = left_of(&sentinel, call);
-        assert!(left <= 9, "{left}");
-        let now = sentinel.engine().shared().time.now();
-        sentinel.engine().renew_all(now);
-        for resource in sentinel.engine().resources().census().entries {
-            assert!(resource.is_fresh(), "{}", resource.text());
-        }
-    }
-
-    #[test]
-    fn no_call_waits_while_a_reload_makes_its_set() {
-        let sentinel = Sentinel::new(rules(100));
-        let _making = sentinel.engine().older.lock();
-        for name in ["named 1", "unnamed"] {
-            assert!(matches!(
-                sentinel.try_enter(Call::new(name)),
-                Verdict::Pass(_)
-            ));
-        }
-    }
 
     #[test]
     fn a_call_by_older_rules_gets_no_branch_of_newer_ones() {
