@@ -174,10 +174,7 @@ impl Resource {
 
     /// Runs `f` with what a call asks for it by.
     pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
-        f(&ResourceQuery {
-            direction: self.key.direction,
-            name: &self.key.name.as_key(),
-        })
+        self.key.with_query(f)
     }
 
     pub(crate) const fn direction(&self) -> Direction {
@@ -407,6 +404,15 @@ impl Resident for Resource {
     }
 }
 
+impl ResourceKey {
+    fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
+        f(&ResourceQuery {
+            direction: self.direction,
+            name: &self.name.as_key(),
+        })
+    }
+}
+
 impl ResourceQuery<'_> {
     fn keep(&self) -> (ResourceKey, StdArc<str>) {
         let name = OwnedKey::from(*self.name);
@@ -441,11 +447,7 @@ impl Hash for ResourceQuery<'_> {
 
 impl Hash for ResourceKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let query = ResourceQuery {
-            direction: self.direction,
-            name: &self.name.as_key(),
-        };
-        query.hash(state);
+        self.with_query(|query| query.hash(state));
     }
 }
 

@@ -124,7 +124,7 @@ impl List {
         places.extend(&self.of_all);
         places.sort_unstable();
         places.dedup();
-        places.into_iter().map(|place| &*self.all[place])
+        places.into_iter().map(|&place| &*self.all[place])
     }
 }
 

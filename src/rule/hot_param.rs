@@ -247,18 +247,15 @@ impl HotParamRule {
         &self.resource
     }
 
-    /// Bytes that its texts and lists occupy.
+    /// Bytes that the texts and lists of a copy occupy: all share the exceptions.
     pub(super) fn heap(&self) -> usize {
         let of = match &self.of {
             ParamOf::Named(name) => name.len(),
             ParamOf::Index(_) | ParamOf::Origin => 0,
         };
-        let list = |values: &[(String, f64)]| {
-            let texts = values.iter().map(|(value, _)| value.len());
-            size_of_val(values) + texts.sum::<usize>()
-        };
-        let lists = list(&self.exceptions) + list(&self.tiers);
-        self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + lists
+        let tiers = self.tiers.iter().map(|(tier, _)| tier.len());
+        let tiers = size_of_val(&*self.tiers) + tiers.sum::<usize>();
+        self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + tiers
     }
 
     /// How many calls of one value may pass in an interval, or run at once.

@@ -31,7 +31,7 @@ impl<V> Default for Named<V> {
     }
 }
 
-impl<V: Clone + Default> Named<V> {
+impl<V: Default> Named<V> {
     /// Changes what is said of `name`, however a call may spell it.
     pub(crate) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
         for key in Key::spellings(name) {
@@ -55,9 +55,9 @@ impl<V: Clone + Default> Named<V> {
     }
 
     /// What is said of `key`.
-    pub(crate) fn get(&self, key: &Key<'_>) -> Option<V> {
+    pub(crate) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let place = self.find(key).ok()?;
-        Some(self.said[place].1.clone())
+        Some(&self.said[place].1)
     }
 
     /// The place of `key`, or the hash under which it would be put.
@@ -83,7 +83,7 @@ mod tests {
             let mut named = Named::<Vec<u32>>::default();
             named.change("a", |said| said.push(1));
             named.change("10.0.0.1", |said| said.push(2));
-            assert_eq!(named.get(&Key::Ip([10, 0, 0, 1].into())), Some(vec![2]));
+            assert_eq!(named.get(&Key::Ip([10, 0, 0, 1].into())), Some(&vec![2]));
         });
         assert!(cost.bytes_max < 1_024, "{cost:?}");
     }
@@ -98,7 +98,7 @@ mod tests {
         named.change("b", |said| *said = 2);
         assert_eq!(
             [named.get(&Key::Str("a")), named.get(&Key::Str("b"))],
-            [Some(1), Some(2)]
+            [Some(&1), Some(&2)]
         );
         assert!(!named.has(&Key::Str("c")));
     }

@@ -368,7 +368,7 @@ impl ContextRules {
 
     /// The rules for `context`.
     pub(crate) fn of(&self, context: &Key<'_>) -> Vec<u32> {
-        self.0.get(context).unwrap_or_default()
+        self.0.get(context).cloned().unwrap_or_default()
     }
 }
 
@@ -405,8 +405,7 @@ impl OriginRules {
 
     /// The rules that count the calls of `origin` apart.
     pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
-        let named = self.only.get(origin);
-        let named = named.as_ref().unwrap_or(&self.other);
+        let named = self.only.get(origin).unwrap_or(&self.other);
         let mut rules: Vec<_> = self.each.iter().chain(named).copied().collect();
         rules.sort_unstable();
         rules
