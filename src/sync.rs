@@ -117,6 +117,10 @@ pub(crate) enum Bug {
     BlindRefund,
     /// The cut of a new bucket leaves the held tokens in the old one.
     HeldStayBehind,
+    /// The head steps over buckets for which tokens are held.
+    StepOverHeld,
+    /// The head steps over a bucket that is no caller's past.
+    StepTooFar,
     /// A cancelled loan gives its tokens back first and lets go of them after.
     CancelBackwards,
     /// A loan looks only at the first rule.

@@ -188,9 +188,7 @@ impl FlowRule {
     ///
     /// One bucket is a fixed window: it starts anew at each multiple of the
     /// interval. More buckets spread the calls better and cost the same time, but for
-    /// the first call after an idle one: it opens every bucket, and each of them closes
-    /// the places in which prioritized calls may wait. So a thousand of 1 ms cost
-    /// that call far more than ten times what a hundred do.
+    /// the first call after an idle time, which writes a few words for each.
     #[must_use]
     pub fn buckets(mut self, buckets: u32) -> Self {
         self.buckets = buckets;

@@ -139,7 +139,7 @@ fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
         if reading.reaches(start) {
             reading.cut(start).into()
         } else {
-            reading.taken.into()
+            reading.taken().into()
         }
     })
 }

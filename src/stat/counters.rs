@@ -381,6 +381,9 @@ impl Counters {
         if self.shape.minute {
             reach = reach.max(u64::from(MINUTE_SLOTS) * per_second);
         }
+        if self.head() / per_second < to / per_second {
+            self.note_totals(ring);
+        }
         loop {
             let head = self.head();
             if head >= to {
@@ -416,7 +419,6 @@ impl Counters {
     }
 
     fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
-        self.note_totals(ring);
         let Some(minute) = self.minute_at(ring, second) else {
             return true;
         };

@@ -28,9 +28,13 @@
 //! and anyone may help: *seal* the head (takers can no longer take in the old
 //! bucket), seal the loan cells, *publish* the cut of the new bucket, move the
 //! head. Each step is one compare-and-swap that succeeds once, so a caller that
-//! sleeps between two steps delays nobody. After an idle time that is longer
-//! than the ring the head jumps first, still sealed, and then opens the last
-//! buckets one by one, so that no cut grows old.
+//! sleeps between two steps delays nobody.
+//!
+//! After an idle time for which nothing is held the head *steps over* the buckets
+//! in between: it stays sealed and only their cuts are published, so that the loan
+//! cells, which nobody can write meanwhile, are sealed twice and not once for each
+//! bucket. If that time is longer than the ring, the head jumps first, and steps
+//! over the last buckets, so that no cut grows old.
 //!
 //! # Why it is exact
 //!
@@ -163,7 +167,8 @@ const SMALL_LOANS: usize = 2;
 /// * An interval of the window's length that does *not* end at a bucket's end
 ///   may hold up to twice the limit: with `n` buckets, `2 × limit` within
 ///   `(n − 1) / n` of the interval. More buckets push that apart at no cost but for
-///   the first caller after an idle time, who opens them all; a
+///   the first caller after an idle time, who writes two words for each bucket that
+///   has passed, at most a ring of them, or one ring for each 2²⁸ buckets; a
 ///   [strict](crate::FlowRule::strict) rule rules it out.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.
 ///

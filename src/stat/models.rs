@@ -14,6 +14,7 @@
 mod moved;
 mod readers;
 mod room;
+mod steps;
 
 use loom::thread;
 
@@ -97,7 +98,7 @@ impl Tally {
                 );
             }
         }
-        let (newest, taken) = array.read(14, |reading| (reading.newest, reading.taken));
+        let (newest, taken) = array.read(14, |reading| (reading.newest, reading.taken()));
         assert_eq!(newest, 14);
         assert_eq!(
             taken,
@@ -119,7 +120,9 @@ model! {
         a_take_that_does_not_compare: BlindTake,
         an_opener_that_does_not_seal: OpenWithoutSeal;
     || {
+        // From 11 to 12, beside one in time and one who is late.
         let array = array(2);
+        assert_eq!(array.bring_to(11), Ok(11));
         let others = [10, 11].map(|now| {
             let array = array.clone();
             thread::spawn(move || Tally::took(array.acquire(now, 1, &[quota(2, 1)])))
@@ -329,7 +332,7 @@ model! {
         assert_eq!(array.bring_to(14), Ok(14));
         let slow = array.clone();
         let reader = thread::spawn(move || {
-            let taken = slow.look_at(10, |reading| reading.taken);
+            let taken = slow.look_at(10, |reading| reading.taken());
             assert!(taken.is_none(), "a reading of a bucket that has passed");
         });
         assert!(array.acquire(15, 1, &[quota(2, 1)]).is_ok());

@@ -75,6 +75,9 @@ impl LeapArray {
             return;
         }
 
+        if (held == 0 || planted(Bug::StepOverHeld)) && bucket.wrapping_add(1) < now {
+            return self.step_over(sealed, bucket, now);
+        }
         let next = bucket.wrapping_add(1);
         let held = if planted(Bug::HeldStayBehind) {
             0
@@ -87,6 +90,26 @@ impl LeapArray {
         }
         if self.swap_head(sealed, Head::open(sealed.granted(), next)) {
             self.words.newest.fetch_max(next, Ordering::AcqRel);
+        }
+    }
+
+    /// Moves the head over the buckets between `bucket` and `now`, a ring of them at
+    /// most. Nothing is held, and the head stays sealed: nobody can take or borrow in
+    /// them, so each costs its cut and one move.
+    ///
+    /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
+    /// sealed as of the one before, and [`advance`](Self::advance) does that.
+    fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) {
+        let last = bucket + u64::from(self.cut_mask) + 1;
+        let end = now + u64::from(planted(Bug::StepTooFar));
+        for next in bucket + 1..end.min(last) {
+            let cut = Cut::new(sealed.granted(), next, false);
+            let moved = sealed.sealed_at(next);
+            if !self.publish(sealed, next, cut) || !self.swap_head(sealed, moved) {
+                return;
+            }
+            self.words.newest.fetch_max(next, Ordering::AcqRel);
+            sealed = moved;
         }
     }
 

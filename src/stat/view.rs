@@ -15,6 +15,7 @@
 //! go in that very moment, the newest bucket may be off by their tokens, but never
 //! below zero.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, Moved};
@@ -259,8 +260,12 @@ impl LeapArray {
 
     /// Tokens taken since creation, wrapping; the array is left as it is.
     #[cold]
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough in the reading's lifetime"
+    )]
     pub(crate) fn taken_now(&self) -> u32 {
-        self.look(|reading| reading.taken)
+        self.look(|reading| reading.taken())
     }
 
     /// What had been taken when `bucket` began. If that is too long ago, what
@@ -310,7 +315,7 @@ impl LeapArray {
         let found = find(&Reading {
             array: self,
             newest,
-            taken: self.taken_at(newest),
+            taken: OnceCell::new(),
         });
         let head = self.load_head();
         if self.number(head) == newest || planted(Bug::ReadAcrossBuckets) {
@@ -352,11 +357,17 @@ impl LeapArray {
 pub(crate) struct Reading<'a> {
     array: &'a LeapArray,
     pub(crate) newest: u64,
-    /// Tokens taken since creation, wrapping.
-    pub(crate) taken: u32,
+    /// What [`taken`](Self::taken) found: it looks at every loan, and most readers
+    /// need a cut alone.
+    taken: OnceCell<u32>,
 }
 
 impl Reading<'_> {
+    /// Tokens taken since creation, wrapping; the same each time.
+    pub(crate) fn taken(&self) -> u32 {
+        *self.taken.get_or_init(|| self.array.taken_at(self.newest))
+    }
+
     /// Whether the array still knows what had been taken when `bucket` opened.
     pub(crate) fn reaches(&self, bucket: u64) -> bool {
         let back = self.newest.wrapping_sub(bucket) as i64;
@@ -366,23 +377,23 @@ impl Reading<'_> {
     /// What had been taken when `bucket`, which the array reaches, opened; for a
     /// bucket after the newest one, what has been taken by now.
     pub(crate) fn cut(&self, bucket: u64) -> u32 {
-        self.cut_in(bucket, self.newest.wrapping_add(1), self.taken)
+        self.cut_in(bucket, self.newest.wrapping_add(1), || self.taken())
     }
 
     /// Tokens taken in the buckets from `start` up to, not including, `end`.
     pub(crate) fn between(&self, start: u64, end: u64) -> u32 {
         let later = self.cut(end);
-        later.wrapping_sub(self.cut_in(start, end, later))
+        later.wrapping_sub(self.cut_in(start, end, || later))
     }
 
     /// What had been taken when `bucket` opened, with `later` the same for a later
     /// bucket, `end`.
-    fn cut_in(&self, bucket: u64, end: u64, later: u32) -> u32 {
+    fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
         // Nothing was taken in a bucket that has been left out.
         let end = end.min(self.newest.wrapping_add(1));
         (0..(end.wrapping_sub(bucket) as i64).max(0) as u64)
             .find_map(|ahead| self.array.cut(bucket.wrapping_add(ahead)))
-            .unwrap_or(later)
+            .unwrap_or_else(later)
     }
 }
 
@@ -438,10 +449,10 @@ impl<'a> WindowView<'a> {
         let stride = u64::from(stride);
         let counts = array.read(array.bucket_number(now), |reading| {
             let newest = reading.newest / stride;
-            let mut later = reading.taken;
+            let mut later = reading.taken();
             let counts = (0..u64::from(buckets)).map_while(|back| {
                 let bucket = newest.checked_sub(back)?;
-                let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, later);
+                let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, || later);
                 let count = later.wrapping_sub(cut);
                 later = cut;
                 Some(BucketCount {

@@ -11,6 +11,9 @@ use tower_sentinel::{Call, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
 /// More than any run makes calls.
 const OPEN: u32 = 1_000_000;
 
+/// So long nothing is called before each call of the kind `after-idle`.
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// What is called, under which rules, and whether it passes.
 fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let call = Call::new("/users/{id}");
@@ -18,6 +21,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
     match name {
         "passed" => (rule(OPEN).into(), call, true),
+        "after-idle" => (rule(OPEN).buckets(100).into(), call, true),
         "refused" => (rule(0).into(), call, false),
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
         "hot-param" => (values.into(), call.param("ann"), true),
@@ -28,13 +32,19 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().expect("a kind and a number of calls");
-    let (rules, call, passes) = kind(&next());
+    let name = next();
+    let (rules, call, passes) = kind(&name);
+    let idle = (name == "after-idle").then_some(HOUR);
     let calls: u32 = next().parse().expect("a number of calls");
+    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
     let sentinel = Sentinel::builder()
         .rules(rules)
-        .clock(ManualClock::starting_at(Tick::from_millis(10_000)))
+        .clock(clock.clone())
         .build();
     for _ in 0..calls {
+        if let Some(idle) = idle {
+            clock.advance(idle);
+        }
         let verdict = sentinel.try_enter(call);
         assert_eq!(matches!(verdict, Verdict::Pass(_)), passes);
     }

@@ -1,0 +1,115 @@
+//! Models of a head that steps over buckets in which nobody's clock is.
+
+use loom::thread;
+
+use super::*;
+
+model! {
+    steps_beside_a_taker at 2 fails with
+        steps_with_a_taker_that_does_not_compare: BlindTake,
+        steps_past_the_clock: StepTooFar;
+    || {
+        // From 10 over 11 and 12 to 13, beside one who has not come so far.
+        let array = array(2);
+        let other = array.clone();
+        let thread = thread::spawn(move || Tally::took(other.acquire(12, 1, &[quota(2, 1)])));
+        let ours = Tally::took(array.acquire(13, 1, &[quota(2, 1)]));
+        let tally = Tally::join([ours, thread.join().unwrap()]);
+        assert!(tally.ran.iter().all(|&b| b <= 13), "opened a bucket that no clock has reached");
+        tally.settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    steps_beside_a_late_helper at 2 fails with
+        a_late_helper_that_does_not_compare: BlindTake,
+        a_late_helper_that_waits_in_the_gap: WaitInGap;
+    || {
+        // A helper is about to open 11 for one whose clock is there, and a jump
+        // goes by: the cut of 39 belongs where that of 11 does.
+        let array = array(2);
+        let (other, head) = (array.clone(), array.load_head());
+        let helper = thread::spawn(move || {
+            other.advance(head, 10, 12);
+            Tally::took(other.acquire(12, 1, &[quota(2, 1)]))
+        });
+        let ours = Tally::took(array.acquire(40, 1, &[quota(2, 1)]));
+        let theirs = helper.join().unwrap();
+        let taken = array.read(41, |reading| reading.between(39, 41));
+        let ran = ours.ran.iter().chain(&theirs.ran).filter(|&&b| b >= 39).count();
+        assert_eq!(taken as usize, ran, "lost or counted twice");
+        assert!(taken <= 1);
+    }
+}
+
+model! {
+    a_loan_beside_steps at 2 fails with steps_that_forget_what_is_held: StepOverHeld;
+    || {
+        // Full in 10; one leaves at 12. A borrower at 11, a taker at 13.
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let other = array.clone();
+        let borrower = thread::spawn(move || {
+            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
+            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+        });
+        let taker = Tally::took(array.acquire(13, 1, &[quota(2, 1)]));
+        let first = Tally { ran: vec![10], spent: 0 };
+        Tally::join([first, taker, borrower.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    a_cancelled_loan_beside_steps at 2 fails with
+        a_loan_cancelled_backwards_beside_steps: CancelBackwards;
+    || {
+        let array = array(2);
+        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+        let other = array.clone();
+        let canceller = thread::spawn(move || {
+            let spent = u32::from(!other.cancel_loan(11, loan));
+            Tally { ran: vec![], spent }
+        });
+        let taker = Tally::took(array.acquire(14, 1, &[quota(2, 1)]));
+        let first = Tally { ran: vec![10], spent: 0 };
+        Tally::join([first, taker, canceller.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    additions_beside_steps at 2 fails with additions_beside_steps_to_whatever: AddWithoutRoll;
+    || {
+        let array = array(2);
+        let threads: Vec<_> = [12, 13]
+            .map(|now| {
+                let array = array.clone();
+                thread::spawn(move || array.add_at(now, 1).is_ok())
+            })
+            .into();
+        assert!(array.add_at(10, 1).is_ok());
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        let between = |start, end| array.read(13, |reading| reading.between(start, end));
+        assert_eq!(array.taken_now(), 3);
+        // Never in a bucket before the caller's clock.
+        assert!(between(12, 14) >= 2);
+    }
+}
+
+model! {
+    a_move_beside_steps at 2 fails with a_move_that_leaves_the_steps_open: FreezeWithoutMark;
+    || {
+        let old = array(2);
+        let other = old.clone();
+        let taker = thread::spawn(move || other.acquire(13, 1, &[quota(2, 1)]));
+        let now = Tick::from_nanos(11);
+        let new = old.move_to(Grid { bucket_ns: 1, buckets: 3, ahead: 1 }, now);
+        let ours = Tally::took(new.acquire(13, 1, &[quota(3, 1)]));
+        // Who finds the array moved comes again on the new one.
+        let theirs = Tally::took(match taker.join().unwrap() {
+            Err(Denied::Moved) => new.acquire(13, 1, &[quota(3, 1)]),
+            taken => taken,
+        });
+        Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
+    }
+}
