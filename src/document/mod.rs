@@ -74,8 +74,8 @@
 //! # Among a program's settings
 //!
 //! [`Rules`](crate::Rules) are a value for serde: a list of such tables. All of them
-//! are good, or the error tells everything that is wrong. They are read from syntaxes
-//! that describe themselves, as JSON and TOML do.
+//! are good, or the error tells what is wrong, of more than 100 things the first. They
+//! are read from syntaxes that describe themselves, as JSON and TOML do.
 //!
 //! ```
 //! use serde::Deserialize;

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// Most problems that are told in one text: it becomes an event of a log, and
+/// collectors drop one that is too large. A program that makes a document makes
+/// the same mistake in each rule.
+const MOST_TOLD: usize = 100;
+
 /// One thing in a document that is wrong, or that is not heeded.
 ///
 /// As text it says where, what, and what is allowed there:
@@ -51,6 +56,9 @@ enum Nature {
 }
 
 /// All problems of a document, in the order of its rules.
+///
+/// As text they are one in each line. Of more than 100 it has that many, errors
+/// before warnings, and says how many more there are.
 ///
 /// # Examples
 ///
@@ -218,19 +226,31 @@ impl Problems {
 }
 
 impl fmt::Display for Problems {
-    /// One line for each problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
+        let more = self.len().saturating_sub(MOST_TOLD);
+        if more == 0 {
+            return write_lines(f, self.iter());
         }
-        Ok(())
+        let by_weight = self.errors().chain(self.warnings());
+        write_lines(f, by_weight.take(MOST_TOLD))?;
+        write!(f, "\nand {more} more")
     }
 }
 
 impl std::error::Error for Problems {}
+
+fn write_lines<'a>(
+    f: &mut fmt::Formatter<'_>,
+    problems: impl Iterator<Item = &'a Problem>,
+) -> fmt::Result {
+    for (index, problem) in problems.enumerate() {
+        if index > 0 {
+            f.write_str("\n")?;
+        }
+        write!(f, "{problem}")?;
+    }
+    Ok(())
+}
 
 impl IntoIterator for Problems {
     type Item = Problem;

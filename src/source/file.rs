@@ -125,8 +125,9 @@ impl FileSource {
     ///
     /// A document with a mistake is an error of kind
     /// [`Invalid`](SourceErrorKind::Invalid) that tells every mistake with its
-    /// place, one in each line. Its [cause](SourceError::cause) is a
-    /// [`DocumentError`](crate::document::DocumentError) or the
+    /// place, one in each line, and of more than 100 the first. Its
+    /// [cause](SourceError::cause) is a
+    /// [`DocumentError`](crate::document::DocumentError) or all of the
     /// [`Problems`](crate::document::Problems).
     ///
     /// ```

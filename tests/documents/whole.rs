@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
 use tower_sentinel::{AdaptiveRule, CircuitBreakerRule, FlowRule, IsolationRule, Rules};
 
@@ -349,6 +349,38 @@ fn of_many_unknown_keys_the_first_are_told() {
     let document = Document::read(&text, Format::Json).unwrap();
     assert_eq!(document.problems().len(), 100);
     assert!(document.lenient().0.is_empty());
+}
+
+#[test]
+fn of_many_problems_the_text_has_the_first_hundred_and_errors_before_warnings() {
+    let text_of = |rules: &[Value]| {
+        let problems = sentinel(Kind::Flow, &json!(rules)).problems().clone();
+        assert_eq!(problems.len(), rules.len());
+        problems.to_string()
+    };
+    let warned = json!({"resource": "a", "count": 1, "clusterMode": true});
+    let bad = json!({"resource": "a", "count": -1});
+    let refused = |index| format!("[{index}].count is -1, must be between 0 and 2147483647");
+
+    // As many as it may have: all of them, in their order.
+    let mut rules = vec![warned.clone(); 99];
+    rules.push(bad.clone());
+    let text = text_of(&rules);
+    let told: Vec<_> = text.lines().collect();
+    assert_eq!((told.len(), told[99]), (100, refused(99).as_str()));
+
+    // A rule that is refused is told, however many warnings come before it.
+    rules.insert(0, warned);
+    let text = text_of(&rules);
+    let told: Vec<_> = text.lines().collect();
+    assert_eq!((told.len(), told[0]), (101, refused(100).as_str()));
+    assert!(told[1].starts_with("[0].clusterMode is true: "));
+    assert_eq!(told[100], "and 1 more");
+
+    // One mistake in each rule, as a program makes it.
+    let text = text_of(&vec![bad; 20_000]);
+    assert!(text.starts_with(&format!("{}\n{}\n", refused(0), refused(1))));
+    assert!(text.ends_with("\nand 19900 more"));
 }
 
 #[test]
