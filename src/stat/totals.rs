@@ -8,7 +8,9 @@ use crate::clock::Tick;
 ///
 /// All but one only grow. [`pass`](Self::pass) counts a call that waits when its
 /// bucket has begun and the next call comes, at the latest when it starts itself,
-/// and no more if it is then dropped: it falls by such calls.
+/// and no more if it is then dropped: it falls by such calls. A counter that is
+/// exported has to grow; [`complete`](Self::complete) and
+/// [`cancelled`](Self::cancelled) are the same at rest.
 ///
 /// # Examples
 ///
