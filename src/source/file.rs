@@ -48,6 +48,10 @@ const MAX_BYTES: u64 = 4 << 20;
 /// middle of it, and only your parser can tell a half of the rules from all of
 /// them; the rest comes with the next look.
 ///
+/// In a container, mount the directory of the file. A mount of the file alone, as
+/// by `subPath` in Kubernetes, stays the file that it was when another one takes
+/// its name outside: what is written there is never seen, and nothing tells of it.
+///
 /// # Examples
 ///
 /// ```
