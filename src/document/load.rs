@@ -17,8 +17,11 @@ const MAX_RULES: usize = 100_000;
 /// A document that holds rules, and what came of reading it.
 ///
 /// Reading never stops at the first bad rule: the document knows all rules that
-/// are good and everything that is wrong with the others. [`strict`](Self::strict)
+/// are good and what is wrong with the others. [`strict`](Self::strict)
 /// takes all rules or none, [`lenient`](Self::lenient) the good ones.
+///
+/// Of one rule the keys and the types of their values come first. Where they are
+/// good, it is told as well which values are out of range.
 ///
 /// See the [module](super) for what documents look like.
 ///

@@ -1,6 +1,6 @@
 //! Rules from documents: files, configuration services, other programs.
 //!
-//! A document is read as a whole, and everything that is wrong with it is told,
+//! A document is read as a whole, and what is wrong with any of its rules is told,
 //! with its place, its value and what is allowed there:
 //!
 //! ```

@@ -206,7 +206,8 @@ pub struct WatchHandle {
 
 impl Watch {
     /// A watch that puts in force on `sentinel` what `source` says. Nothing is
-    /// asked yet.
+    /// asked yet. What the source has told somebody else before, it does not tell
+    /// again: of that trouble the watch knows nothing until it is another.
     pub fn new(sentinel: Sentinel, source: impl RuleSource) -> Self {
         let asked = Asked {
             source: Box::new(source),
