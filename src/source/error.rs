@@ -74,7 +74,7 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceErrorKind {
-    /// The file is missing, or cannot be read.
+    /// The file is missing, cannot be read, or was replaced where it is mounted from.
     Io,
     /// The path leads to a directory, a pipe, a device or the like.
     NotAFile,

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use super::RuleSource;
 use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
-use super::sight::Sight;
+use super::sight::{Sight, Stamp};
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
 use crate::document::{Document, DocumentError, Format, Kind};
@@ -50,7 +50,8 @@ const MAX_BYTES: u64 = 4 << 20;
 ///
 /// In a container, mount the directory of the file. A mount of the file alone, as
 /// by `subPath` in Kubernetes, stays the file that it was when another one takes
-/// its name outside: what is written there is never seen, and nothing tells of it.
+/// its name outside: what is written there is never seen. On Unix that is an error,
+/// if the source has seen the file before.
 ///
 /// # Examples
 ///
@@ -72,6 +73,7 @@ pub struct FileSource {
     parse: Box<Parse>,
     access: Access,
     found: Found,
+    name: Name,
     /// Those of the rules that were read last.
     warnings: Vec<String>,
 }
@@ -90,6 +92,17 @@ enum Found {
     Nothing,
     Trouble(SourceError),
     Content(Sight),
+}
+
+/// Whether the file has a name, where it is mounted from at least.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    /// Never seen: not all file systems count names.
+    Unseen,
+    Seen,
+    /// At the last look. A rename in that very moment looks the same, so it is
+    /// told only if the next look finds it again.
+    Lost,
 }
 
 // === impl FileSource ===
@@ -120,6 +133,7 @@ impl FileSource {
                 allow_world_writable: false,
             },
             found: Found::Nothing,
+            name: Name::Unseen,
             warnings: Vec::new(),
         }
     }
@@ -204,7 +218,7 @@ impl FileSource {
     /// Looks at the file. Returns what it holds, with the digest of it, if that
     /// is something new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
-        let stamp = Access::stamp(&self.path)?;
+        let stamp = self.stamp()?;
         if let Found::Content(sight) = &self.found {
             if sight.is_final_for(&stamp) {
                 return Ok(None);
@@ -221,6 +235,25 @@ impl FileSource {
             true
         };
         Ok(is_new.then_some((bytes, digest)))
+    }
+
+    /// The stamp of the file.
+    ///
+    /// A path leads to a file without a name where that file alone is mounted, and
+    /// outside of the mount another one has taken its name: that is never seen here.
+    fn stamp(&mut self) -> Result<Stamp, SourceError> {
+        let stamp = Access::stamp(&self.path)?;
+        self.name = match (self.name, stamp.is_nameless()) {
+            (_, false) => Name::Seen,
+            (Name::Unseen, true) => Name::Unseen,
+            (Name::Seen, true) => Name::Lost,
+            (Name::Lost, true) => {
+                let what = "was replaced or removed where it is mounted from, and what is there \
+                            now is not seen here; mount its directory";
+                return Err(SourceError::of_file(SourceErrorKind::Io, &self.path, what));
+            }
+        };
+        Ok(stamp)
     }
 
     /// The rules in `bytes`.

@@ -41,6 +41,8 @@ struct Inode {
     number: u64,
     /// Seconds and nanoseconds; cannot be set back by writers.
     changed: (i64, i64),
+    /// How many names it has.
+    names: Option<u64>,
 }
 
 /// The content that was read last.
@@ -63,6 +65,11 @@ impl Stamp {
             inode: Inode::of(metadata),
         }
     }
+
+    /// Whether the file has lost all its names, and is there nevertheless.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.inode.names == Some(0)
+    }
 }
 
 #[cfg(unix)]
@@ -73,6 +80,7 @@ impl Inode {
             device: metadata.dev(),
             number: metadata.ino(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
+            names: Some(metadata.nlink()),
         }
     }
 }

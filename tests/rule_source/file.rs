@@ -246,6 +246,33 @@ mod unix {
         assert_told(&mut source, SourceErrorKind::Io);
     }
 
+    /// A mount needs privileges; the path of an open file leads to one without a
+    /// name as well.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_mounted_file_that_is_replaced_outside_is_told_once() {
+        use std::os::fd::AsRawFd;
+
+        let folder = Folder::new();
+        let open = File::open(folder.write("rules", "r 1")).unwrap();
+        let mounted = format!("/proc/self/fd/{}", open.as_raw_fd());
+        // Who may replace it cannot be asked of such a path.
+        let source = || FileSource::new(&mounted, parse).allow_world_writable(true);
+        let mut seen_before = source();
+        assert_new(&mut seen_before, &limit(1));
+        // It has another name.
+        fs::hard_link(folder.path("rules"), folder.path("old")).unwrap();
+        folder.replace("rules", "r 2");
+        assert_quiet(&mut seen_before);
+        fs::remove_file(folder.path("old")).unwrap();
+        // It may be a rename that is under way.
+        assert_eq!(seen_before.poll().unwrap(), None);
+        let text = assert_told(&mut seen_before, SourceErrorKind::Io);
+        assert!(text.ends_with("mount its directory"), "{text}");
+        // One without a name from the start may be on a file system without such counts.
+        assert_new(&mut source(), &limit(1));
+    }
+
     #[test]
     fn what_is_neither_a_file_nor_a_directory_is_not_even_opened() {
         let folder = Folder::new();
