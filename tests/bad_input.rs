@@ -325,6 +325,20 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
+fn of_many_things_that_are_wrong_the_text_has_the_first_hundred() {
+    let text_of = |count| {
+        let error = Rules::build(vec![flow(-1.0); count]).unwrap_err();
+        assert_eq!(error.problems().len(), count);
+        error.to_string()
+    };
+    let told = |index| format!("rule {index} (flow \"/r\"): threshold is -1, must be {THRESHOLD}");
+    assert!(text_of(100).ends_with(&format!("; {}", told(99))));
+    let text = text_of(20_000);
+    assert!(text.starts_with(&format!("{}; {}; ", told(0), told(1))));
+    assert!(text.ends_with(&format!("; {}; and 19900 more", told(99))));
+}
+
+#[test]
 fn rules_that_stand_in_the_program_panic_where_they_stand() {
     let message = "rule 0 (flow \"/r\"): threshold is -1, must be between 0 and 2147483647";
     assert_eq!(

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-/// Most problems that are told in one text: it becomes an event of a log, and
-/// collectors drop one that is too large. A program that makes a document makes
-/// the same mistake in each rule.
-const MOST_TOLD: usize = 100;
+use crate::rule::MOST_TOLD;
 
 /// One thing in a document that is wrong, or that is not heeded.
 ///

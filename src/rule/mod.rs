@@ -121,6 +121,8 @@ pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
 pub use hot_param::HotParamRule;
 pub use isolation::IsolationRule;
+#[cfg(feature = "serde")]
+pub(crate) use problem::MOST_TOLD;
 pub use problem::{InvalidRule, InvalidRules};
 pub use system::SystemRule;
 

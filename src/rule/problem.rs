@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
+/// Most problems that are told in one text: it becomes an event of a log, and
+/// collectors drop one that is too large. A program that makes rules makes the
+/// same mistake in each.
+pub(crate) const MOST_TOLD: usize = 100;
+
 /// One thing that is wrong with one rule: the field, its value, and what is
 /// allowed there.
 ///
@@ -79,7 +84,8 @@ impl fmt::Display for InvalidRule {
 
 impl std::error::Error for InvalidRule {}
 
-/// Everything that is wrong with a set of rules; at least one thing.
+/// Everything that is wrong with a set of rules; at least one thing. As text it is
+/// one line; of more than 100 things that has the first, and how many more there are.
 ///
 /// # Examples
 ///
@@ -111,13 +117,16 @@ impl InvalidRules {
 
 impl fmt::Display for InvalidRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.0.iter().take(MOST_TOLD).enumerate() {
             if index > 0 {
                 f.write_str("; ")?;
             }
             problem.fmt(f)?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MOST_TOLD) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
     }
 }
 
