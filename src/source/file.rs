@@ -191,7 +191,8 @@ impl FileSource {
     }
 
     /// How many bytes the file may have; a larger one is refused, and not read.
-    /// Default: 4 MiB. 0 refuses every file.
+    /// Default: 4 MiB, and a document in TOML or JSON never has more. 0 refuses every
+    /// file.
     pub fn max_bytes(mut self, max: u64) -> Self {
         self.access.max_bytes = max;
         self

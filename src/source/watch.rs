@@ -29,7 +29,9 @@ use crate::sync::Lock;
 ///
 /// Rules that are already in force are not put in force again. The watch sees
 /// only what the source says: rules that the program itself
-/// [reloads](Sentinel::reload) stay until the source has new ones.
+/// [reloads](Sentinel::reload) stay until the source says rules again. That is when
+/// it has new ones, and when a trouble is over, though they are the old ones; a
+/// source of your own may say them at each look.
 ///
 /// It holds the engine, and so does the thread that it may be given: the engine
 /// lives at least until the handle is dropped. So a hook of the engine must not

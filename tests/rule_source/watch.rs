@@ -120,7 +120,7 @@ fn equal_rules_are_no_reload() {
 }
 
 #[test]
-fn rules_that_the_program_loads_itself_stay_until_the_source_has_new_ones() {
+fn rules_that_the_program_loads_itself_stay_until_the_source_says_rules_again() {
     let folder = Folder::new();
     let sentinel = Sentinel::new(Rules::new());
     let source = FileSource::new(folder.write("rules", "r 1"), parse);
@@ -128,6 +128,14 @@ fn rules_that_the_program_loads_itself_stay_until_the_source_has_new_ones() {
     assert_reloaded(watch.poll_once(), 1);
     assert!(sentinel.reload(limit(7)));
     assert!(watch.poll_once().is_none());
+    assert_eq!(sentinel.rules(), limit(7));
+    folder.write("rules", "r 2");
+    assert_reloaded(watch.poll_once(), 1);
+    assert_eq!(sentinel.rules(), limit(2));
+    // Also the old ones, after a trouble.
+    assert!(sentinel.reload(limit(7)));
+    fs::remove_file(folder.path("rules")).unwrap();
+    assert_eq!(failure(watch.poll_once()), SourceErrorKind::Io);
     assert_eq!(sentinel.rules(), limit(7));
     folder.write("rules", "r 2");
     assert_reloaded(watch.poll_once(), 1);
