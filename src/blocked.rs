@@ -1,6 +1,8 @@
 //! Who refused a call, and when it may come back.
 
+use std::error::Error;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +144,12 @@ impl Blocked {
         self
     }
 
+    /// Whether `error` is a refusal, or one is among its sources.
+    pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
+        let mut causes = iter::successors(Some(error), |&error| error.source());
+        causes.any(<dyn Error>::is::<Self>)
+    }
+
     /// What kind of rule refused.
     #[must_use]
     pub const fn kind(&self) -> BlockKind {
@@ -209,4 +217,4 @@ impl fmt::Display for Blocked {
     }
 }
 
-impl std::error::Error for Blocked {}
+impl Error for Blocked {}

@@ -5,6 +5,7 @@
 mod support;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use std::thread;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{Request, Response, StatusCode, Uri};
 use axum::routing::{any, get as on_get};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -217,6 +218,51 @@ async fn a_refusal_is_told_from_an_answer_of_the_upstream_that_says_the_same() {
     assert_eq!((totals.pass(), totals.block()), (3, 1));
     // The upstream's own 429 says nothing about its health.
     assert_eq!((totals.complete(), totals.error()), (3, 2));
+}
+
+#[tokio::test]
+async fn who_may_not_connect_says_nothing_about_the_upstream() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("connections", 1))
+        .with(CircuitBreakerRule::error_count(UPSTREAM, 1).min_calls(1));
+    let (clock, sentinel) = engine(rules);
+    let (server, seen) = upstream().await;
+    let connections = CallLayer::with(sentinel.clone(), |_: &Uri| {
+        Call::new("connections").outbound()
+    });
+    // No connection is kept.
+    let client = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connections.layer(HttpConnector::new()));
+    let client = SentinelLayer::with(sentinel.clone())
+        .resource(from_fn(|_| Some(Key::Str(UPSTREAM))))
+        .outbound()
+        .fail()
+        .layer(client);
+    let uri: Uri = format!("http://{}/count", server.addr).parse().unwrap();
+    let fetch = async || {
+        let request = Request::get(uri.clone()).body(Body::empty()).unwrap();
+        client.clone().oneshot(request).await
+    };
+    seen.answers.add_permits(10);
+    for second in 1..=3 {
+        collect(fetch().await.unwrap()).await;
+        // The client's own error, with the refusal inside.
+        let error = fetch().await.unwrap_err();
+        assert!(!error.is::<Blocked>());
+        assert!(error.source().is_some_and(<dyn Error>::is::<Blocked>));
+        assert_eq!(seen.total(), second);
+        clock.advance(ms(1_000));
+    }
+    let totals = |name| sentinel.outbound_node(name).unwrap().totals();
+    assert_eq!(
+        (totals(UPSTREAM).complete(), totals(UPSTREAM).error()),
+        (6, 0)
+    );
+    assert_eq!(
+        (totals("connections").pass(), totals("connections").block()),
+        (3, 3)
+    );
 }
 
 // === services of other kinds ===

@@ -187,6 +187,64 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
 }
 
 #[test]
+fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
+    /// What a program makes of the errors of a layer inside.
+    #[derive(Debug)]
+    struct Wrapped(BoxError);
+
+    impl std::fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("it could not be asked")
+        }
+    }
+
+    impl std::error::Error for Wrapped {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+
+    fn wrap(error: BoxError) -> Wrapped {
+        Wrapped(Wrapped(error).into())
+    }
+    async fn answer(_: Request<Body>) -> Result<Response<Body>, BoxError> {
+        Err(io::Error::from(ErrorKind::ConnectionRefused).into())
+    }
+    let breaker = CircuitBreakerRule::error_count("/x", 1).min_calls(1);
+    let (_clock, outer) = engine(breaker);
+    let layer = SentinelLayer::with(outer.clone());
+    let calls = CallLayer::with(outer.clone(), |_: &Request<Body>| Call::new("/x"));
+    let inside = |limit| {
+        let (_clock, inner) = engine(FlowRule::per_second("/x", limit));
+        let service = SentinelLayer::with(inner).fail().layer(service_fn(answer));
+        service.map_err(wrap)
+    };
+    for _ in 0..3 {
+        let errors = [
+            ready(layer.clone().fail().layer(inside(0)).oneshot(get("/x"))),
+            ready(
+                layer
+                    .layer(inside(0).map_err(BoxError::from))
+                    .oneshot(get("/x")),
+            ),
+        ];
+        for error in errors {
+            // The breaker would refuse the next one if it took this for a failure.
+            assert!(error.unwrap_err().is::<Wrapped>());
+        }
+        let error = ready(calls.layer(inside(0)).oneshot(get("/x"))).unwrap_err();
+        assert!(error.is::<Wrapped>());
+    }
+    assert_eq!(assert_at_rest(&outer, "/x").error(), 0);
+    // What failed inside fails.
+    ready(calls.layer(inside(1)).oneshot(get("/x"))).unwrap_err();
+    let refused = ready(layer.fail().layer(inside(1)).oneshot(get("/x"))).unwrap_err();
+    assert!(refused.is::<Blocked>());
+    let totals = assert_at_rest(&outer, "/x");
+    assert_eq!((totals.complete(), totals.error()), (10, 1));
+}
+
+#[test]
 fn an_error_of_any_service_is_a_failure_and_an_answer_is_none() {
     let (_clock, sentinel) = engine(Rules::new());
     let layer = CallLayer::with(sentinel.clone(), |_: &bool| Call::new("job"));

@@ -25,7 +25,8 @@ use crate::stat::Outcome;
 /// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
 /// errors. A call ends when the service answers. An error counts as a failure, unless
 /// [another function](Self::classify) says what answers are worth; but a refusal of
-/// another layer of this crate always counts as neither failure nor success.
+/// another layer of this crate always counts as neither failure nor success, also where
+/// it is among the sources of an error.
 ///
 /// The service must be [`Clone`], as a call that waits takes one along and one that is
 /// refused leaves one that holds no permit, and its error must become a
@@ -309,7 +310,7 @@ where
             let outcome = this.classify.outcome(answer.as_ref());
             let answer = answer.map_err(Into::<BoxError>::into);
             let outcome = match &answer {
-                Err(error) if error.is::<Blocked>() => Outcome::Ignore,
+                Err(error) if Blocked::is_behind(&**error) => Outcome::Ignore,
                 _ => outcome,
             };
             entry.end(outcome);

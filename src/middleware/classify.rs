@@ -189,6 +189,12 @@ impl<'a> ServiceError<'a> {
     pub fn is<T: Error + 'static>(&self) -> bool {
         self.downcast_ref::<T>().is_some()
     }
+
+    /// Whether it is a refusal, or a [`BoxError`] that has one among its sources.
+    pub(super) fn is_refusal(&self) -> bool {
+        let in_box = || self.0.downcast_ref::<BoxError>();
+        self.0.is::<Blocked>() || in_box().is_some_and(|error| Blocked::is_behind(&**error))
+    }
 }
 
 impl fmt::Debug for ServiceError<'_> {
@@ -299,7 +305,9 @@ pub trait Classify: Send + Sync + 'static {
     }
 
     /// What an error of the service tells. It is not asked of a refusal of another
-    /// layer of this crate: that counts as neither failure nor success.
+    /// layer of this crate, or of a [`BoxError`] that has one among its sources: that
+    /// counts as neither failure nor success. With
+    /// [`fail`](crate::SentinelLayer::fail) every error comes as a `BoxError`.
     fn error(&self, error: ServiceError<'_>) -> Outcome {
         let _ = error;
         Outcome::Failure

@@ -1,5 +1,6 @@
 //! `ResponseFuture`: from a judged call to an HTTP response.
 
+use std::convert;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -137,7 +138,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered = |answer, entry: &mut _| answered(settings, answer, entry);
+        let answered = |answer, entry: &mut _| answered(settings, answer, entry, convert::identity);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
@@ -159,7 +160,7 @@ where
         let this = self.project();
         let settings = this.settings.as_deref();
         let answered = |answer: Result<_, S::Error>, entry: &mut _| {
-            answered(settings, answer, entry).map_err(Into::into)
+            answered(settings, answer, entry, Into::<BoxError>::into)
         };
         let refuse = |blocked, _: &_| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
@@ -170,26 +171,29 @@ where
 
 /// The service has answered: the call's time is measured, and its end comes now
 /// or with the body. A call without an entry was skipped: nothing is done. A
-/// refusal of another layer says nothing of the service.
+/// refusal of another layer says nothing of the service. An error is told as what
+/// `told` makes of it, and judged as that: in a box its sources can be seen.
 // Always: a response is dear to pass on, and the compiler is of two minds about it.
 #[inline(always)]
-fn answered<B, E>(
+fn answered<B, E, T>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
-) -> Poll<Result<Response<ResponseBody<B>>, E>>
+    told: impl FnOnce(E) -> T,
+) -> Poll<Result<Response<ResponseBody<B>>, T>>
 where
     B: Body,
-    E: 'static,
+    T: 'static,
 {
     let Some(entry) = running else {
         let answer = answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
-        return Poll::Ready(answer);
+        return Poll::Ready(answer.map_err(told));
     };
     let own = settings.and_then(|settings| settings.classify.as_deref());
     let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
+            let error = told(error);
             end(running, outcome_of(ServiceError::of(&error), own));
             return Poll::Ready(Err(error));
         }
@@ -229,7 +233,7 @@ where
 #[cold]
 fn outcome_of(error: ServiceError<'_>, own: Option<&dyn Classify>) -> Outcome {
     match own {
-        _ if error.is::<Blocked>() => Outcome::Ignore,
+        _ if error.is_refusal() => Outcome::Ignore,
         Some(own) => own.error(error),
         None => ByStatus.error(error),
     }
