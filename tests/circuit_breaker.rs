@@ -12,9 +12,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
+use futures_util::stream;
+use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
+use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
+use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
     BlockKind, BreakerState, BreakerView, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
     ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
@@ -492,6 +496,42 @@ fn failing_responses_open_it_for_http() {
     let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "2");
+}
+
+#[test]
+fn a_body_that_breaks_off_opens_it_where_answers_are_judged_at_their_end() {
+    /// An answer is good when all of it has come.
+    struct Whole;
+
+    impl Classify for Whole {
+        fn head(&self, head: ResponseHead<'_>) -> Judgement {
+            match ByStatus.head(head) {
+                Judgement::Now(Outcome::Success) => Judgement::AtTrailers,
+                other => other,
+            }
+        }
+    }
+
+    let broken = service_fn(async |_: Request<Body>| {
+        let parts = [Ok("one"), Err("broken")];
+        let body = Body::from_stream(stream::iter(parts));
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    for (is_judged_whole, expected) in [(false, BreakerState::Closed), (true, BreakerState::Open)] {
+        let bench = Bench::new(CircuitBreakerRule::error_count("r", 3).min_calls(3));
+        let mut layer = SentinelLayer::with(bench.sentinel.clone())
+            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())));
+        if is_judged_whole {
+            layer = layer.classify(Whole);
+        }
+        for _ in 0..3 {
+            let response = ready(layer.layer(broken).oneshot(get("/"))).unwrap();
+            assert!(ready(response.into_body().collect()).is_err());
+        }
+        assert_eq!(bench.state(), expected);
+        // In the figures it is an error in any case.
+        assert_eq!(bench.sentinel.node("r").unwrap().totals().error(), 3);
+    }
 }
 
 #[test]

@@ -30,7 +30,10 @@ use crate::stat::Outcome;
 ///
 /// The service must be [`Clone`], as a call that waits takes one along and one that is
 /// refused leaves one that holds no permit, and its error must become a
-/// [`BoxError`](super::BoxError). Put tower's `Buffer` around one that is not `Clone`.
+/// [`BoxError`](super::BoxError). Put tower's `Buffer` around one that is not `Clone`, or
+/// whose clones take themselves for ready, as those of tower's `Steer` do. What the
+/// service does before it is ready belongs to no call, and how it fails then counts
+/// nowhere.
 ///
 /// # Examples
 ///

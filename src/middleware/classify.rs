@@ -249,7 +249,8 @@ impl fmt::Debug for ServiceError<'_> {
 pub enum Judgement {
     /// How the call ended.
     Now(Outcome),
-    /// That the trailers will tell.
+    /// That the trailers will tell, or the end of the body. Circuit breakers learn of the
+    /// call then and not before, so that a body which breaks off is a failure to them.
     AtTrailers,
 }
 

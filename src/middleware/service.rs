@@ -24,7 +24,8 @@ use crate::entry::{Otherwise, Verdict};
 ///
 /// Requests are judged in [`call`](Service::call), not in
 /// [`poll_ready`](Service::poll_ready): which rules apply is in the request, and
-/// nothing is reserved for a caller that never calls.
+/// nothing is reserved for a caller that never calls. What the inner service does before
+/// it is ready belongs to no call, and how it fails then counts nowhere.
 ///
 /// A call that waits is made on a clone of the inner service, which is driven to
 /// readiness after the wait. Then, and where a call is refused, the clone whose

@@ -26,6 +26,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///   [`exceeds`](Self::exceeds) is set. A ratio is compared as the simplest
 ///   fraction that it stands for, in integers: 0.1 is one call in ten, and
 ///   `2.0 / 3.0` two in three.
+/// * To a [layer for HTTP](crate::SentinelLayer) an answer ends a call with its head,
+///   one of gRPC with its trailers. A body that breaks off later is an
+///   [error](crate::stat::Totals::error), but no breaker learns of it, unless answers are
+///   [judged at their end](crate::middleware::Judgement::AtTrailers).
 /// * A call counts once, whatever its weight, and only in the state in which it
 ///   was admitted. What was admitted before the breaker opened decides nothing
 ///   when it ends after.

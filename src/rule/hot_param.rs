@@ -177,7 +177,8 @@ impl HotParamRule {
 
     /// The calls of a value pass one after the other, evenly spaced, and each
     /// waits for its turn, at most `max_wait`, which is at most 256 s, and no longer
-    /// than in a line of [`FlowRule::throttle`](crate::FlowRule::throttle). At most
+    /// than in a line of [`FlowRule::throttle`](crate::FlowRule::throttle): there it
+    /// says what becomes of turns that are given up. At most
     /// 10 000 calls of a resource wait at once, or as many as its flow rules
     /// [allow](crate::FlowRule::max_waiting).
     #[must_use]

@@ -49,12 +49,14 @@ impl FlowRule {
     /// would not do; one day is the most. Zero: nobody waits, and a call that comes
     /// too early is refused.
     ///
-    /// Idle time is no credit: there are no bursts. A call of weight `n` starts `n`
-    /// times the distance after the call before it: it is what a call costs that it
-    /// waits for, and not the next one. The turn of a call that is
-    /// dropped while it waits goes to the next one, unless somebody stands
-    /// behind it already. Buckets and loans mean nothing to such a rule. A call that
-    /// waits for another line or for a loan as well starts at the latest of its times.
+    /// Idle time is no credit: there are no bursts. A call of weight `n` starts `n` times the
+    /// distance after the call before it: it is what a call costs that it waits for, and not
+    /// the next one. The turn of a call that is dropped while it waits goes to the next one,
+    /// unless somebody stands behind it already: let `max_wait` be shorter than any timeout of
+    /// callers, or say it by [`Call::patience`](crate::Call::patience). Else, under load, those
+    /// who give up leave the line full of turns that nobody takes. Buckets and loans mean
+    /// nothing to such a rule. A call that waits for another line or for a loan as well starts
+    /// at the latest of its times.
     ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer
