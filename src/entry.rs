@@ -56,7 +56,8 @@ pub enum Verdict {
 /// A call that runs. Dropping it ends the call and books it, once: its weight,
 /// its response time, how it ended, and one call less in flight.
 ///
-/// If it is dropped while its thread panics, the call counts as failed.
+/// If it is dropped while its thread panics, the call counts as failed, whatever it is
+/// that panics: who holds it runs the call.
 ///
 /// # Examples
 ///
@@ -83,6 +84,9 @@ pub struct Entry {
     n: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
+    /// Whether a layer runs the call, and [tells](Self::panicked) if it panics: any
+    /// other panic of the thread is none of the call's.
+    is_guarded: bool,
     /// How it will be booked; `None`: as cancelled.
     outcome: Option<Outcome>,
     /// What the call was given on its way, if anything.
@@ -235,6 +239,7 @@ impl Entry {
             end: RUNNING,
             n,
             has_slot,
+            is_guarded: false,
             outcome: Some(Outcome::Success),
             kept,
             aside: None,
@@ -290,9 +295,15 @@ impl Entry {
         self.outcome = None;
     }
 
-    /// From now on, dropping means that the call was cancelled.
+    /// From now on, dropping means that the call was cancelled, whatever the reason.
     pub(crate) fn expect_response(&mut self) {
         self.outcome = None;
+        self.is_guarded = true;
+    }
+
+    /// Ends the call, which panics just now.
+    pub(crate) fn panicked(mut self) {
+        self.is_guarded = false;
     }
 
     /// The call ends now, with its response.
@@ -389,9 +400,10 @@ impl Entry {
     /// The call ends as this one does for those who watch.
     #[cold]
     fn end_watching(&mut self) {
-        let outcome = self.outcome;
+        let (outcome, is_guarded) = (self.outcome, self.is_guarded);
         for watching in self.watching() {
             watching.outcome = outcome;
+            watching.is_guarded = is_guarded;
         }
     }
 
@@ -450,7 +462,7 @@ impl Drop for Entry {
         let resource = self.places.resource();
         let shared = resource.shared();
         let now = shared.time.now();
-        let has_panicked = std::thread::panicking();
+        let has_panicked = !self.is_guarded && std::thread::panicking();
         let end = if self.end == RUNNING { now } else { self.end };
         let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_one_node();
         if has_panicked || more_learn || !shared.hooks.is_empty() {

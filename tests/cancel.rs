@@ -15,10 +15,14 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::middleware::{ByStatus, CallLayer, Completion};
+use tower_sentinel::middleware::{
+    ByStatus, CallLayer, Classify, Completion, Judgement, ResponseHead,
+};
 use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BoxError, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
+    BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock, Rules,
+    Sentinel, SentinelLayer,
 };
 
 use support::stage::{RESOURCE, Stage};
@@ -336,4 +340,124 @@ fn a_panic_that_an_outer_layer_catches_is_an_error() {
         drop((call, body));
         assert_panicked_once(&sentinel, place);
     }
+}
+
+/// Drops `held` while the thread unwinds from a panic of other code.
+fn drop_by_a_panic<T>(held: T) {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _held = held;
+        panic!("in a handler that waits for an upstream, or reads its answer");
+    }));
+    assert!(caught.is_err());
+}
+
+#[test]
+fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
+    let breaker = CircuitBreakerRule::error_count(RESOURCE, 1).min_calls(1);
+    let rules = || {
+        let shadow = breaker.clone().id("shadow").shadow();
+        rules().with(breaker.clone()).with(shadow)
+    };
+    let assert_no_failure = |sentinel: &Sentinel, answered, cancelled, place| {
+        let totals = assert_at_rest(sentinel, RESOURCE);
+        assert_eq!((totals.error(), totals.panicked()), (0, 0), "{place}");
+        let found = (totals.complete(), totals.cancelled());
+        assert_eq!(found, (answered, cancelled), "{place}");
+        let breakers = sentinel.node(RESOURCE).unwrap().breakers();
+        assert_eq!(breakers[0].state(), BreakerState::Closed, "{place}");
+        drop(ready(sentinel.enter(Call::new(RESOURCE))).unwrap());
+        assert_eq!(sentinel.shadows()[0].would_block(), 0, "{place}");
+    };
+
+    let (_clock, sentinel) = engine(rules());
+    let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, BoxError>>()
+    }));
+    let mut call = Box::pin(service.oneshot(get(RESOURCE)));
+    assert!(poll_now(call.as_mut()).is_pending());
+    drop_by_a_panic(call);
+    assert_no_failure(&sentinel, 0, 1, "in flight");
+
+    let (_clock, sentinel) = engine(rules());
+    let layer = CallLayer::with(sentinel.clone(), |_: &()| Call::new(RESOURCE));
+    let service = layer.layer(service_fn(|()| {
+        std::future::pending::<Result<(), BoxError>>()
+    }));
+    let mut call = Box::pin(service.oneshot(()));
+    assert!(poll_now(call.as_mut()).is_pending());
+    drop_by_a_panic(call);
+    assert_no_failure(&sentinel, 0, 1, "in flight, of any kind");
+
+    for content_type in ["text/plain", "application/grpc"] {
+        let (_clock, sentinel) = engine(rules());
+        let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(
+            |_: Request<Body>| async move {
+                let mut response = Response::new(streamed(vec![data("one"), data("two")]));
+                let value = axum::http::HeaderValue::from_static(content_type);
+                response.headers_mut().insert("content-type", value);
+                Ok::<_, BoxError>(response)
+            },
+        ));
+        let mut response = ready(service.oneshot(get(RESOURCE))).unwrap();
+        ready(response.body_mut().frame()).unwrap().unwrap();
+        drop_by_a_panic(response);
+        assert_no_failure(&sentinel, 1, 0, content_type);
+    }
+}
+
+/// Whatever says how a call ended must not panic.
+struct Panicking;
+
+impl Classify for Panicking {
+    fn head(&self, head: ResponseHead<'_>) -> Judgement {
+        assert_eq!(head.status(), StatusCode::OK, "in the head");
+        Judgement::AtTrailers
+    }
+
+    fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
+        assert!(trailers.is_none(), "in the trailers");
+        Outcome::Success
+    }
+}
+
+#[test]
+fn who_panics_instead_of_saying_how_a_call_ended_makes_it_a_panic_of_the_service() {
+    let caught = |call: &mut dyn FnMut()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+    let assert_panicked = |sentinel: &Sentinel| {
+        let totals = assert_at_rest(sentinel, RESOURCE);
+        assert_eq!((totals.complete(), totals.cancelled()), (1, 0));
+        assert_eq!((totals.error(), totals.panicked()), (1, 1));
+    };
+
+    for status in [StatusCode::NOT_FOUND, StatusCode::OK] {
+        let (_clock, sentinel) = engine(rules());
+        let layer = SentinelLayer::with(sentinel.clone()).classify(Panicking);
+        let service = layer.layer(service_fn(move |_: Request<Body>| async move {
+            let mut response = Response::new(streamed(vec![data("one"), trailers()]));
+            *response.status_mut() = status;
+            Ok::<_, BoxError>(response)
+        }));
+        // It lives on when the panic has been caught.
+        let mut response = None;
+        let mut call = Box::pin(service.oneshot(get(RESOURCE)));
+        caught(&mut || {
+            let response = response.insert(ready(call.as_mut()).unwrap());
+            while ready(response.body_mut().frame()).is_some() {}
+        });
+        assert_panicked(&sentinel);
+    }
+
+    let (_clock, sentinel) = engine(rules());
+    let layer = CallLayer::with(sentinel.clone(), |_: &()| Call::new(RESOURCE));
+    let layer = layer.classify(|answer: Result<&(), &BoxError>| {
+        assert!(answer.is_err(), "there is nothing to say");
+        Outcome::Success
+    });
+    let mut call = Box::pin(
+        layer
+            .layer(service_fn(|()| async { Ok::<_, BoxError>(()) }))
+            .oneshot(()),
+    );
+    caught(&mut || drop(ready(call.as_mut())));
+    assert_panicked(&sentinel);
 }

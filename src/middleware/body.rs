@@ -79,6 +79,12 @@ impl Tail {
     }
 }
 
+impl From<Tail> for Entry {
+    fn from(tail: Tail) -> Self {
+        tail.entry
+    }
+}
+
 impl<B> ResponseBody<B> {
     /// `body`, with the call that it belongs to unless that has ended.
     pub(super) fn guarded(body: B, tail: Option<Tail>) -> Self {
@@ -108,8 +114,8 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
-            KindProj::Guarded { mut body, tail } => {
-                let frame = ready!(end_on_panic(tail, || body.as_mut().poll_frame(cx)));
+            KindProj::Guarded { mut body, tail } => end_on_panic(tail, |tail| {
+                let frame = ready!(body.as_mut().poll_frame(cx));
                 let is_over = match &frame {
                     None => true,
                     Some(Err(_)) => {
@@ -137,7 +143,7 @@ where
                     drop(tail.take());
                 }
                 Poll::Ready(frame)
-            }
+            }),
         }
     }
 

@@ -309,13 +309,13 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answered = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
-            let entry = entry.take().expect("no call of this layer is skipped");
             let outcome = this.classify.outcome(answer.as_ref());
             let answer = answer.map_err(Into::<BoxError>::into);
             let outcome = match &answer {
                 Err(error) if Blocked::is_behind(&**error) => Outcome::Ignore,
                 _ => outcome,
             };
+            let entry = entry.take().expect("no call of this layer is skipped");
             entry.end(outcome);
             Poll::Ready(answer)
         };

@@ -254,8 +254,8 @@ pub enum Judgement {
     AtTrailers,
 }
 
-/// Tells how calls end. It must not panic. [`ResponseHead::of`] and
-/// [`ServiceError::of`] make what a test of it needs.
+/// Tells how calls end. It must not panic: the call would count as one whose service
+/// did. [`ResponseHead::of`] and [`ServiceError::of`] make what a test of it needs.
 ///
 /// # Examples
 ///

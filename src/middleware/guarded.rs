@@ -129,8 +129,10 @@ where
         loop {
             match self.as_mut().project() {
                 GuardedProj::Running { future, entry } => {
-                    let answer = ready!(end_on_panic(entry, || future.poll(cx)));
-                    return answered(answer, entry);
+                    return end_on_panic(entry, |entry| {
+                        let answer = ready!(future.poll(cx));
+                        answered(answer, entry)
+                    });
                 }
                 GuardedProj::Refused { refusal } => {
                     let refusal = refusal.take().expect("polled after it was ready");
@@ -160,20 +162,27 @@ pub(super) fn let_go<S: Clone>(service: &mut S) {
     drop(mem::replace(service, fresh));
 }
 
-/// Runs `poll`. If it panics, what is in `call` ends right there, while the
-/// thread unwinds: an outer layer may catch the panic and drop the rest later,
-/// when it looks like a cancellation.
-pub(super) fn end_on_panic<T, R>(call: &mut Option<T>, poll: impl FnOnce() -> R) -> R {
-    struct OnUnwind<'a, T>(&'a mut Option<T>);
+/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
+/// panicked: an outer layer may catch the panic and drop the rest later, when it
+/// looks like a cancellation. And a call that other code drops while the thread
+/// unwinds has done nothing wrong.
+#[inline]
+pub(super) fn end_on_panic<T: Into<Entry>, R>(
+    call: &mut Option<T>,
+    poll: impl FnOnce(&mut Option<T>) -> R,
+) -> R {
+    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
 
-    impl<T> Drop for OnUnwind<'_, T> {
+    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
         fn drop(&mut self) {
-            drop(self.0.take());
+            if let Some(call) = self.0.take() {
+                call.into().panicked();
+            }
         }
     }
 
     let on_unwind = OnUnwind(call);
-    let result = poll();
+    let result = poll(&mut *on_unwind.0);
     mem::forget(on_unwind);
     result
 }
