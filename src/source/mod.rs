@@ -95,7 +95,11 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// `Some`, even if the rules are the old ones, since only that ends the
     /// trouble.
     ///
-    /// It may block, such as on a file: it is never asked on the path of a call.
+    /// It may block, such as on a file: it is never asked on the path of a call. But it
+    /// must come back, as who drops a [`WatchHandle`] waits for it: give a request a
+    /// timeout, and do not wait for a message that may never come. What it asks
+    /// by futures, let it ask on a runtime of its own: if it waits for one whose only
+    /// thread drops the handle, both wait for ever.
     ///
     /// # Errors
     ///

@@ -171,7 +171,8 @@ pub enum WatchEvent {
 
 /// A thread that polls a [`Watch`]. Dropping it stops the thread.
 ///
-/// Stopping does not wait for the next poll; it waits for one that is under way.
+/// Stopping does not wait for the next poll; it waits for one that is under way, and
+/// so for a source that blocks; see [`RuleSource::poll`].
 ///
 /// # Examples
 ///
