@@ -247,6 +247,8 @@ mod tests {
                 Some("api.example.com"),
             ),
             ("http://user@[::1]:80/x", None, Some("[::1]")),
+            // The target of a CONNECT.
+            ("api.example.com:443", None, Some("api.example.com")),
             ("/x", Some("shop.example:81"), Some("shop.example")),
             ("/x", Some("[2001:db8::1]"), Some("[2001:db8::1]")),
             ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
