@@ -4,6 +4,12 @@
 //! hooks were registered. It may read statistics and reload rules. A hook that
 //! panics harms neither the request nor the other hooks; the panic is counted.
 //!
+//! It may make calls, too. Those on its own engine are told to it as well: one that
+//! makes a call whenever one is told goes on so until the stack ends, and with it the
+//! process. So let it ask another engine, or do nothing when it is told of what it asks.
+//! A hook that holds a handle of its own engine keeps that, and so itself, until it is
+//! [removed](Hooks::remove).
+//!
 //! # Examples
 //!
 //! ```

@@ -283,6 +283,43 @@ fn a_hook_may_do_with_the_engine_whatever_a_program_may() {
     );
 }
 
+/// Makes a call on its own engine whenever it is told of one, three deep at most.
+#[derive(Debug, Default)]
+struct Caller {
+    sentinel: OnceLock<Sentinel>,
+    depth: AtomicU64,
+    deepest: AtomicU64,
+}
+
+impl Hook for Caller {
+    fn on_block(&self, _: &BlockEvent<'_>) {
+        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
+        self.deepest.fetch_max(depth, Ordering::Relaxed);
+        if depth < 3 {
+            drop(self.sentinel.get().unwrap().try_enter(Call::new("line")));
+        }
+        self.depth.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_hook_is_told_of_its_own_calls_and_keeps_its_engine_until_it_is_removed() {
+    let caller = Arc::new(Caller::default());
+    let hook = Arc::downgrade(&caller);
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 0))
+        .with(FlowRule::per_second("line", 0));
+    let (sentinel, _clock) = configured(rules, |builder| builder.hook("caller", caller.clone()));
+    caller.sentinel.set(sentinel.clone()).unwrap();
+    drop(sentinel.try_enter(Call::new("r")));
+    assert_eq!(caller.deepest.load(Ordering::Relaxed), 3);
+    drop((sentinel, caller));
+    let held = hook.upgrade().expect("they hold each other");
+    assert!(held.sentinel.get().unwrap().hooks().remove("caller"));
+    drop(held);
+    assert!(hook.upgrade().is_none());
+}
+
 /// Takes its neighbour with it when it goes.
 #[derive(Debug)]
 struct Leaver(Sentinel, mpsc::Sender<bool>);
