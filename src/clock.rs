@@ -139,6 +139,12 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// should be monotonic over all threads; where it is not, the engine keeps the
 /// newest reading that it has seen.
 ///
+/// Wall time is a bad one also for a reason other than its steps: where a machine learns
+/// the date after the program has started, it goes on by decades. Windows bear that. But
+/// 18 years after it was made the time of a table of values stands still: what a value of a
+/// [`HotParamRule`](crate::HotParamRule) has spent of a quota that is refilled does not
+/// come back, and a line takes nobody any more.
+///
 /// # Examples
 ///
 /// ```
@@ -300,7 +306,11 @@ impl Clock for QuantaClock {
 
 /// A clock that stands still until it is told to move; for tests.
 ///
-/// Clones share one reading.
+/// Clones share one reading. It wakes nobody: a call that
+/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, as long as it was told when it
+/// began to, whatever this clock says by then. So it is for calls that pass, are refused or
+/// are [admitted](crate::Waiting::admit) by hand; for those that sleep, take a
+/// [`TokioClock`] in paused time.
 ///
 /// # Examples
 ///

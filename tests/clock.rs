@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use tower_sentinel::clock::Clock;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Call, CircuitBreakerRule, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel,
-    SystemRule, Tick, Verdict,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, HotParamRule, KeyedLimiter, ManualClock,
+    NotAdmitted, Rules, Sentinel, SlidingWindow, SystemRule, Tick, Verdict,
 };
 
 const LIMIT: u32 = 5;
@@ -133,6 +133,46 @@ fn at_the_end_of_all_time_nothing_panics_and_the_limit_holds() {
         assert!((LIMIT..=3 * LIMIT).contains(&last), "{last}");
         assert_eq!(sentinel.inbound().concurrency(), 0);
         let _ = sentinel.snapshot().to_json();
+    }
+}
+
+#[test]
+fn what_is_used_alone_stands_still_until_the_clock_has_come_back() {
+    let (ahead, behind) = (at(3_600_000), at(1_000));
+    let window = SlidingWindow::of_seconds(1).unwrap();
+    assert!(window.try_add(ahead, 1, 1));
+    let limiter = KeyedLimiter::per_second(1).build(behind).unwrap();
+    assert!(limiter.try_acquire(ahead, "ann", 1).is_ok());
+    for seconds in [0, 60, 3_599] {
+        let now = behind + SECOND * seconds;
+        assert!(!window.try_add(now, 1, 1), "after {seconds} s");
+        assert!(limiter.try_acquire(now, "ann", 1).is_err());
+    }
+    assert!(window.try_add(ahead + SECOND, 1, 1));
+    assert!(limiter.try_acquire(ahead + SECOND, "ann", 1).is_ok());
+}
+
+#[test]
+fn a_table_of_values_gives_nothing_back_18_years_after_it_was_made() {
+    let rule = || HotParamRule::per_second("r", 1);
+    let rules: [(Rules, bool); 3] = [
+        (rule().into(), false),
+        (rule().throttle(SECOND).into(), false),
+        (rule().window().into(), true),
+    ];
+    for (rules, is_endless) in rules {
+        for (years, passes) in [(18, true), (19, is_endless)] {
+            let clock = ManualClock::starting_at(at(700));
+            let sentinel = engine(clock.clone(), rules.clone());
+            let call = Call::new("r").param("ann");
+            let enter = || matches!(sentinel.try_enter(call), Verdict::Pass(_));
+            assert!(enter());
+            clock.advance(YEAR * years);
+            // What a value has left by then it still has.
+            enter();
+            clock.advance(SECOND * 100);
+            assert_eq!(enter(), passes, "after {years} years: {rules:?}");
+        }
     }
 }
 

@@ -98,7 +98,9 @@ const SMALL_LOANS: usize = 2;
 ///
 /// Every method takes the present as a [`Tick`] and divides it by the bucket
 /// length; all calls on one array must use one clock. A reading that is behind
-/// the newest bucket counts in the newest bucket.
+/// the newest bucket counts in the newest bucket. So after one that was far ahead
+/// nothing leaves a window until the clock has come there: an
+/// [engine](crate::Sentinel) takes an odd reading again, an array does not.
 ///
 /// # Examples
 ///

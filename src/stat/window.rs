@@ -156,7 +156,8 @@ impl InvalidWindow {
 /// | [`try_add`](Self::try_add) | no | if the sum with it is at most the threshold |
 ///
 /// One slice makes a fixed window. The window slides by whole slices, aligned
-/// to the clock: see [`LeapArray`] for what that promises. It is right after
+/// to the clock: see [`LeapArray`] for what that promises, and for what a clock that
+/// steps does to it. It is right after
 /// any idle time, and any number of threads may use it at once. One window must stay
 /// below 2³¹ in all, or sums are wrong; `try_add` alone never gets there.
 ///
