@@ -408,6 +408,29 @@ fn a_call_that_a_rule_in_shadow_mode_does_not_see_allocates_nothing() {
     }
 }
 
+/// What `make` leaves on the heap.
+fn kept<T>(make: impl Fn() -> T) -> u64 {
+    let mut made = None;
+    measure(|| made = Some(make())).bytes_current as u64
+}
+
+#[test]
+fn an_engine_and_a_rule_that_watches_take_what_their_documentation_says() {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let most = (40 << 10).max(if threads < 32 { 0 } else { threads * (4 << 10) });
+    let rules = |watching: u32| {
+        let rule = FlowRule::per_second("r", 1);
+        let rules = (0..watching).map(|n| FlowRule::per_second("r", n).shadow());
+        Rules::build(rules.chain([rule.into()])).unwrap()
+    };
+    // What is made once for all engines.
+    drop(Sentinel::new(rules(1)));
+    let one = kept(|| Sentinel::new(rules(0)));
+    assert!((1..=most).contains(&one), "{one}");
+    let eleven = kept(|| Sentinel::new(rules(10)));
+    assert!(((one + 1)..=11 * most).contains(&eleven), "{eleven}");
+}
+
 #[test]
 fn a_resource_at_rest_is_small() {
     let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
