@@ -169,7 +169,7 @@ const SMALL_LOANS: usize = 2;
 /// * An interval of the window's length that does *not* end at a bucket's end
 ///   may hold up to twice the limit: with `n` buckets, `2 × limit` within
 ///   `(n − 1) / n` of the interval. More buckets push that apart at no cost but for
-///   the first caller after an idle time, who writes two words for each bucket that
+///   the first caller after an idle time, who writes three words for each bucket that
 ///   has passed, at most a ring of them, or one ring for each 2²⁸ buckets; a
 ///   [strict](crate::FlowRule::strict) rule rules it out.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.

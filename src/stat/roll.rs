@@ -100,9 +100,11 @@ impl LeapArray {
     /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
     fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) {
+        // Behind a jump a whole ring of cuts, so that the next jump need not wait for
+        // another one.
         let last = bucket + u64::from(self.cut_mask) + 1;
         let end = now + u64::from(planted(Bug::StepTooFar));
-        for next in bucket + 1..end.min(last) {
+        for next in bucket + 1..end.min(last + 1) {
             let cut = Cut::new(sealed.granted(), next, false);
             let moved = sealed.sealed_at(next);
             if !self.publish(sealed, next, cut) || !self.swap_head(sealed, moved) {
@@ -186,5 +188,37 @@ impl LeapArray {
             // The jumper's clock is further on, so this bucket is stepped over.
             self.advance(head, bucket, bucket.wrapping_add(2));
         }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::super::leap_array::Grid;
+    use super::*;
+    use crate::clock::Tick;
+
+    #[test]
+    fn a_jump_costs_one_ring_of_steps() {
+        let grid = Grid {
+            bucket_ns: 1,
+            buckets: 10,
+            ahead: 4,
+        };
+        let array = LeapArray::with_grid(grid, Tick::ZERO);
+        let (ring, now) = (u64::from(array.cut_mask) + 1, 2 * MAX_JUMP + 10);
+        let stands = [
+            MAX_JUMP,
+            MAX_JUMP + ring,
+            // The second jump leaves a ring to step over.
+            now - ring,
+            now - 1,
+            now,
+        ];
+        for stand in stands {
+            let head = array.load_head();
+            array.advance(head, array.number(head), now);
+            assert_eq!(array.newest(), stand);
+        }
+        assert!(array.load_head().is_open());
     }
 }
