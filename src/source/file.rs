@@ -51,7 +51,8 @@ const MAX_BYTES: u64 = 4 << 20;
 /// In a container, mount the directory of the file. A mount of the file alone, as
 /// by `subPath` in Kubernetes, stays the file that it was when another one takes
 /// its name outside: what is written there is never seen. On Unix that is an error,
-/// if the source has seen the file before.
+/// if the source has seen the file before and no other name is left to it, as to a
+/// copy that an editor keeps: that is a file like any other.
 ///
 /// # Examples
 ///
