@@ -2,11 +2,15 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::system::SystemReason;
+
+/// How deep a refusal is looked for: far deeper than errors are wrapped.
+const MOST_CAUSES: usize = 64;
 
 /// What kind of rule refused a call.
 ///
@@ -146,8 +150,15 @@ impl Blocked {
 
     /// Whether `error` is a refusal, or one is among its sources.
     pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
-        let mut causes = iter::successors(Some(error), |&error| error.source());
-        causes.any(<dyn Error>::is::<Self>)
+        let causes = iter::successors(Some(error), |&error| {
+            // What is in such a one is not its source, but the source of that is.
+            match error.downcast_ref::<io::Error>() {
+                Some(error) => error.get_ref().map(|inner| inner as _),
+                None => error.source(),
+            }
+        });
+        // An error that names itself as its source has no end.
+        causes.take(MOST_CAUSES).any(<dyn Error>::is::<Self>)
     }
 
     /// What kind of rule refused.

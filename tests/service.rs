@@ -245,6 +245,40 @@ fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
 }
 
 #[test]
+fn a_refusal_inside_of_an_io_error_says_nothing_about_the_service() {
+    let (_clock, sentinel) = engine(FlowRule::per_second("/inner", 0));
+    let layer = |name| CallLayer::with(sentinel.clone(), move |(): &()| Call::new(name));
+    let inner = layer("/inner").layer(service_fn(|()| async { Ok::<_, BoxError>(()) }));
+    let inner = inner.map_err(io::Error::other).map_err(io::Error::other);
+    ready(layer("/x").layer(inner).oneshot(())).unwrap_err();
+    assert_eq!(assert_at_rest(&sentinel, "/x").error(), 0);
+}
+
+#[test]
+fn an_error_that_is_its_own_source_ends_like_any_other() {
+    #[derive(Debug)]
+    struct Endless;
+
+    impl std::fmt::Display for Endless {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("it goes on and on")
+        }
+    }
+
+    impl std::error::Error for Endless {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(self)
+        }
+    }
+
+    let (_clock, sentinel) = engine(Rules::new());
+    let layer = CallLayer::with(sentinel.clone(), |(): &()| Call::new("/x"));
+    let service = layer.layer(service_fn(|()| async { Err::<(), _>(Endless) }));
+    ready(service.oneshot(())).unwrap_err();
+    assert_eq!(assert_at_rest(&sentinel, "/x").error(), 1);
+}
+
+#[test]
 fn an_error_of_any_service_is_a_failure_and_an_answer_is_none() {
     let (_clock, sentinel) = engine(Rules::new());
     let layer = CallLayer::with(sentinel.clone(), |_: &bool| Call::new("job"));
