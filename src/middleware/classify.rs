@@ -299,7 +299,7 @@ pub trait Classify: Send + Sync + 'static {
     /// What the trailers tell of a response whose head said that they would;
     /// `None` if the body ended without any, or was dropped before. Not asked of a
     /// call that ends before its body ([`Completion::Head`](super::Completion::Head)):
-    /// that is a success.
+    /// that is a success; nor of one whose body fails: that is a failure.
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         let _ = trailers;
         Outcome::Success
