@@ -105,7 +105,13 @@ const MARKS: [(Kind, &[&str]); 4] = [
 pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
 
 /// Keys that tell the Go dialect from the Java one, which has `count`.
-const GO: [&str; 4] = ["threshold", "triggerCount", "metricType", "retryTimeoutMs"];
+const GO: [&str; 5] = [
+    "threshold",
+    "triggerCount",
+    "metricType",
+    "retryTimeoutMs",
+    "tokenCalculateStrategy",
+];
 
 impl Kind {
     /// The kind of the rules in a list, if they have keys that rules of one kind

@@ -83,6 +83,17 @@ fn flow_rules() {
                     .memory_bytes(1_024..2_048, 100)
                     .into(),
             ),
+            // Such a rule needs no `threshold`, which tells the others from Java's.
+            (
+                json!({
+                    "resource": "a", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 1_000,
+                    "highMemUsageThreshold": 100, "memLowWaterMarkBytes": 1_024,
+                    "memHighWaterMarkBytes": 2_048,
+                }),
+                FlowRule::per_second("a", 1_000)
+                    .memory_bytes(1_024..2_048, 100)
+                    .into(),
+            ),
             (
                 json!({
                     "resource": "a", "threshold": 1, "relationStrategy": 1, "refResource": "b",
