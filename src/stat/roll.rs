@@ -100,11 +100,10 @@ impl LeapArray {
     /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
     fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) {
-        // Behind a jump a whole ring of cuts, so that the next jump need not wait for
-        // another one.
-        let last = bucket + u64::from(self.cut_mask) + 1;
-        let end = now + u64::from(planted(Bug::StepTooFar));
-        for next in bucket + 1..end.min(last + 1) {
+        // After a ring the head may jump; and `now` is opened, not stepped over.
+        let ring = u64::from(self.cut_mask) + 1;
+        let end = now - u64::from(!planted(Bug::StepTooFar));
+        for next in bucket + 1..=end.min(bucket + ring) {
             let cut = Cut::new(sealed.granted(), next, false);
             let moved = sealed.sealed_at(next);
             if !self.publish(sealed, next, cut) || !self.swap_head(sealed, moved) {
