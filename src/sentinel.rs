@@ -24,10 +24,10 @@ use crate::timekeeper::Timekeeper;
 /// Nothing is global: two engines know nothing of each other, and there is no
 /// background thread.
 ///
-/// An engine takes about 40 KiB before its first call where fewer than 32 threads can run
-/// at once, and where more can up to 4 KiB for each of them; so does each rule in
-/// [shadow mode](crate::Rule::shadow). So one engine that tells thousands of tenants apart
-/// by their names, as resources, origins or parameters, is better than one for each.
+/// An engine takes about 40 KiB before its first call, and more where 32 threads or more
+/// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). So one engine
+/// that tells thousands of tenants apart by their names, as resources, origins or
+/// parameters, is better than one for each.
 ///
 /// In the destructor of a thread-local value a call may end, and an engine too; but to
 /// make a call there, or to read or reload, may panic, which aborts the process: what

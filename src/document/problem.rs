@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::rule::MOST_TOLD;
+use crate::rule::{MOST_TOLD, write_first};
 
 /// One thing in a document that is wrong, or that is not heeded.
 ///
@@ -224,30 +224,14 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let more = self.len().saturating_sub(MOST_TOLD);
-        if more == 0 {
-            return write_lines(f, self.iter());
+        if self.len() > MOST_TOLD {
+            return write_first(f, self.errors().chain(self.warnings()), "\n");
         }
-        let by_weight = self.errors().chain(self.warnings());
-        write_lines(f, by_weight.take(MOST_TOLD))?;
-        write!(f, "\nand {more} more")
+        write_first(f, self.iter(), "\n")
     }
 }
 
 impl std::error::Error for Problems {}
-
-fn write_lines<'a>(
-    f: &mut fmt::Formatter<'_>,
-    problems: impl Iterator<Item = &'a Problem>,
-) -> fmt::Result {
-    for (index, problem) in problems.enumerate() {
-        if index > 0 {
-            f.write_str("\n")?;
-        }
-        write!(f, "{problem}")?;
-    }
-    Ok(())
-}
 
 impl IntoIterator for Problems {
     type Item = Problem;

@@ -121,9 +121,9 @@ pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
 pub use hot_param::HotParamRule;
 pub use isolation::IsolationRule;
-#[cfg(feature = "serde")]
-pub(crate) use problem::MOST_TOLD;
 pub use problem::{InvalidRule, InvalidRules};
+#[cfg(feature = "serde")]
+pub(crate) use problem::{MOST_TOLD, write_first};
 pub use system::SystemRule;
 
 pub(crate) use authority::Authorities;

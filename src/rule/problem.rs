@@ -10,6 +10,26 @@ use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 /// same mistake in each.
 pub(crate) const MOST_TOLD: usize = 100;
 
+/// Writes the first of `problems`, with `separator` between them, and how many more
+/// there are.
+pub(crate) fn write_first<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    problems: impl Iterator<Item = T>,
+    separator: &str,
+) -> fmt::Result {
+    let mut problems = problems.enumerate();
+    for (index, problem) in problems.by_ref().take(MOST_TOLD) {
+        if index > 0 {
+            f.write_str(separator)?;
+        }
+        write!(f, "{problem}")?;
+    }
+    match problems.count() {
+        0 => Ok(()),
+        more => write!(f, "{separator}and {more} more"),
+    }
+}
+
 /// One thing that is wrong with one rule: the field, its value, and what is
 /// allowed there.
 ///
@@ -117,16 +137,7 @@ impl InvalidRules {
 
 impl fmt::Display for InvalidRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().take(MOST_TOLD).enumerate() {
-            if index > 0 {
-                f.write_str("; ")?;
-            }
-            problem.fmt(f)?;
-        }
-        match self.0.len().saturating_sub(MOST_TOLD) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
+        write_first(f, self.0.iter(), "; ")
     }
 }
 
