@@ -115,6 +115,63 @@ impl Tally {
     }
 }
 
+/// Full in 10; one leaves at 12. A borrower at 11, and takers at `clocks`.
+fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
+    let array = array(2);
+    assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+    let other = array.clone();
+    let borrower = thread::spawn(move || {
+        let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
+        Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
+    });
+    let takers = clocks.map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+    let first = Tally {
+        ran: vec![10],
+        spent: 0,
+    };
+    let all = takers.into_iter().chain([first, borrower.join().unwrap()]);
+    Tally::join(all).settle(&array, &[(2, 1)]);
+}
+
+/// Full in 10, and a loan for 12 that is given back at 11, beside a taker at `now`.
+fn cancel_beside_a_taker(now: u64) {
+    let array = array(2);
+    assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+    let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+    let other = array.clone();
+    let canceller = thread::spawn(move || {
+        let spent = u32::from(!other.cancel_loan(11, loan));
+        Tally { ran: vec![], spent }
+    });
+    let taker = Tally::took(array.acquire(now, 1, &[quota(2, 1)]));
+    let first = Tally {
+        ran: vec![10],
+        spent: 0,
+    };
+    Tally::join([first, taker, canceller.join().unwrap()]).settle(&array, &[(2, 1)]);
+}
+
+/// The rule's window grows from two buckets to three by a reload at 11, beside takers
+/// at `now`.
+fn move_beside_takers(now: u64) {
+    let old = array(2);
+    let other = old.clone();
+    let taker = thread::spawn(move || other.acquire(now, 1, &[quota(2, 1)]));
+    let grid = Grid {
+        bucket_ns: 1,
+        buckets: 3,
+        ahead: 1,
+    };
+    let new = old.move_to(grid, Tick::from_nanos(11));
+    let ours = Tally::took(new.acquire(now, 1, &[quota(3, 1)]));
+    // Who finds the array moved comes again on the new one.
+    let theirs = Tally::took(match taker.join().unwrap() {
+        Err(Denied::Moved) => new.acquire(now, 1, &[quota(3, 1)]),
+        taken => taken,
+    });
+    Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
+}
+
 model! {
     a_roll_beside_takers at 1 fails with
         a_take_that_does_not_compare: BlindTake,
@@ -161,20 +218,7 @@ model! {
 
 model! {
     a_loan_beside_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
-    || {
-        // Full in 10; one leaves at 12. A borrower at 11, takers at 12 and 13.
-        let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
-        let other = array.clone();
-        let borrower = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
-        let takers = [12, 13].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
-        let first = Tally { ran: vec![10], spent: 0 };
-        let all = takers.into_iter().chain([first, borrower.join().unwrap()]);
-        Tally::join(all).settle(&array, &[(2, 1)]);
-    }
+    || borrow_beside_takers([12, 13])
 }
 
 model! {
@@ -219,19 +263,7 @@ model! {
 
 model! {
     a_cancelled_loan_beside_a_roll at 2 fails with a_loan_cancelled_backwards: CancelBackwards;
-    || {
-        let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
-        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
-        let other = array.clone();
-        let canceller = thread::spawn(move || {
-            let spent = u32::from(!other.cancel_loan(11, loan));
-            Tally { ran: vec![], spent }
-        });
-        let taker = Tally::took(array.acquire(12, 1, &[quota(2, 1)]));
-        let first = Tally { ran: vec![10], spent: 0 };
-        Tally::join([first, taker, canceller.join().unwrap()]).settle(&array, &[(2, 1)]);
-    }
+    || cancel_beside_a_taker(12)
 }
 
 model! {
@@ -344,21 +376,7 @@ model! {
 
 model! {
     a_move_beside_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
-    || {
-        // The rule's window grows from two buckets to three by a reload.
-        let old = array(2);
-        let other = old.clone();
-        let taker = thread::spawn(move || other.acquire(11, 1, &[quota(2, 1)]));
-        let now = Tick::from_nanos(11);
-        let new = old.move_to(Grid { bucket_ns: 1, buckets: 3, ahead: 1 }, now);
-        let ours = Tally::took(new.acquire(11, 1, &[quota(3, 1)]));
-        // Who finds the array moved comes again on the new one.
-        let theirs = Tally::took(match taker.join().unwrap() {
-            Err(Denied::Moved) => new.acquire(11, 1, &[quota(3, 1)]),
-            taken => taken,
-        });
-        Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
-    }
+    || move_beside_takers(11)
 }
 
 model! {

@@ -44,37 +44,13 @@ model! {
 
 model! {
     a_loan_beside_steps at 2 fails with steps_that_forget_what_is_held: StepOverHeld;
-    || {
-        // Full in 10; one leaves at 12. A borrower at 11, a taker at 13.
-        let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
-        let other = array.clone();
-        let borrower = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
-        let taker = Tally::took(array.acquire(13, 1, &[quota(2, 1)]));
-        let first = Tally { ran: vec![10], spent: 0 };
-        Tally::join([first, taker, borrower.join().unwrap()]).settle(&array, &[(2, 1)]);
-    }
+    || borrow_beside_takers([13])
 }
 
 model! {
     a_cancelled_loan_beside_steps at 2 fails with
         a_loan_cancelled_backwards_beside_steps: CancelBackwards;
-    || {
-        let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
-        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
-        let other = array.clone();
-        let canceller = thread::spawn(move || {
-            let spent = u32::from(!other.cancel_loan(11, loan));
-            Tally { ran: vec![], spent }
-        });
-        let taker = Tally::took(array.acquire(14, 1, &[quota(2, 1)]));
-        let first = Tally { ran: vec![10], spent: 0 };
-        Tally::join([first, taker, canceller.join().unwrap()]).settle(&array, &[(2, 1)]);
-    }
+    || cancel_beside_a_taker(14)
 }
 
 model! {
@@ -98,18 +74,5 @@ model! {
 
 model! {
     a_move_beside_steps at 2 fails with a_move_that_leaves_the_steps_open: FreezeWithoutMark;
-    || {
-        let old = array(2);
-        let other = old.clone();
-        let taker = thread::spawn(move || other.acquire(13, 1, &[quota(2, 1)]));
-        let now = Tick::from_nanos(11);
-        let new = old.move_to(Grid { bucket_ns: 1, buckets: 3, ahead: 1 }, now);
-        let ours = Tally::took(new.acquire(13, 1, &[quota(3, 1)]));
-        // Who finds the array moved comes again on the new one.
-        let theirs = Tally::took(match taker.join().unwrap() {
-            Err(Denied::Moved) => new.acquire(13, 1, &[quota(3, 1)]),
-            taken => taken,
-        });
-        Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
-    }
+    || move_beside_takers(13)
 }
