@@ -163,6 +163,8 @@ pub(crate) enum Bug {
     CountInAnyGeneration,
     /// A breaker counts a call in a bucket that is no longer the newest.
     CountBehindHead,
+    /// A breaker writes the length of a row without comparing what it added to.
+    BlindStreak,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,
     /// A probe decides although its lease is over.

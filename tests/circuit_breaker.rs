@@ -138,6 +138,53 @@ fn it_opens_rests_probes_and_closes() {
 }
 
 #[test]
+fn errors_in_a_row_open_it_however_far_apart_they_are() {
+    let bench = Bench::new(
+        CircuitBreakerRule::consecutive_errors("r", 3)
+            .open_for(ms(2_000))
+            .id("row"),
+    );
+    // Two, and a good one; two, far apart, and some that say nothing.
+    bench.calls(2, 1);
+    bench.calls(1, 0);
+    bench.clock.advance(ms(86_400_000));
+    bench.calls(1, 0);
+    bench.enter().unwrap().ignore();
+    bench.enter().unwrap().cancel();
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.clock.advance(ms(86_400_000));
+    bench.calls(1, 0);
+    assert_eq!(bench.told(), ["row Closed → Open"]);
+    assert_eq!(bench.enter().err(), Some(BlockKind::CircuitBreaker));
+
+    // The probe is good, and it begins with no row.
+    bench.clock.advance(ms(2_000));
+    bench.calls(0, 1);
+    bench.calls(2, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
+fn a_row_is_in_the_order_in_which_calls_end() {
+    let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
+    let (first, mut second, mut third) = (
+        bench.enter().unwrap(),
+        bench.enter().unwrap(),
+        bench.enter().unwrap(),
+    );
+    second.fail();
+    third.fail();
+    drop(third);
+    drop(first);
+    drop(second);
+    assert_eq!(bench.state(), BreakerState::Closed, "bad, good, bad");
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
 fn slow_calls_open_it_also_when_they_are_given_up() {
     let slow = || CircuitBreakerRule::slow_ratio("r", ms(100), 0.5).min_calls(4);
     let bench = Bench::new(slow());

@@ -16,8 +16,8 @@
 use std::sync::Arc as StdArc;
 
 use super::breakers::Change;
+use super::counts::{Counts, Ended};
 use super::spec::{Limit, Spec};
-use super::window::{Ended, Window};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
 use crate::few::Few;
@@ -41,7 +41,7 @@ pub(super) struct Breaker {
 struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
-    window: Window,
+    counts: Counts,
     /// The rule in force.
     rule: AtomicU32,
     /// Longest time that a moment can be away, by all rules so far: a call that has
@@ -121,7 +121,6 @@ impl Breaker {
             }
             longest_ns = longest_ns.max(longest.load(Ordering::Relaxed));
         }
-        let bucket_ns = (nanos(spec.interval) / u64::from(spec.buckets)).max(1);
         let (word, moment) = match old {
             Some(old) => old.opened_alike(epoch),
             None => (Word::first(Kind::Closed, epoch), Moment(0)),
@@ -129,7 +128,7 @@ impl Breaker {
         let circuit = Circuit {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
-            window: Window::new(bucket_ns, spec.buckets, now),
+            counts: Counts::new(&spec, now),
             rule: AtomicU32::new(0),
             longest_ns: AtomicU64::new(longest_ns),
             name: Lock::new(None),
@@ -180,7 +179,7 @@ impl Breaker {
 
     /// Bytes that its circuit occupies.
     pub(super) fn heap(&self) -> usize {
-        shared_size::<Circuit>() + self.circuit.window.heap()
+        shared_size::<Circuit>() + self.circuit.counts.heap()
     }
 
     pub(super) const fn spec(&self) -> &Spec {
@@ -298,12 +297,12 @@ impl Breaker {
             return;
         }
         let ended = Ended {
-            generation: word.generation(),
+            version: word.version(),
             is_bad: end.is_bad,
             keeps_ratio: matches!(self.spec.limit, Limit::Ratio(_)),
         };
         let is_over = || self.word() != word;
-        let Some(sum) = self.circuit.window.count(end.now, ended, is_over) else {
+        let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
             return;
         };
         // A rule that has been replaced counts for the new one and decides nothing.
@@ -355,7 +354,7 @@ impl Breaker {
     fn closed(&self, word: Word, epoch: u32) -> Word {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
-        self.circuit.window.forget(next.generation(), is_over);
+        self.circuit.counts.forget(next.version(), is_over);
         next
     }
 

@@ -34,6 +34,28 @@ fn who_is_told_of_a_change_finds_all_of_them_made() {
 }
 
 #[test]
+fn a_row_that_is_forgotten_does_not_come_back_after_65536_changes() {
+    let in_a_row = Spec {
+        limit: Limit::Consecutive(5),
+        ..spec()
+    };
+    let mut stage = Stage::new([in_a_row]);
+    for _ in 0..4 {
+        stage.call(0, true);
+    }
+    // Each closes it anew, without a call.
+    for _ in 0..1 << 16 {
+        stage.breakers.force_close(0, &mut |_| {});
+    }
+    for _ in 0..4 {
+        stage.call(0, true);
+        assert_eq!(stage.states(), [Closed]);
+    }
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Open]);
+}
+
+#[test]
 fn what_is_forgotten_does_not_come_back_after_256_changes() {
     // By hand, and by itself: a cycle is three changes of the state.
     for is_by_hand in [true, false] {

@@ -38,8 +38,10 @@
 
 mod breakers;
 mod circuit;
+mod counts;
 mod fraction;
 mod spec;
+mod streak;
 mod window;
 mod word;
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use loom::thread;
 
 use super::BreakerState::{Closed, HalfOpen, Open};
-use super::window::{Ended, Window};
+use super::counts::Ended;
+use super::window::Window;
 use super::*;
 use crate::clock::Tick;
 use crate::sync::Arc;
@@ -107,7 +108,7 @@ model! {
         // One clock is a whole ring behind: both buckets have one cell.
         let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
         let count = |window: &Window, bucket| {
-            let ended = Ended { generation: 0, is_bad: true, keeps_ratio: true };
+            let ended = Ended { version: 0, is_bad: true, keeps_ratio: true };
             window.count(Tick::from_nanos(bucket), ended, || false).unwrap().total
         };
         let other = window.clone();
@@ -116,6 +117,70 @@ model! {
         thread.join().unwrap();
         let all = count(&window, 12);
         assert!(all > newer && all <= 3, "{newer}, then {all}: a count was lost");
+    }
+}
+
+/// Opens at the `count`th error in a row.
+fn in_a_row(count: u32) -> Spec {
+    Spec {
+        limit: Limit::Consecutive(count),
+        ..spec(count)
+    }
+}
+
+model! {
+    two_bad_calls_in_a_row at 3 fails with a_row_that_is_written_blindly: BlindStreak;
+    || {
+        let breakers = breakers([in_a_row(3)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.fail(0));
+        let call = first.enter(0).unwrap();
+        first.end(0, call, true);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Open, "three in a row");
+    }
+}
+
+model! {
+    a_good_call_beside_the_end_of_a_row at 3
+        fails with a_row_that_is_ended_blindly: BlindStreak;
+    || {
+        let breakers = breakers([in_a_row(3)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let calls = [first.enter(0).unwrap(), first.enter(0).unwrap()];
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.end(0, calls[0], false));
+        first.end(0, calls[1], true);
+        thread.join().unwrap();
+        // The good one was last, or it was between the two bad ones.
+        first.fail(0);
+        assert_eq!(breakers.state(0), Closed, "two in a row at most");
+        first.fail(0);
+        if breakers.state(0) == Closed {
+            first.fail(0);
+        }
+        assert_eq!(breakers.state(0), Open, "three in a row at least");
+    }
+}
+
+model! {
+    an_old_call_beside_a_new_row at 3
+        fails with an_old_call_that_counts_in_any_row: CountInAnyGeneration;
+    || {
+        let breakers = breakers([in_a_row(2)]);
+        let mut first = Caller::new(&breakers);
+        let old = first.enter(0).unwrap();
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.end(0, old, true));
+        first.renew();
+        first.fail(0);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Closed, "one error in this generation");
+        first.fail(0);
+        assert_eq!(breakers.state(0), Open, "and two");
     }
 }
 

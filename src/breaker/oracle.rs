@@ -154,23 +154,32 @@ impl Naive {
         }
     }
 
-    fn is_met(&self) -> bool {
+    /// How many calls ended, and how many of them were bad, as far as they count.
+    fn counted(&self) -> (usize, usize) {
+        if let Limit::Consecutive(_) = self.spec.limit {
+            let all = self.ended.iter().rev();
+            let row = all.take_while(|call| call.0 == self.generation && call.2);
+            let row = row.count();
+            return (row, row);
+        }
         let counted = |&&(generation, bucket, _): &&(u32, u64, bool)| {
             generation == self.generation && bucket + u64::from(self.spec.buckets) > self.head
         };
-        let total = self.ended.iter().filter(counted).count();
-        let bad = self
-            .ended
-            .iter()
-            .filter(counted)
-            .filter(|call| call.2)
-            .count();
+        let counted: Vec<_> = self.ended.iter().filter(counted).collect();
+        let bad = counted.iter().filter(|call| call.2);
+        (counted.len(), bad.count())
+    }
+
+    fn is_met(&self) -> bool {
+        let (total, bad) = self.counted();
         if total < self.spec.min_calls as usize {
             return false;
         }
         let (value, limit) = match (self.ratio, self.spec.limit) {
             (Some(ratio), _) => (bad as f64 / total as f64, ratio),
-            (None, Limit::Count(limit)) => (bad as f64, f64::from(limit)),
+            (None, Limit::Count(limit) | Limit::Consecutive(limit)) => {
+                (bad as f64, f64::from(limit))
+            }
             (None, Limit::Ratio(_)) => unreachable!("a ratio is given twice"),
         };
         if self.spec.exceeds {
@@ -190,10 +199,15 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
     let exceeds = rng.below(3) == 0;
     let ratio = [0.1, 0.25, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.9, 1.0][rng.below(7) as usize];
     let ratio = (rng.below(3) > 0).then_some(ratio);
+    let count = 1 + rng.below(4) as u32;
+    let limit = match rng.below(2) {
+        0 => Limit::Count(count),
+        _ => Limit::Consecutive(count),
+    };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
     let spec = Spec {
         strategy,
-        limit: ratio.map_or(Limit::Count(1 + rng.below(4) as u32), Limit::ratio),
+        limit: ratio.map_or(limit, Limit::ratio),
         exceeds,
         min_calls: 1 + rng.below(6) as u32,
         open_for: ms(1 + rng.below(500)),
@@ -317,7 +331,7 @@ fn next_time(now: u64, rng: &mut Rng) -> u64 {
 fn random_calls_are_judged_as_by_a_plain_list() {
     let seed = seed();
     let mut changes = [0; 3];
-    for case in 0..4_000 {
+    for case in 0..5_000 {
         let mut rng = Rng(seed.wrapping_add(case << 20));
         let mut now = rng.below(5_000);
         let specs: Vec<_> = (0..1 + rng.below(3))

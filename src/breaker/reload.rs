@@ -50,6 +50,32 @@ fn a_changed_limit_keeps_counts_and_state() {
 }
 
 #[test]
+fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
+    let in_a_row = |count| Spec {
+        limit: Limit::Consecutive(count),
+        min_calls: 1,
+        // Whatever stands here, a row has none.
+        interval: ms(u64::from(count)),
+        ..spec()
+    };
+    let mut stage = Stage::new([in_a_row(5)]);
+    for _ in 0..2 {
+        stage.call(0, true);
+    }
+    stage.reload(0, [in_a_row(4)]);
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Closed]);
+    stage.reload(0, [spec()]);
+    stage.reload(0, [in_a_row(4)]);
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Closed], "the row was forgotten");
+    for _ in 0..3 {
+        stage.call(0, true);
+    }
+    assert_eq!(stage.states(), [Open]);
+}
+
+#[test]
 fn a_rule_that_counts_otherwise_keeps_only_the_open_state_of_its_id() {
     let named = |spec| Spec {
         id: Some("named".into()),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counts::Sum;
 use super::fraction::Fraction;
-use super::window::Sum;
 
 /// Most probes at once: what its place in the word of a breaker holds.
 pub(crate) const MAX_PROBES: u32 = 63;
@@ -24,6 +24,7 @@ pub(crate) struct Spec {
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
     pub(crate) open_for: Duration,
+    /// Of no meaning to a limit on consecutive calls, as are the buckets.
     pub(crate) interval: Duration,
     /// A divisor of the interval.
     pub(crate) buckets: u32,
@@ -48,6 +49,8 @@ pub(crate) enum Limit {
     /// A part of all calls.
     Ratio(Fraction),
     Count(u32),
+    /// So many without a good one in between, whenever they ended.
+    Consecutive(u32),
 }
 
 // === impl Spec ===
@@ -74,8 +77,8 @@ impl Spec {
             && match (self.limit, self.exceeds) {
                 (Limit::Ratio(limit), false) => limit.is_reached(bad, total),
                 (Limit::Ratio(limit), true) => limit.is_exceeded(bad, total),
-                (Limit::Count(limit), false) => bad >= u64::from(limit),
-                (Limit::Count(limit), true) => bad > u64::from(limit),
+                (Limit::Count(limit) | Limit::Consecutive(limit), false) => bad >= u64::from(limit),
+                (Limit::Count(limit) | Limit::Consecutive(limit), true) => bad > u64::from(limit),
             }
     }
 
@@ -83,7 +86,7 @@ impl Spec {
     pub(super) fn value(&self, sum: Sum) -> f64 {
         match self.limit {
             Limit::Ratio(_) => sum.bad as f64 / sum.total as f64,
-            Limit::Count(_) => sum.bad as f64,
+            Limit::Count(_) | Limit::Consecutive(_) => sum.bad as f64,
         }
     }
 
@@ -97,8 +100,11 @@ impl Spec {
 
     /// Whether what was counted for `other` is what this one would have counted.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
-        (self.strategy, self.interval, self.buckets)
-            == (other.strategy, other.interval, other.buckets)
+        let span = |spec: &Self| match spec.limit {
+            Limit::Ratio(_) | Limit::Count(_) => Some((spec.interval, spec.buckets)),
+            Limit::Consecutive(_) => None,
+        };
+        (self.strategy, span(self)) == (other.strategy, span(other))
     }
 }
 

@@ -27,6 +27,7 @@
 //! instant in two neighbouring buckets may each miss the other one when they add
 //! up; the next call sees both.
 
+use super::counts::{Ended, Sum};
 use crate::clock::Tick;
 use crate::stat::bucket_of;
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
@@ -49,22 +50,6 @@ pub(super) struct Window {
     bucket_ns: u64,
 }
 
-/// Calls that ended, and how many of them were bad.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) total: u64,
-    pub(super) bad: u64,
-}
-
-/// One call that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
-    pub(super) generation: u8,
-    pub(super) is_bad: bool,
-    /// What a full cell keeps: the ratio of its counts, or the bad ones.
-    pub(super) keeps_ratio: bool,
-}
-
 /// Where a bucket has its cell, and in which round of the ring.
 #[derive(Clone, Copy)]
 struct Spot {
@@ -75,6 +60,11 @@ struct Spot {
 /// `[ total:22 | bad:22 | round:12 | generation:8 ]`
 #[derive(Clone, Copy)]
 struct Cell(u64);
+
+/// What is counted in a version of the breaker's word is stamped with.
+const fn generation(version: u16) -> u8 {
+    version as u8
+}
 
 // === impl Cell ===
 
@@ -142,13 +132,14 @@ impl Window {
     /// counted in the window. `None` if `is_over` says that there is a newer
     /// generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
+        let generation = generation(ended.version);
         // Only a guess, so any order will do.
         let newest = self.head.load(Ordering::Relaxed);
         let bucket = bucket_of(now, self.bucket_ns, newest);
         loop {
             let newest = self.reach(bucket);
             let spot = self.spot(newest);
-            let empty = Cell::empty(spot.round, ended.generation);
+            let empty = Cell::empty(spot.round, generation);
             let cell = &self.cells[spot.place];
             let found = Cell(cell.load(Ordering::Acquire));
             if is_over() && !planted(Bug::CountInAnyGeneration) {
@@ -164,15 +155,16 @@ impl Window {
                 .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
-                return Some(self.sum(spot, ended.generation));
+                return Some(self.sum(spot, generation));
             }
         }
     }
 
-    /// Empties the cells with the stamp of `generation`, before that begins. Once
+    /// Empties the cells with the stamp of `version`, before that begins. Once
     /// `is_over` says that another change was faster, the rest stays as it is: then
     /// such a cell may be of a generation that runs.
-    pub(super) fn forget(&self, generation: u8, is_over: impl Fn() -> bool) {
+    pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
+        let generation = generation(version);
         for cell in &self.cells {
             loop {
                 let found = Cell(cell.load(Ordering::Acquire));
@@ -289,9 +281,9 @@ impl Window {
 mod tests {
     use super::*;
 
-    fn count(window: &Window, bucket: u64, generation: u8, is_bad: bool) -> (u64, u64) {
+    fn count(window: &Window, bucket: u64, version: u16, is_bad: bool) -> (u64, u64) {
         let ended = Ended {
-            generation,
+            version,
             is_bad,
             keeps_ratio: true,
         };
@@ -355,7 +347,7 @@ mod tests {
             (false, COUNT_MASK, COUNT_MASK / 4 + 1),
         ] {
             let ended = Ended {
-                generation: 3,
+                version: 3,
                 is_bad: true,
                 keeps_ratio,
             };

@@ -96,11 +96,6 @@ impl Word {
         (self.0 >> VERSION & VERSION_MASK) as u16
     }
 
-    /// What the cells of a closed generation are stamped with.
-    pub(super) const fn generation(self) -> u8 {
-        self.version() as u8
-    }
-
     /// Probes that run.
     pub(super) const fn running(self) -> u32 {
         (self.0 >> RUNNING & SMALL_MASK) as u32

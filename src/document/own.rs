@@ -45,6 +45,7 @@ pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
         "related" => "when",
         "context" => "in_context",
         "max_wait" => "throttle",
+        "count" if has("consecutive_errors") => "consecutive_errors",
         "count" => "error_count",
         "ratio" if has("slow_ratio") => "slow_ratio",
         "ratio" => "error_ratio",
@@ -137,15 +138,22 @@ fn adaptive(fields: &mut Fields<'_>) -> Rule {
 }
 
 fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
-    const CONDITIONS: [&str; 3] = ["slow_ratio", "error_ratio", "error_count"];
+    const CONDITIONS: [&str; 4] = [
+        "slow_ratio",
+        "error_ratio",
+        "error_count",
+        "consecutive_errors",
+    ];
     let resource = fields.needed_text("resource");
     let max_rt = fields.time("max_rt");
     let slow_ratio = fields.number("slow_ratio");
     let error_ratio = fields.number("error_ratio");
     let error_count = fields.count("error_count");
+    let consecutive_errors = fields.count("consecutive_errors");
     fields.at_most_one(&CONDITIONS);
     if !CONDITIONS.iter().any(|key| fields.has(key)) {
-        let allowed = "given one of `slow_ratio`, `error_ratio` and `error_count`";
+        let allowed =
+            "given one of `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`";
         fields.refuse_all("without a condition", allowed);
     }
     if fields.has("slow_ratio") && !fields.has("max_rt") {
@@ -153,12 +161,20 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
     } else if fields.has("max_rt") && !fields.has("slow_ratio") {
         fields.refuse("max_rt", "absent without `slow_ratio`");
     }
-    let rule = match (slow_ratio, error_ratio) {
-        (Some(ratio), _) => {
+    if fields.has("consecutive_errors") {
+        for key in ["min_calls", "interval", "buckets"] {
+            if fields.has(key) {
+                fields.refuse(key, "absent beside `consecutive_errors`");
+            }
+        }
+    }
+    let rule = match (slow_ratio, error_ratio, consecutive_errors) {
+        (Some(ratio), ..) => {
             CircuitBreakerRule::slow_ratio(resource, max_rt.unwrap_or_default(), ratio)
         }
-        (None, Some(ratio)) => CircuitBreakerRule::error_ratio(resource, ratio),
-        (None, None) => CircuitBreakerRule::error_count(resource, error_count.unwrap_or(1)),
+        (None, Some(ratio), _) => CircuitBreakerRule::error_ratio(resource, ratio),
+        (None, None, Some(count)) => CircuitBreakerRule::consecutive_errors(resource, count),
+        (None, None, None) => CircuitBreakerRule::error_count(resource, error_count.unwrap_or(1)),
     };
     let rule = switched(rule, fields.is_set("exceeds"), CircuitBreakerRule::exceeds);
     let rule = with(

@@ -9,6 +9,8 @@ use super::problem::Inspector;
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 use crate::clock::SHORTEST_INTERVAL;
 
+const DEFAULT_MIN_CALLS: u32 = 5;
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;
 
@@ -16,7 +18,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// The breaker is *closed* at first: all calls pass, and are counted when they
 /// end. As soon as enough calls ended in its [interval](Self::interval) and too
-/// many of them were slow or failed, it *opens*: every call is refused. When the
+/// many of them were slow or failed, or [so many in a row](Self::consecutive_errors)
+/// failed, it *opens*: every call is refused. When the
 /// [recovery time](Self::open_for) is over it is *half-open*: the next call
 /// passes as a probe, all others are refused. If the probe is good the breaker
 /// closes, with no counts; if it is bad it opens anew.
@@ -52,7 +55,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// A rule goes on from an equal one of the set before, else from the one of the same
 /// [id](Self::id), and else from any that counts the same calls: with the same
-/// interval and buckets, and the same limit of a slow call, if it counts those. Such a
+/// interval and buckets, and the same limit of a slow call, if it counts those, or in
+/// a row like this one. Such a
 /// one keeps its counts, its state and its probes, whatever else changes. One that
 /// counts otherwise begins with no counts. It is open as long as the one of its id
 /// would have been, also if that was opened by hand; instead of one that is half-open
@@ -83,8 +87,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///         CircuitBreakerRule::error_count("/pay", 50)
 ///             .interval(Duration::from_secs(60))
 ///             .probes(3),
-///     );
-/// assert_eq!(rules.len(), 3);
+///     )
+///     // Five errors with no success in between, however rarely it is called.
+///     .with(CircuitBreakerRule::consecutive_errors("/mail", 5));
+/// assert_eq!(rules.len(), 4);
 ///
 /// // It opens with the first error of a rule that one is too many for.
 /// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1).min_calls(1));
@@ -108,11 +114,14 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// Times are kept to 8 µs, and never shortened. The interval is a window of
 /// aligned buckets, so what it counts is between an interval less one bucket and
 /// a whole interval old. A bucket counts 4 194 303 calls exactly; after that a
-/// ratio is that of the more recent calls of the bucket.
+/// ratio is that of the more recent calls of the bucket. A row of errors is counted
+/// exactly, in the order in which calls end: those that end at the same instant have
+/// one order of several.
 ///
 /// # Source
 ///
-/// Sentinel's three strategies. There, any call that ends while a breaker is
+/// Sentinel's three strategies, and the errors in a row that proxies such as Envoy and
+/// Linkerd count. In Sentinel, any call that ends while a breaker is
 /// half-open decides, a probe that never ends keeps it half-open for ever, and
 /// the ratio of errors 1.0 cannot be exceeded.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +143,7 @@ pub struct CircuitBreakerRule {
 enum Threshold {
     Ratio(f64),
     Count(u32),
+    Consecutive(u32),
 }
 
 // === impl CircuitBreakerRule ===
@@ -162,15 +172,56 @@ impl CircuitBreakerRule {
         Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
     }
 
+    /// Opens when `count` calls of `resource` failed one after the other, with no
+    /// good one in between: between 1 and 1 000 000.
+    ///
+    /// They may be as far apart as they like: neither [`interval`](Self::interval) nor
+    /// [`buckets`](Self::buckets) nor [`min_calls`](Self::min_calls) may be set. So it
+    /// is for what is called rarely, where an interval seldom has enough calls, and
+    /// for what fails for everybody or for nobody. Of what is called by many, where a
+    /// few always succeed, a ratio says more. Calls count in the order in which they
+    /// end. What is cancelled or ignored neither belongs to a row nor ends it.
+    ///
+    /// Costs less than the other rules: a good call after a good one writes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::consecutive_errors("/mail", 2))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let call = |fails: bool| match sentinel.try_enter(Call::new("/mail")) {
+    ///     Verdict::Pass(mut entry) if fails => entry.fail(),
+    ///     Verdict::Pass(_) => {}
+    ///     _ => panic!("it is closed"),
+    /// };
+    /// call(true);
+    /// call(false);
+    /// call(true);
+    /// clock.advance(Duration::from_secs(3_600));
+    /// call(true);
+    /// assert!(matches!(sentinel.try_enter(Call::new("/mail")), Verdict::Block(_)));
+    /// ```
+    #[must_use]
+    pub fn consecutive_errors(resource: impl Into<String>, count: u32) -> Self {
+        let threshold = Threshold::Consecutive(count);
+        Self::with_strategy(resource.into(), Strategy::Error, threshold)
+    }
+
     fn with_strategy(resource: String, strategy: Strategy, threshold: Threshold) -> Self {
         Self {
             resource,
             strategy,
             threshold,
             exceeds: false,
-            min_calls: 5,
+            min_calls: DEFAULT_MIN_CALLS,
             open_for: Duration::from_secs(10),
-            interval: Duration::from_secs(1),
+            interval: DEFAULT_INTERVAL,
             buckets: None,
             probes: 1,
             cancelled_as_slow: true,
@@ -268,9 +319,14 @@ impl CircuitBreakerRule {
             limit: match self.threshold {
                 Threshold::Ratio(ratio) => Limit::ratio(ratio),
                 Threshold::Count(count) => Limit::Count(count),
+                Threshold::Consecutive(count) => Limit::Consecutive(count),
             },
             exceeds: self.exceeds,
-            min_calls: self.min_calls,
+            min_calls: if self.is_consecutive() {
+                1
+            } else {
+                self.min_calls
+            },
             open_for: self.open_for,
             interval: self.interval,
             buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
@@ -278,6 +334,10 @@ impl CircuitBreakerRule {
             cancelled_as_slow: self.cancelled_as_slow,
             id: self.id.as_deref().map(Into::into),
         }
+    }
+
+    const fn is_consecutive(&self) -> bool {
+        matches!(self.threshold, Threshold::Consecutive(_))
     }
 
     /// The largest number of buckets up to the default that divides the interval.
@@ -304,20 +364,42 @@ impl CircuitBreakerRule {
             inspector.time("max_rt", max_rt, Duration::ZERO);
         }
         self.inspect_threshold(inspector);
-        inspector.number("min_calls", self.min_calls, 1, MAX_COUNT);
         inspector.time("open_for", self.open_for, SHORTEST_INTERVAL);
+        if self.is_consecutive() {
+            self.inspect_row(inspector);
+        } else {
+            self.inspect_window(inspector);
+        }
+        inspector.number("probes", self.probes, 1, MAX_PROBES);
+    }
+
+    fn inspect_window(&self, inspector: &mut Inspector<'_>) {
+        inspector.number("min_calls", self.min_calls, 1, MAX_COUNT);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
                 inspector.buckets(self.interval, buckets, MAX_BUCKETS);
             }
         }
-        inspector.number("probes", self.probes, 1, MAX_PROBES);
+    }
+
+    /// What a window has and a row has not.
+    fn inspect_row(&self, inspector: &mut Inspector<'_>) {
+        const ALLOWED: &str = "left out for consecutive errors";
+        if self.min_calls != DEFAULT_MIN_CALLS {
+            inspector.refuse("min_calls", self.min_calls, ALLOWED);
+        }
+        if self.interval != DEFAULT_INTERVAL {
+            inspector.refuse("interval", format_args!("{:?}", self.interval), ALLOWED);
+        }
+        if let Some(buckets) = self.buckets {
+            inspector.refuse("buckets", buckets, ALLOWED);
+        }
     }
 
     fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
         let is_zero_allowed = self.exceeds;
         match self.threshold {
-            Threshold::Count(count) => {
+            Threshold::Count(count) | Threshold::Consecutive(count) => {
                 inspector.number("count", count, u32::from(!is_zero_allowed), MAX_COUNT);
             }
             Threshold::Ratio(ratio) => {
@@ -360,6 +442,7 @@ mod tests {
         let rule = |ratio| CircuitBreakerRule::error_ratio("r", ratio);
         let ratio = "above 0 and at most 1";
         let time = "between 1 ms and 366 days";
+        let in_a_row = "left out for consecutive errors";
         let cases = [
             (rule(0.0), format!("ratio is 0, must be {ratio}")),
             (rule(1.01), format!("ratio is 1.01, must be {ratio}")),
@@ -375,6 +458,22 @@ mod tests {
             (
                 CircuitBreakerRule::error_count("r", 1_000_001).exceeds(),
                 "count is 1000001, must be between 0 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 0),
+                "count is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).min_calls(3),
+                format!("min_calls is 3, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).interval(ms(0)),
+                format!("interval is 0ns, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).buckets(1),
+                format!("buckets is 1, must be {in_a_row}"),
             ),
             (
                 CircuitBreakerRule::slow_ratio("r", Duration::MAX, 1.0),
@@ -424,6 +523,8 @@ mod tests {
             rule(1e-300),
             rule(0.0).exceeds(),
             CircuitBreakerRule::error_count("*", 0).exceeds(),
+            CircuitBreakerRule::consecutive_errors("*", 0).exceeds(),
+            CircuitBreakerRule::consecutive_errors("r", 1_000_000).probes(2),
             CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.2).probes(63),
         ] {
             assert_eq!(problems(good), [""; 0]);

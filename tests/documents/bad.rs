@@ -58,8 +58,12 @@ const EXCLUDING: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "in_context": "y", "when": "x"} | .in_context | "y" | absent beside `when`
 {"kind": "flow", "resource": "a", "threshold": 1, "by_origin": true, "when": "x"} | .when | "x" | without an origin
 {"kind": "flow", "resource": "a", "threshold": 1, "strict": true, "throttle": 1} | .strict | true | false for a rule with a line
-{"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio` and `error_count`
+{"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "error_count": 1, "error_ratio": 0.5} | .error_count | 1 | absent beside `error_ratio`
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 1, "error_count": 5} | .consecutive_errors | 1 | absent beside `error_count`
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "interval": "10s"} | .interval | "10s" | absent beside `consecutive_errors`
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "min_calls": 5} | .min_calls | 5 | absent beside `consecutive_errors`
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "buckets": 2} | .buckets | 2 | absent beside `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "slow_ratio": 0.5} | .max_rt | missing | a time
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": 0.5, "max_rt": "1s"} | .max_rt | "1s" | absent without `slow_ratio`
 {"kind": "authority", "resource": "a"} |  | without a list | `allow` or `deny`
@@ -79,6 +83,7 @@ const OTHERS: &str = r#"
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": 1.5} | .error_ratio | 1.5 | above 0 and at most 1
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": "10%"} | .error_ratio | "10%" | a number
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0} | .error_count | 0 | between 1 and 1000000
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 0} | .consecutive_errors | 0 | between 1 and 1000000
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0.5} | .error_count | 0.5 | a whole number
 {"kind": "circuit-breaker", "resource": "a", "max_rt": "1s", "slow_ratio": 2} | .slow_ratio | 2 | above 0 and at most 1
 {"kind": "authority", "resource": "a", "allow": ["x", " "]} | .allow | "" | not blank

@@ -164,6 +164,10 @@ fn protections() -> Vec<(Value, Rule)> {
             CircuitBreakerRule::error_count("/a", 50).into(),
         ),
         (
+            json!({"kind": "circuit-breaker", "resource": "/a", "consecutive_errors": 5}),
+            CircuitBreakerRule::consecutive_errors("/a", 5).into(),
+        ),
+        (
             json!({
                 "kind": "authority", "resource": "/a", "allow": ["shop", "office"],
                 "deny_unknown": true, "id": "who",

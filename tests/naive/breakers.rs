@@ -28,6 +28,8 @@ enum Limit {
     /// Of so many calls so many.
     Ratio(usize, usize),
     Count(usize),
+    /// One after the other.
+    Consecutive(usize),
 }
 
 /// How a call ends.
@@ -99,13 +101,22 @@ impl Breaker {
                 CircuitBreakerRule::error_ratio(self.resource, bad as f64 / all as f64)
             }
             (_, Limit::Count(most)) => CircuitBreakerRule::error_count(self.resource, most as u32),
+            (_, Limit::Consecutive(most)) => {
+                CircuitBreakerRule::consecutive_errors(self.resource, most as u32)
+            }
         };
         let rule = if self.exceeds { rule.exceeds() } else { rule };
+        let rule = rule.open_for(ms(self.open_for)).probes(self.probes);
+        if self.is_consecutive() {
+            return rule;
+        }
         rule.min_calls(self.min_calls as u32)
-            .open_for(ms(self.open_for))
             .interval(ms(self.interval))
             .buckets(self.buckets as u32)
-            .probes(self.probes)
+    }
+
+    fn is_consecutive(&self) -> bool {
+        matches!(self.limit, Limit::Consecutive(_))
     }
 
     /// The same for another resource.
@@ -130,8 +141,10 @@ impl Kind for Breaker {
     }
 
     fn counts_like(&self, other: &Self) -> bool {
-        (self.resource, self.slow, self.interval, self.buckets)
-            == (other.resource, other.slow, other.interval, other.buckets)
+        let is_alike = (self.resource, self.slow, self.is_consecutive())
+            == (other.resource, other.slow, other.is_consecutive());
+        let window = |breaker: &Self| (breaker.interval, breaker.buckets);
+        is_alike && (self.is_consecutive() || window(self) == window(other))
     }
 
     fn blend(&self, other: &Self, mask: u8) -> Self {
@@ -342,6 +355,12 @@ impl Circuit {
 
     fn is_met(&self, newest: u64) -> bool {
         let rule = self.rule();
+        if let Limit::Consecutive(most) = rule.limit {
+            let all = self.ended.iter().rev();
+            let row =
+                all.take_while(|(generation, _, is_bad)| *is_bad && *generation == self.generation);
+            return row.count() >= most + usize::from(rule.exceeds);
+        }
         let counts = |(generation, bucket, _): &&(u32, u64, bool)| {
             *generation == self.generation && bucket + rule.buckets > newest
         };
@@ -349,7 +368,7 @@ impl Circuit {
         let bad = ended.iter().filter(|(.., is_bad)| *is_bad).count();
         let (found, limit) = match rule.limit {
             Limit::Ratio(part, all) => (bad * all, part * ended.len()),
-            Limit::Count(most) => (bad, most),
+            Limit::Count(most) | Limit::Consecutive(most) => (bad, most),
         };
         let is_met = if rule.exceeds {
             found > limit
@@ -367,6 +386,7 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
         (0_u64..900, ratio()).prop_map(|(slow, limit)| (Some(slow), limit)),
         ratio().prop_map(|limit| (None, limit)),
         (1_usize..4).prop_map(|count| (None, Limit::Count(count))),
+        (1_usize..4).prop_map(|count| (None, Limit::Consecutive(count))),
     ];
     let window = select(&[(1_000, 1), (1_000, 10), (100, 4), (3_000, 5), (20, 2)][..]);
     let calls = (1_usize..4, 1_u32..4, prop::bool::weighted(0.2));

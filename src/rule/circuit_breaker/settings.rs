@@ -27,6 +27,7 @@ impl CircuitBreakerRule {
             (Strategy::Slow(_), Threshold::Ratio(ratio)) => settings.number("slow_ratio", *ratio),
             (_, Threshold::Ratio(ratio)) => settings.number("error_ratio", *ratio),
             (_, Threshold::Count(count)) => settings.count("error_count", *count),
+            (_, Threshold::Consecutive(count)) => settings.count("consecutive_errors", *count),
         }
         if *exceeds {
             settings.flag("exceeds", true);
@@ -35,7 +36,9 @@ impl CircuitBreakerRule {
             settings.count("min_calls", *min_calls);
         }
         settings.time("open_for", *open_for);
-        settings.time("interval", *interval);
+        if !self.is_consecutive() {
+            settings.time("interval", *interval);
+        }
         if let Some(buckets) = buckets {
             settings.count("buckets", *buckets);
         }
