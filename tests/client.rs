@@ -175,16 +175,16 @@ async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
         .with(FlowRule::per_second("/users/{id}", 1))
         .with(HotParamRule::per_second("/carts/{id}", 1));
     let (_clock, sentinel) = engine(rules);
-    let answer = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
+    let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
     let upstream = SentinelLayer::with(sentinel.clone())
         .param(PathParam::new("id"))
         .outbound()
         .layer(service_fn(answer));
     // With all that it carries: what axum has matched is where it came in.
-    let pass_on = async move |mut request: Request<Body>| {
+    let pass_on = move |mut request: Request<Body>| {
         let target = request.uri().path().strip_prefix("/api").unwrap();
         *request.uri_mut() = target.parse().unwrap();
-        upstream.clone().oneshot(request).await
+        upstream.clone().oneshot(request)
     };
     let proxy = Router::new().route("/api/{version}/{id}", any(pass_on));
     let status = async |path| {
