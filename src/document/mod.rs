@@ -125,6 +125,10 @@
 //! `clusterMode`, a second authority rule of a resource, what Sentinel itself
 //! ignores, and a key that looks like a misspelt one.
 //!
+//! Rules of a gateway, of Sentinel in Rust, and such as the dashboard keeps them, in a
+//! `rule` of their own, are refused by their keys, as are rules with keys of both dialects:
+//! read as one of these they would limit otherwise.
+//!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
 //! use tower_sentinel::{FlowRule, Rules};
@@ -149,6 +153,7 @@
 
 mod embedded;
 mod fields;
+mod foreign;
 mod go;
 mod java;
 mod load;

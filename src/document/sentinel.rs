@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::value::{Table, Value, find};
-use super::{go, java};
+use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule};
 
@@ -50,14 +50,13 @@ pub(super) struct Translated {
 }
 
 /// Keys that rules of one kind alone have.
-const MARKS: [(Kind, &[&str]); 4] = [
+const MARKS: [(Kind, &[&str]); 5] = [
     (
         Kind::CircuitBreaker,
         &[
             "timeWindow",
             "slowRatioThreshold",
             "minRequestAmount",
-            "statIntervalMs",
             "retryTimeoutMs",
             "maxAllowedRtMs",
             "statSlidingWindowBucketCount",
@@ -99,18 +98,28 @@ const MARKS: [(Kind, &[&str]); 4] = [
             "warmUpColdFactor",
         ],
     ),
+    // In a flow rule it says nothing, and stands there all the same.
+    (Kind::CircuitBreaker, &["statIntervalMs"]),
 ];
 
 /// What becomes of a limit on the average response time that no average reaches.
 pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
 
-/// Keys that tell the Go dialect from the Java one, which has `count`.
-const GO: [&str; 5] = [
-    "threshold",
-    "triggerCount",
-    "metricType",
-    "retryTimeoutMs",
+/// Keys of the Go dialect that no rule of the Java one has.
+pub(super) const GO: [&str; 13] = [
     "tokenCalculateStrategy",
+    "relationStrategy",
+    "statIntervalInMs",
+    "warmUpColdFactor",
+    "retryTimeoutMs",
+    "maxAllowedRtMs",
+    "statSlidingWindowBucketCount",
+    "probeNum",
+    "metricType",
+    "triggerCount",
+    "paramIndex",
+    "paramKey",
+    "specificItems",
 ];
 
 impl Kind {
@@ -121,6 +130,10 @@ impl Kind {
             Value::Table(table) => Some(table),
             _ => None,
         });
+        if tables.clone().next().is_some() && tables.clone().all(foreign::is_of_no_kind) {
+            // Their problems say more than that it does not show.
+            return Some(Kind::Flow);
+        }
         let mut kinds = tables.clone().filter_map(|table| {
             let mark = |(_, keys): &&(Kind, &[&str])| keys.iter().any(|key| has(table, key));
             MARKS.iter().find(mark).map(|(kind, _)| *kind)
@@ -146,6 +159,9 @@ impl Kind {
     /// The rule that a table of this kind stands for. None where something is
     /// wrong with it, or where it does nothing.
     pub(super) fn translate(self, table: &Table, fields: &mut Fields<'_>) -> Option<Translated> {
+        if foreign::is_refused(self, table, fields) {
+            return None;
+        }
         if let Some((other, key)) = self.marks_of_another(table) {
             let allowed = format!("absent: only a rule of `Kind::{other:?}` has it");
             fields.refuse(key, allowed);
@@ -158,7 +174,8 @@ impl Kind {
             let allowed = "a name: here `*` is every resource without a rule of the kind";
             fields.refuse("resource", allowed);
         }
-        let is_go = GO.iter().any(|key| has(table, key)) && !has(table, "count");
+        let is_go = GO.iter().chain(&["threshold"]).any(|key| has(table, key));
+        let is_go = is_go && !has(table, "count");
         match (self, is_go) {
             (Kind::Flow, false) => java::flow(fields),
             (Kind::Flow, true) => go::flow(fields),
@@ -188,7 +205,8 @@ impl Kind {
     }
 }
 
-fn has(table: &Table, key: &str) -> bool {
+/// Whether a table has more than null under `key`.
+pub(super) fn has(table: &Table, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Value::Null)
 }
 

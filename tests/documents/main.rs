@@ -4,6 +4,7 @@
 
 mod bad;
 mod embedded;
+mod found;
 mod go;
 mod hostile;
 mod java;

@@ -1,0 +1,166 @@
+//! Documents as people have them: exported, collected, mixed up.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower_sentinel::document::{Document, Format, Kind};
+use tower_sentinel::rule::SystemRule;
+use tower_sentinel::{CircuitBreakerRule, FlowRule, Rules};
+
+use super::{lines, sentinel, strict};
+
+/// The one problem of a document with one rule, which is not loaded.
+fn refused(kind: Kind, rule: &Value) -> String {
+    let document = sentinel(kind, &json!([rule]));
+    let [line] = <[String; 1]>::try_from(lines(&document)).unwrap();
+    assert!(document.strict().is_err(), "{line}");
+    assert!(document.lenient().0.is_empty(), "{line}");
+    line
+}
+
+#[test]
+fn what_a_dashboard_and_a_file_of_configuration_add_says_nothing() {
+    let flow = json!([{
+        "id": 7, "app": "shop", "ip": "192.0.2.7", "port": 8719, "limitApp": "default",
+        "resource": "/a", "grade": 1, "count": 3.0, "strategy": 0, "refResource": null,
+        "controlBehavior": 0, "warmUpPeriodSec": null, "maxQueueingTimeMs": null,
+        "clusterMode": false, "regex": false, "gmtCreate": 1_700_000_000_000_i64,
+        "gmtModified": null,
+        "clusterConfig": {"flowId": null, "thresholdType": 0, "fallbackToLocalWhenFail": true},
+    }]);
+    let rules = strict(&sentinel(Kind::Flow, &flow));
+    assert_eq!(rules, Rules::from(FlowRule::per_second("/a", 3)));
+    let breaker = json!([{
+        "resource": "/a", "grade": 1, "count": 0.5, "timeWindow": 5, "passCount": 0,
+        "rtSlowRequestAmount": 5, "minRequestAmount": null, "slowRatioThreshold": null,
+        "statIntervalMs": null, "strategy": 0,
+    }]);
+    let by_hand = CircuitBreakerRule::error_ratio("/a", 0.5)
+        .exceeds()
+        .open_for(Duration::from_secs(5))
+        .buckets(1);
+    let rules = strict(&sentinel(Kind::CircuitBreaker, &breaker));
+    assert_eq!(rules, Rules::from(by_hand));
+    let system = json!([{
+        "id": 1, "app": "shop", "ip": "192.0.2.7", "port": 8719, "highestSystemLoad": -1.0,
+        "avgRt": -1, "maxThread": -1, "qps": 9.0, "highestCpuUsage": -1.0, "gmtCreate": null,
+    }]);
+    let rules = strict(&sentinel(Kind::System, &system));
+    assert_eq!(rules, Rules::from(SystemRule::new().qps(9)));
+}
+
+#[test]
+fn a_rule_of_a_gateway_is_not_taken_for_a_flow_rule() {
+    // As one it would let five calls pass in each second.
+    let rule = json!({
+        "resource": "orders", "resourceMode": 0, "grade": 1, "count": 5, "intervalSec": 60,
+        "controlBehavior": 0, "burst": 2, "maxQueueingTimeoutMs": 500,
+    });
+    let expected = "[0].intervalSec is 60, must be absent: rules of a gateway are not read, \
+                    write a `HotParamRule`";
+    assert_eq!(refused(Kind::Flow, &rule), expected);
+    let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
+    assert_eq!(lines(&found), [expected]);
+    for (key, value) in [
+        ("paramItem", json!({"parseStrategy": 2, "fieldName": "x"})),
+        ("resourceMode", json!(1)),
+        ("burst", json!(3)),
+        ("maxQueueingTimeoutMs", json!(2_000)),
+        ("interval", json!(1)),
+        ("intervalUnit", json!(1)),
+    ] {
+        let line = refused(
+            Kind::Flow,
+            &json!({"resource": "orders", "count": 5, key: value}),
+        );
+        assert!(line.starts_with(&format!("[0].{key} is ")), "{line}");
+    }
+    // Null is absent, and a rule of another kind is none of a gateway.
+    let rule = json!([{"resource": "orders", "count": 5, "paramItem": null}]);
+    strict(&sentinel(Kind::Flow, &rule));
+    let rule = json!([{"resource": "orders", "count": 5, "paramIdx": 0, "burst": 3}]);
+    strict(&sentinel(Kind::HotParam, &rule));
+}
+
+#[test]
+fn a_rule_of_sentinel_in_rust_is_not_taken_for_one_for_go() {
+    let kinds = [
+        (
+            Kind::Flow,
+            json!({
+                "resource": "a", "calculate_strategy": "WarmUp", "control_strategy": "Throttling",
+                "threshold": 100.0,
+            }),
+            "calculate_strategy is \"WarmUp\"",
+        ),
+        (
+            Kind::Flow,
+            json!({"resource": "a", "threshold": 100.0, "stat_interval_ms": 60_000}),
+            "stat_interval_ms is 60000",
+        ),
+        (
+            Kind::CircuitBreaker,
+            json!({"resource": "a", "threshold": 0.5, "retry_timeout_ms": 3_000}),
+            "retry_timeout_ms is 3000",
+        ),
+        (
+            Kind::HotParam,
+            json!({"resource": "a", "metric_type": "QPS", "param_index": 0, "threshold": 1}),
+            "metric_type is \"QPS\"",
+        ),
+        (
+            Kind::Isolation,
+            json!({"resource": "a", "metric_type": "Concurrency", "threshold": 5}),
+            "metric_type is \"Concurrency\"",
+        ),
+    ];
+    for (kind, rule, what) in kinds {
+        let expected = format!(
+            "[0].{what}, must be absent: rules of Sentinel in Rust are not read, only those for Go"
+        );
+        assert_eq!(refused(kind, &rule), expected);
+        // Told as well where the kind does not show.
+        let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
+        assert_eq!(lines(&found), [expected]);
+    }
+}
+
+#[test]
+fn a_rule_within_what_the_dashboard_keeps_is_told() {
+    let inner = json!({"resource": "a", "limitApp": "x", "strategy": 1});
+    let kept = json!({"id": 1, "app": "shop", "regex": false, "rule": inner});
+    let expected = "[0].rule is a table, must be absent: the dashboard keeps a rule so, \
+                    put its keys in its place";
+    assert_eq!(refused(Kind::Authority, &kept), expected);
+    let found = Document::read(&json!([kept]).to_string(), Format::Json).unwrap();
+    assert_eq!(lines(&found), [expected]);
+    // Beside rules of a kind that does not show either, it is not guessed.
+    let both = json!([kept, {"resource": "a"}]).to_string();
+    assert!(Document::read(&both, Format::Json).is_err());
+}
+
+#[test]
+fn a_rule_with_keys_of_both_dialects_is_refused() {
+    // Of an early Go, where 1 is a line; for Java it is a warm-up.
+    let early = json!({
+        "resource": "a", "metricType": 1, "count": 200.0, "relationStrategy": 0,
+        "tokenCalculateStrategy": 0, "controlBehavior": 1, "maxQueueingTimeMs": 2_000,
+    });
+    assert_eq!(
+        refused(Kind::Flow, &early),
+        "[0].count is 200.0, must be absent beside `tokenCalculateStrategy`: \
+         a rule for Go has a `threshold`"
+    );
+    // Ten a minute, and for Java ten a second.
+    let mixed = json!({"resource": "a", "grade": 1, "count": 10, "statIntervalInMs": 60_000});
+    assert_eq!(
+        refused(Kind::Flow, &mixed),
+        "[0].count is 10, must be absent beside `statIntervalInMs`: a rule for Go has a `threshold`"
+    );
+    let breaker = json!({"resource": "a", "count": 0.5, "retryTimeoutMs": 5, "timeWindow": 5});
+    let line = refused(Kind::CircuitBreaker, &breaker);
+    assert!(line.starts_with("[0].count is 0.5, "), "{line}");
+    let system = json!({"metricType": 3, "triggerCount": 5, "count": 5, "qps": 7});
+    let line = refused(Kind::System, &system);
+    assert!(line.starts_with("[0].count is 5, "), "{line}");
+}
