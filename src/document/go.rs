@@ -53,9 +53,8 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     let follows_memory = tokens == 2;
     let threshold = if follows_memory { low_use } else { threshold };
     let mut rule = FlowRule::per(resource, threshold, millis(interval));
-    if interval == 1 {
-        // A bucket lasts at least a millisecond.
-        rule = rule.buckets(1);
+    if let Some(buckets) = buckets(interval) {
+        rule = rule.buckets(buckets);
     }
     match tokens {
         0 => {}
@@ -90,6 +89,18 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
         FLOW_KEYS
     };
     translated(fields, rule, keys)
+}
+
+/// The buckets of an interval in milliseconds, where they are not two. Up to 10 s there
+/// they last half a second, and fewer would forget calls sooner. Any other interval is
+/// one bucket there, of which two refuse more.
+const fn buckets(interval: i64) -> Option<u32> {
+    match interval {
+        // A bucket lasts at least a millisecond.
+        1 => Some(1),
+        500..=10_000 if interval % 500 == 0 => Some((interval / 500) as u32),
+        _ => None,
+    }
 }
 
 pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::rule::SystemRule;
-use tower_sentinel::{CircuitBreakerRule, FlowRule, Rules};
+use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 use super::{lines, sentinel, strict};
 
@@ -163,4 +163,43 @@ fn a_rule_with_keys_of_both_dialects_is_refused() {
     let system = json!({"metricType": 3, "triggerCount": 5, "count": 5, "qps": 7});
     let line = refused(Kind::System, &system);
     assert!(line.starts_with("[0].count is 5, "), "{line}");
+}
+
+#[test]
+fn a_rule_for_go_forgets_no_call_sooner_than_there() {
+    let rule = json!([{"resource": "a", "threshold": 5, "statIntervalInMs": 10_000}]);
+    let rules = strict(&sentinel(Kind::Flow, &rule));
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .build();
+    let passed_at = |ms: u64| {
+        clock.advance(Duration::from_millis(ms));
+        (0..10)
+            .filter(|_| matches!(sentinel.try_enter(Call::new("a")), Verdict::Pass(_)))
+            .count()
+    };
+    // Late in the first half of the window: with buckets of five seconds these calls
+    // would be forgotten after five.
+    assert_eq!(passed_at(4_900), 5);
+    for _ in 0..19 {
+        assert_eq!(passed_at(500), 0);
+    }
+    assert_eq!(passed_at(500), 5);
+}
+
+#[test]
+fn the_buckets_of_a_rule_for_go_are_those_that_it_has_there() {
+    let ms = Duration::from_millis;
+    for (interval, buckets) in [(500, 1), (1_500, 3), (6_000, 12), (10_000, 20)] {
+        let rule = json!([{"resource": "a", "threshold": 5, "statIntervalInMs": interval}]);
+        let by_hand = FlowRule::per("a", 5, ms(interval)).buckets(buckets);
+        assert_eq!(strict(&sentinel(Kind::Flow, &rule)), Rules::from(by_hand));
+    }
+    for interval in [499, 1_000, 1_200, 10_500, 60_000] {
+        let rule = json!([{"resource": "a", "threshold": 5, "statIntervalInMs": interval}]);
+        let by_hand = FlowRule::per("a", 5, ms(interval));
+        assert_eq!(strict(&sentinel(Kind::Flow, &rule)), Rules::from(by_hand));
+    }
 }
