@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::java::{translated, whole_part, whole_value};
+use super::java::{AS_0, REFUSES_ALL, number_or_0, translated, whole_part, whole_value};
 use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
+use super::value::Value;
 use crate::rule::{
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, SystemRule,
 };
@@ -40,8 +41,14 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     let high_use = fields.number("highMemUsageThreshold").unwrap_or(0.0);
     let low_mark = fields.whole("memLowWaterMarkBytes", BYTES).unwrap_or(0);
     let high_mark = fields.whole("memHighWaterMarkBytes", BYTES).unwrap_or(0);
-    let threshold = fields.number("threshold").unwrap_or(0.0);
     let tokens = fields.whole("tokenCalculateStrategy", 0..=2).unwrap_or(0);
+    let follows_memory = tokens == 2;
+    let threshold = if follows_memory {
+        fields.number("threshold");
+        low_use
+    } else {
+        number_or_0(fields, "threshold", REFUSES_ALL)
+    };
     let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
     let relation = fields.whole("relationStrategy", 0..=1).unwrap_or(0);
     let reference = fields.text("refResource").unwrap_or_default();
@@ -50,8 +57,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     let cold_factor = fields.whole("warmUpColdFactor", UINT).unwrap_or(0);
     let interval = fields.whole("statIntervalInMs", UINT).unwrap_or(0);
     let interval = if interval == 0 { 1_000 } else { interval };
-    let follows_memory = tokens == 2;
-    let threshold = if follows_memory { low_use } else { threshold };
+    of_java(fields);
     let mut rule = FlowRule::per(resource, threshold, millis(interval));
     if let Some(buckets) = buckets(interval) {
         rule = rule.buckets(buckets);
@@ -100,6 +106,23 @@ const fn buckets(interval: i64) -> Option<u32> {
         1 => Some(1),
         500..=10_000 if interval % 500 == 0 => Some((interval / 500) as u32),
         _ => None,
+    }
+}
+
+/// Warns of keys that say something for Java alone.
+fn of_java(fields: &mut Fields<'_>) {
+    let usual = |value: &Value| match value {
+        Value::Text(origin) => origin.trim().is_empty() || origin == "default",
+        _ => false,
+    };
+    for (key, number) in [("grade", 1), ("strategy", 0), ("limitApp", -1)] {
+        let value = fields.peek(key);
+        if value.is_some_and(|value| *value != Value::Whole(number) && !usual(value)) {
+            fields.warn(
+                key,
+                "not heeded, as by Sentinel for Go: its rules have none",
+            );
+        }
     }
 }
 
@@ -230,7 +253,7 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
     let index = fields.whole("paramIndex", i32::MIN.into()..=i32::MAX.into());
     let key = fields.text("paramKey").filter(|key| !key.is_empty());
-    let threshold = fields.number("threshold").unwrap_or(0.0);
+    let threshold = number_or_0(fields, "threshold", AS_0);
     let threshold = whole_part(fields, "threshold", threshold);
     let max_wait = fields.whole("maxQueueingTimeMs", 0..=i64::MAX).unwrap_or(0);
     let burst = fields

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
+use super::value::{Value, find};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
     SystemRule,
@@ -23,6 +24,10 @@ const INT: RangeInclusive<i64> = -2_147_483_648..=2_147_483_647;
 const FROM_0: RangeInclusive<i64> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<i64> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
+/// What becomes of a rule without a threshold.
+pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
+/// The same, of a flow rule.
+pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
 
 /// The classes of whole numbers.
 const WHOLE: [&str; 8] = [
@@ -56,13 +61,21 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
         .filter(|name| !name.trim().is_empty());
     let origin = origin.unwrap_or_else(|| "default".to_owned());
     let grade = fields.whole("grade", 0..=1).unwrap_or(1);
-    let count = fields.number("count").unwrap_or(0.0);
+    let count = number_or_0(fields, "count", REFUSES_ALL);
     let strategy = fields.whole("strategy", 0..=2).unwrap_or(0);
     let reference = fields.text("refResource").unwrap_or_default();
-    let behavior = fields.whole("controlBehavior", INT).unwrap_or(0);
+    let behavior = fields.whole("controlBehavior", FROM_0).unwrap_or(0);
     let warm_up = fields.whole("warmUpPeriodSec", INT).unwrap_or(10);
     let max_wait = fields.whole("maxQueueingTimeMs", INT).unwrap_or(500);
-    cluster(fields);
+    cluster(fields, true);
+    if origin.contains(',') {
+        fields.warn("limitApp", "taken as one name, as by Sentinel");
+    }
+    let interval = fields.peek("statIntervalMs");
+    if interval.is_some_and(|interval| *interval != Value::Whole(1_000)) {
+        let note = "not heeded, as by Sentinel: `count` is that of a second";
+        fields.warn("statIntervalMs", note);
+    }
     if grade == 0 {
         if origin != "default" {
             let allowed = "\"default\" for `grade` 0: calls at once are limited over all callers";
@@ -105,7 +118,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
         }
         rule = rule.throttle(Duration::from_millis(max_wait.unsigned_abs()));
     }
-    if !(0..=3).contains(&behavior) {
+    if behavior > 3 {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
     }
     translated(
@@ -126,11 +139,11 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     let resource = resource(fields);
     fields.known(&["limitApp"]);
     let grade = fields.whole("grade", 0..=2).unwrap_or(0);
-    let count = fields.number("count").unwrap_or(0.0);
     let open_for = fields.whole("timeWindow", FROM_1);
     if !fields.has("timeWindow") {
         fields.refuse("timeWindow", "a whole number of seconds, at least 1");
     }
+    let count = number_or_0(fields, "count", AS_0);
     let min_calls = fields.whole("minRequestAmount", FROM_1).unwrap_or(5);
     let slow_ratio = fields.number("slowRatioThreshold").unwrap_or(1.0);
     let interval = fields.whole("statIntervalMs", FROM_1).unwrap_or(1_000);
@@ -253,14 +266,14 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     if !fields.has("paramIdx") {
         fields.refuse("paramIdx", "the index of the parameter");
     }
-    let count = fields.number("count").unwrap_or(0.0);
+    let count = number_or_0(fields, "count", AS_0);
     let count = whole_part(fields, "count", count);
     let interval = fields.whole("durationInSec", FROM_1).unwrap_or(1);
     let burst = fields.whole("burstCount", FROM_0).unwrap_or(0);
-    let behavior = fields.whole("controlBehavior", INT).unwrap_or(0);
+    let behavior = fields.whole("controlBehavior", FROM_0).unwrap_or(0);
     let max_wait = fields.whole("maxQueueingTimeMs", FROM_0).unwrap_or(0);
     let exceptions = fields.tables("paramFlowItemList", exception);
-    cluster(fields);
+    cluster(fields, false);
     let mut rule = if grade == 0 {
         HotParamRule::concurrency(resource, count)
     } else {
@@ -283,7 +296,7 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     if !matches!(behavior, 0 | 2) {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
     }
-    for (value, threshold) in exceptions {
+    for (value, threshold) in exceptions.into_iter().flatten() {
         rule = rule.except(value, threshold);
     }
     translated(
@@ -299,21 +312,26 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     )
 }
 
-/// A value of a parameter with the count of its own.
-fn exception(fields: &mut Fields<'_>) -> (String, u32) {
+/// A value of a parameter with the count of its own, if it has one.
+fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     let value = fields.needed_text("object");
-    let count = fields.whole("count", FROM_0).unwrap_or(0) as u32;
+    let count = fields.whole("count", FROM_0);
+    if !fields.has("count") {
+        fields.warn("count", "the value is left out, as by Sentinel");
+    }
     let class = fields.text("classType").unwrap_or_default();
     let class = class.trim();
-    if WHOLE.contains(&class) {
-        return (whole_value(fields, "object", &value), count);
-    }
-    if !class.is_empty() && !PLAIN.contains(&class) {
+    let value = if WHOLE.contains(&class) {
+        whole_value(fields, "object", &value)
+    } else {
+        value
+    };
+    if !class.is_empty() && !WHOLE.contains(&class) && !PLAIN.contains(&class) {
         let allowed =
             "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
         fields.refuse("classType", allowed);
     }
-    (value, count)
+    Some((value, count? as u32))
 }
 
 /// The text of a whole number as every number is written.
@@ -336,13 +354,36 @@ pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32
     number as u32
 }
 
-fn cluster(fields: &mut Fields<'_>) {
-    fields.known(&["clusterConfig"]);
-    if fields.is_set("clusterMode") {
-        let note = "not heeded, this process alone is limited, \
-                    as by Sentinel while no token server answers";
-        fields.warn("clusterMode", note);
+/// The number under `key`, which is 0 if it is missing: `note` says what that does.
+pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str) -> f64 {
+    let number = fields.number(key);
+    if !fields.has(key) {
+        fields.warn(key, note);
     }
+    number.unwrap_or(0.0)
+}
+
+/// Warns of a rule that a token server is asked for. Without one Sentinel limits each
+/// process, if the rule says so, or `falls_back` if it says nothing.
+fn cluster(fields: &mut Fields<'_>, falls_back: bool) {
+    fields.known(&["clusterConfig"]);
+    if !fields.is_set("clusterMode") {
+        return;
+    }
+    let falls_back = match fields.peek("clusterConfig") {
+        Some(Value::Table(config)) => match find(config, "fallbackToLocalWhenFail") {
+            Some(Value::Flag(falls_back)) => *falls_back,
+            _ => falls_back,
+        },
+        _ => false,
+    };
+    let note = if falls_back {
+        "not heeded, this process alone is limited, as by Sentinel while no token server answers"
+    } else {
+        "not heeded, this process alone is limited, \
+         where Sentinel limits nothing while no token server answers"
+    };
+    fields.warn("clusterMode", note);
 }
 
 /// `rule`, unless something was wrong.

@@ -122,8 +122,8 @@
 //! resource of anything but a circuit breaker, as it is a name like any other there
 //! and [every resource](crate::rule#default-rules) here. What is not heeded but
 //! leaves the rule with a meaning is a [warning](Problem::is_warning):
-//! `clusterMode`, a second authority rule of a resource, what Sentinel itself
-//! ignores, and a key that looks like a misspelt one.
+//! `clusterMode`, a second authority rule of a resource, a threshold that is not there,
+//! what Sentinel itself ignores, and a key that looks like a misspelt one.
 //!
 //! Rules of a gateway, of Sentinel in Rust, and such as the dashboard keeps them, in a
 //! `rule` of their own, are refused by their keys, as are rules with keys of both dialects:
@@ -143,7 +143,7 @@
 //! assert_eq!(
 //!     problems.to_string(),
 //!     "[0].clusterMode is true: not heeded, this process alone is limited, \
-//!      as by Sentinel while no token server answers\n\
+//!      where Sentinel limits nothing while no token server answers\n\
 //!      [1].grade is 7, must be a whole number between 0 and 1",
 //! );
 //! // In our words:

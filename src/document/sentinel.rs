@@ -174,6 +174,11 @@ impl Kind {
             let allowed = "a name: here `*` is every resource without a rule of the kind";
             fields.refuse("resource", allowed);
         }
+        for key in ["enable", "enabled"] {
+            if fields.peek(key) == Some(&Value::Flag(false)) {
+                fields.warn(key, "not heeded, as by Sentinel: the rule applies");
+            }
+        }
         let is_go = GO.iter().chain(&["threshold"]).any(|key| has(table, key));
         let is_go = is_go && !has(table, "count");
         match (self, is_go) {

@@ -124,6 +124,7 @@ const JAVA_FLOW: &str = r#"
 {"resource": "a", "count": 1, "strategy": 1} | .refResource | missing | a name for `strategy` 1
 {"resource": "a", "count": 1, "refResource": " ", "strategy": 2} | .refResource | " " | a name for `strategy` 1 and 2
 {"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 1} | .refResource | "b" | without an origin
+{"resource": "a", "count": 1, "controlBehavior": -1} | .controlBehavior | -1 | between 0 and 2147483647
 {"resource": "a", "count": 1, "controlBehavior": 1, "warmUpPeriodSec": 0} | .warmUpPeriodSec | 0 | at least 1
 {"resource": "a", "count": 1, "controlBehavior": 2, "maxQueueingTimeMs": 0} | .maxQueueingTimeMs | 0 | at least 1
 {"resource": "a", "count": 1, "controlBehavior": 2, "maxQueueingTimeMs": 90000000} | .maxQueueingTimeMs | 90000000 | at most one day

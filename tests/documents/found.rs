@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::rule::SystemRule;
-use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, ManualClock, Rules, Sentinel, Verdict};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, MissingKey, Rules, Sentinel,
+    Verdict,
+};
 
 use super::{lines, sentinel, strict};
 
@@ -15,6 +18,14 @@ fn refused(kind: Kind, rule: &Value) -> String {
     let [line] = <[String; 1]>::try_from(lines(&document)).unwrap();
     assert!(document.strict().is_err(), "{line}");
     assert!(document.lenient().0.is_empty(), "{line}");
+    line
+}
+
+/// The one warning of a document with one rule, which is loaded.
+fn warned(kind: Kind, rule: &Value) -> String {
+    let document = sentinel(kind, &json!([rule]));
+    let [line] = <[String; 1]>::try_from(lines(&document)).unwrap();
+    assert_eq!(document.strict().unwrap().len(), 1, "{line}");
     line
 }
 
@@ -163,6 +174,145 @@ fn a_rule_with_keys_of_both_dialects_is_refused() {
     let system = json!({"metricType": 3, "triggerCount": 5, "count": 5, "qps": 7});
     let line = refused(Kind::System, &system);
     assert!(line.starts_with("[0].count is 5, "), "{line}");
+}
+
+#[test]
+fn what_a_rule_for_go_says_in_the_words_of_java_is_warned_of() {
+    for (key, value) in [
+        ("grade", json!(0)),
+        ("strategy", json!(1)),
+        ("limitApp", json!("shop")),
+    ] {
+        let rule = json!({"resource": "a", "threshold": 5, key: value});
+        assert_eq!(
+            warned(Kind::Flow, &rule),
+            format!("[0].{key} is {value}: not heeded, as by Sentinel for Go: its rules have none")
+        );
+    }
+    let usual = json!([{
+        "resource": "a", "threshold": 5, "grade": 1, "strategy": 0, "limitApp": "default",
+    }]);
+    strict(&sentinel(Kind::Flow, &usual));
+}
+
+#[test]
+fn what_has_no_effect_in_a_flow_rule_is_warned_of() {
+    let rule = |key: &str, value: Value| json!({"resource": "a", "count": 5, "warmUpPeriodSec": 10, key: value});
+    let table = [
+        (
+            "limitApp",
+            json!("shop,office"),
+            "taken as one name, as by Sentinel",
+        ),
+        (
+            "statIntervalMs",
+            json!(60_000),
+            "not heeded, as by Sentinel: `count` is that of a second",
+        ),
+        (
+            "enable",
+            json!(false),
+            "not heeded, as by Sentinel: the rule applies",
+        ),
+        (
+            "enabled",
+            json!(false),
+            "not heeded, as by Sentinel: the rule applies",
+        ),
+    ];
+    for (key, value, note) in table {
+        let rule = rule(key, value.clone());
+        let expected = format!("[0].{key} is {value}: {note}");
+        assert_eq!(warned(Kind::Flow, &rule), expected);
+        // It makes no rule of another kind of it.
+        let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
+        assert_eq!(lines(&found), [expected]);
+    }
+    for (key, value) in [("statIntervalMs", json!(1_000)), ("enable", json!(true))] {
+        strict(&sentinel(Kind::Flow, &json!([rule(key, value)])));
+    }
+}
+
+#[test]
+fn a_threshold_that_is_not_there_is_warned_of() {
+    let table = [
+        (
+            Kind::Flow,
+            json!({"resource": "a", "grade": 1}),
+            "[0].count is missing: taken as 0, as by Sentinel: every call is refused",
+        ),
+        (
+            Kind::Flow,
+            json!({"resource": "a", "statIntervalInMs": 1_000}),
+            "[0].threshold is missing: taken as 0, as by Sentinel: every call is refused",
+        ),
+        (
+            Kind::CircuitBreaker,
+            json!({"resource": "a", "grade": 1, "timeWindow": 5}),
+            "[0].count is missing: taken as 0, as by Sentinel",
+        ),
+        (
+            Kind::HotParam,
+            json!({"resource": "a", "paramIdx": 0}),
+            "[0].count is missing: taken as 0, as by Sentinel",
+        ),
+        (
+            Kind::HotParam,
+            json!({"resource": "a", "paramIndex": 0}),
+            "[0].threshold is missing: taken as 0, as by Sentinel",
+        ),
+    ];
+    for (kind, rule, expected) in table {
+        assert_eq!(warned(kind, &rule), expected);
+    }
+}
+
+#[test]
+fn a_value_without_a_count_is_left_out() {
+    let rule = json!([{
+        "resource": "a", "count": 5, "paramIdx": 0,
+        "paramFlowItemList": [{"object": "x"}, {"object": "y", "count": 2}],
+    }]);
+    let document = sentinel(Kind::HotParam, &rule);
+    assert_eq!(
+        lines(&document),
+        ["[0].paramFlowItemList[0].count is missing: the value is left out, as by Sentinel"]
+    );
+    let by_hand = HotParamRule::per_second("a", 5)
+        .param_at(0)
+        .missing(MissingKey::Skip)
+        .except("y", 2);
+    assert_eq!(document.strict().unwrap(), Rules::from(by_hand));
+}
+
+#[test]
+fn what_becomes_of_a_rule_for_a_token_server_is_what_it_says() {
+    let flow = |config: Value| {
+        json!({
+            "resource": "a", "count": 5, "clusterMode": true, "clusterConfig": config,
+        })
+    };
+    let falls_back = "as by Sentinel while no token server answers";
+    let passes = "where Sentinel limits nothing while no token server answers";
+    for (config, note) in [
+        (json!({"flowId": 7}), falls_back),
+        (
+            json!({"flowId": 7, "fallbackToLocalWhenFail": true}),
+            falls_back,
+        ),
+        (
+            json!({"flowId": 7, "fallbackToLocalWhenFail": false}),
+            passes,
+        ),
+        (Value::Null, passes),
+    ] {
+        let line = warned(Kind::Flow, &flow(config));
+        assert!(line.ends_with(note), "{line}");
+    }
+    let mut param = flow(json!({"flowId": 7, "fallbackToLocalWhenFail": true}));
+    param["paramIdx"] = json!(0);
+    let line = warned(Kind::HotParam, &param);
+    assert!(line.ends_with(falls_back), "{line}");
 }
 
 #[test]

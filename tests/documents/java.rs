@@ -75,7 +75,7 @@ fn flow_rules() {
                 FlowRule::per_second("/a", 4).into(),
             ),
             (
-                json!({"resource": "/a", "refResource": "x"}),
+                json!({"resource": "/a", "count": 0, "refResource": "x"}),
                 FlowRule::per_second("/a", 0).into(),
             ),
             (
@@ -367,9 +367,12 @@ fn what_is_not_heeded_is_a_warning() {
         ),
         (
             Kind::HotParam,
-            json!({"resource": "/a", "count": 1, "paramIdx": 0, "clusterMode": true}),
+            json!({
+                "resource": "/a", "count": 1, "paramIdx": 0, "clusterMode": true,
+                "clusterConfig": {"flowId": 7},
+            }),
             "[0].clusterMode is true: not heeded, this process alone is limited, \
-             as by Sentinel while no token server answers",
+             where Sentinel limits nothing while no token server answers",
             1,
         ),
     ];

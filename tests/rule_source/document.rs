@@ -88,7 +88,7 @@ fn a_json_file_has_the_form_of_this_crate_or_of_sentinel() {
 #[test]
 fn what_a_file_of_sentinel_warns_of_is_told() {
     const IN_CLUSTER: &str = "[0].clusterMode is true: not heeded, this process alone is limited, \
-                              as by Sentinel while no token server answers";
+                              where Sentinel limits nothing while no token server answers";
     let folder = Folder::new();
     let list = |rest: &str| format!(r#"[{{"resource": "r", "count": 3{rest}}}]"#);
     let path = folder.write("rules", list(r#", "clusterMode": true"#));
