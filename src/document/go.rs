@@ -142,7 +142,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
         .whole("statSlidingWindowBucketCount", UINT)
         .unwrap_or(0);
     let max_rt = fields.whole("maxAllowedRtMs", 0..=i64::MAX).unwrap_or(0);
-    let threshold = fields.number("threshold").unwrap_or(0.0);
+    let threshold = fields.needed_number("threshold");
     let probes = fields.whole("probeNum", 0..=i64::MAX).unwrap_or(0);
     let rule = match strategy {
         0 => CircuitBreakerRule::slow_ratio(resource, millis(max_rt), threshold),

@@ -91,6 +91,10 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
             &[("resource", "resource"), ("max", "count")],
         );
     }
+    if strategy == 1 && origin != "default" {
+        let allowed = "\"default\" for `strategy` 1: all callers together yield";
+        fields.refuse("limitApp", allowed);
+    }
     let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
     if strategy != 0 && reference.trim().is_empty() {
         fields.refuse("refResource", "a name for `strategy` 1 and 2");
@@ -338,7 +342,8 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
 pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     match value.trim().parse::<i64>() {
         Ok(number) => number.to_string(),
-        Err(_) if fields.has(key) => {
+        // What is no text, or not there, has been told.
+        Err(_) if matches!(fields.peek(key), Some(Value::Text(_))) => {
             fields.refuse(key, "a whole number as a text");
             String::new()
         }

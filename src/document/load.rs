@@ -179,6 +179,11 @@ impl Document {
         fields.known(&["rules"]);
         match fields.peek("rules") {
             Some(Value::List(list)) => loader.load(list, "rules", Form::Own, own_rule),
+            None if Kind::is_one(&table) => {
+                let allowed = "a list of tables; one of Sentinel's rules is read in a list, `[…]`";
+                fields.refuse("rules", allowed);
+                fields.know_all();
+            }
             _ => fields.refuse("rules", "a list of tables, which may be empty"),
         }
         let mut problems = Problems::default();

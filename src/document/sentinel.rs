@@ -156,6 +156,12 @@ impl Kind {
         kinds.all(|other| other == Some(kind)).then_some(kind)
     }
 
+    /// Whether a table looks like a single rule.
+    pub(super) fn is_one(table: &Table) -> bool {
+        let is_mark = |(_, keys): &(Kind, &[&str])| keys.iter().any(|key| has(table, key));
+        !has(table, "kind") && (has(table, "resource") || MARKS.iter().any(is_mark))
+    }
+
     /// The rule that a table of this kind stands for. None where something is
     /// wrong with it, or where it does nothing.
     pub(super) fn translate(self, table: &Table, fields: &mut Fields<'_>) -> Option<Translated> {

@@ -76,7 +76,7 @@ impl Format {
         // Some editors begin a text with the mark of its byte order.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
-            Format::Json => serde_json::from_str(text).map_err(|error| of_json(&error)),
+            Format::Json => serde_json::from_str(text).map_err(|error| of_json(text, &error)),
             Format::Toml => toml::from_str(text)
                 .map(Value::with_dates_as_text)
                 .map_err(|error| of_toml(text, &error)),
@@ -92,12 +92,18 @@ impl Format {
     }
 }
 
-fn of_json(error: &serde_json::Error) -> DocumentError {
+fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
     let place = (error.line(), error.column());
-    let text = error.to_string();
+    let told = error.to_string();
     let suffix = format!(" at line {} column {}", place.0, place.1);
+    let mut message = told.strip_suffix(&suffix).unwrap_or(&told).to_owned();
+    let line = text.split('\n').nth(place.0.saturating_sub(1));
+    let there = line.and_then(|line| line.as_bytes().get(place.1.checked_sub(1)?));
+    if error.is_syntax() && matches!(there, Some(b'/' | b'#')) {
+        message.push_str("; JSON has no comments");
+    }
     DocumentError {
-        message: text.strip_suffix(&suffix).unwrap_or(&text).to_owned(),
+        message,
         place: (place.0 > 0).then_some(place),
     }
 }

@@ -123,7 +123,7 @@ const JAVA_FLOW: &str = r#"
 {"resource": "a", "count": 1, "strategy": 3} | .strategy | 3 | between 0 and 2
 {"resource": "a", "count": 1, "strategy": 1} | .refResource | missing | a name for `strategy` 1
 {"resource": "a", "count": 1, "refResource": " ", "strategy": 2} | .refResource | " " | a name for `strategy` 1 and 2
-{"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 1} | .refResource | "b" | without an origin
+{"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 1} | .limitApp | "x" | "default" for `strategy` 1
 {"resource": "a", "count": 1, "controlBehavior": -1} | .controlBehavior | -1 | between 0 and 2147483647
 {"resource": "a", "count": 1, "controlBehavior": 1, "warmUpPeriodSec": 0} | .warmUpPeriodSec | 0 | at least 1
 {"resource": "a", "count": 1, "controlBehavior": 2, "maxQueueingTimeMs": 0} | .maxQueueingTimeMs | 0 | at least 1
@@ -164,6 +164,7 @@ const JAVA_PARAM: &str = r#"
 {"resource": "a", "count": -2, "paramIdx": 0} | .count | -2 | between 0 and
 {"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].object | "x" | a whole number as a text
 {"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "Money", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].classType | "Money" | "int", "long"
+{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": 7}], "paramIdx": 0} | .paramFlowItemList[0].object | 7 | a text
 {"resource": "a", "count": 1, "paramFlowItemList": [3], "paramIdx": 0} | .paramFlowItemList[0] | 3 | a table
 "#;
 
@@ -192,6 +193,7 @@ const GO_ISOLATION: &str = r#"
 /// `circuitbreaker.Rule`.
 const GO_BREAKER: &str = r#"
 {"resource": "good", "threshold": 0, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | 0 | above 0 and at most 1
+{"resource": "good", "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | missing | a number
 {"resource": "good", "threshold": 0.5, "retryTimeoutMs": 0, "statIntervalMs": 1000} | .retryTimeoutMs | 0 | between 1 and
 {"resource": "good", "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": null} | .statIntervalMs | missing | at least 1
 {"resource": "good", "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": 1000, "statSlidingWindowBucketCount": 100} | .statSlidingWindowBucketCount | 100 | between 1 and 64

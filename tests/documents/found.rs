@@ -353,3 +353,52 @@ fn the_buckets_of_a_rule_for_go_are_those_that_it_has_there() {
         assert_eq!(strict(&sentinel(Kind::Flow, &rule)), Rules::from(by_hand));
     }
 }
+
+#[test]
+fn a_single_rule_is_told_to_stand_in_a_list() {
+    for rule in [json!({"resource": "a", "count": 1}), json!({"qps": 5})] {
+        let document = Document::read(&rule.to_string(), Format::Json).unwrap();
+        assert_eq!(
+            lines(&document),
+            [
+                "rules is missing, must be a list of tables; one of Sentinel's rules is read in a \
+                 list, `[…]`"
+            ]
+        );
+        assert!(document.strict().is_err());
+    }
+    // One of our own, and what is no rule at all.
+    for table in [
+        json!({"kind": "flow", "resource": "a", "threshold": 1}),
+        json!({"data": []}),
+    ] {
+        let document = Document::read(&table.to_string(), Format::Json).unwrap();
+        assert_eq!(
+            lines(&document)[0],
+            "rules is missing, must be a list of tables, which may be empty"
+        );
+    }
+}
+
+#[test]
+fn a_comment_is_named() {
+    for text in [
+        "[\n  {\n    // the name\n    \"resource\": \"a\"\n  }\n]",
+        "[{\"resource\": \"a\", \"count\": 1 // one\n}]",
+        "/* of the shop */\n[{\"resource\": \"a\", \"count\": 1}]",
+        "[{\"resource\": \"a\", # the name\n\"count\": 1}]",
+        "\u{feff}[] // none",
+    ] {
+        let error = Document::read(text, Format::Json).unwrap_err().to_string();
+        assert!(error.ends_with("; JSON has no comments"), "{error}");
+    }
+    for text in [
+        "[{\"resource\": \"/#\" \"count\": 1}]",
+        "[1, 2",
+        "",
+        "[\"a/\n\"]",
+    ] {
+        let error = Document::read(text, Format::Json).unwrap_err().to_string();
+        assert!(!error.contains("comments"), "{error}");
+    }
+}
