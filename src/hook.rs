@@ -130,7 +130,7 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
 ///
 /// let alarms = Arc::new(Alarms::default());
 /// let sentinel = Sentinel::builder()
-///     .rules(CircuitBreakerRule::error_count("/pay", 1).min_calls(1))
+///     .rules(CircuitBreakerRule::error_count("/pay", 1))
 ///     .clock(ManualClock::new())
 ///     .hook("alarms", alarms.clone())
 ///     .build();

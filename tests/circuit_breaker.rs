@@ -138,6 +138,29 @@ fn it_opens_rests_probes_and_closes() {
 }
 
 #[test]
+fn a_count_below_five_needs_no_more_calls_than_it_says() {
+    let bench = Bench::new(CircuitBreakerRule::error_count("r", 2));
+    bench.calls(1, 1);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
+fn an_answer_of_408_neither_ends_a_row_nor_belongs_to_it() {
+    let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
+    let layer = SentinelLayer::with(bench.sentinel.clone())
+        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())));
+    for status in [500, 408, 408, 500] {
+        let answer = move |_: Request<Body>| async move {
+            Response::builder().status(status).body(Body::empty())
+        };
+        ready(layer.layer(service_fn(answer)).oneshot(get("/"))).unwrap();
+    }
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
 fn errors_in_a_row_open_it_however_far_apart_they_are() {
     let bench = Bench::new(
         CircuitBreakerRule::consecutive_errors("r", 3)

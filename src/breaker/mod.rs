@@ -72,7 +72,7 @@ mod tests;
 /// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
 ///
 /// let clock = ManualClock::new();
-/// let rule = CircuitBreakerRule::error_count("/pay", 1).min_calls(1);
+/// let rule = CircuitBreakerRule::error_count("/pay", 1);
 /// let sentinel = Sentinel::builder()
 ///     .rules(rule.open_for(Duration::from_secs(5)))
 ///     .clock(clock.clone())

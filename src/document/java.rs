@@ -148,7 +148,9 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
         fields.refuse("timeWindow", "a whole number of seconds, at least 1");
     }
     let count = number_or_0(fields, "count", AS_0);
-    let min_calls = fields.whole("minRequestAmount", FROM_1).unwrap_or(5);
+    let min_calls = fields.whole("minRequestAmount", FROM_1);
+    // Five there also for a count below that.
+    let min_calls = min_calls.or((grade == 2 && count < 5.0).then_some(5));
     let slow_ratio = fields.number("slowRatioThreshold").unwrap_or(1.0);
     let interval = fields.whole("statIntervalMs", FROM_1).unwrap_or(1_000);
     let rule = match grade {
@@ -171,9 +173,12 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     } else {
         rule.exceeds()
     };
+    let rule = match min_calls {
+        Some(min_calls) => rule.min_calls(min_calls as u32),
+        None => rule,
+    };
     let rule = rule
         .open_for(Duration::from_secs(open_for.unwrap_or(1).unsigned_abs()))
-        .min_calls(min_calls as u32)
         .interval(Duration::from_millis(interval.unsigned_abs()))
         .buckets(1);
     let names: &[_] = if grade == 0 { &SLOW } else { &ERRORS };

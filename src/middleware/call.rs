@@ -114,7 +114,7 @@ impl<F, C> CallLayer<F, C> {
     /// /// A client's answer: a status.
     /// struct Answer(u16);
     ///
-    /// let breaker = CircuitBreakerRule::error_count("shop", 2).min_calls(2);
+    /// let breaker = CircuitBreakerRule::error_count("shop", 2);
     /// let layer = CallLayer::new(breaker, |_: &u16| Call::new("shop").outbound()).classify(
     ///     |answer: Result<&Answer, &BoxError>| match answer {
     ///         // What is asked for wrongly says nothing of who is asked.

@@ -36,7 +36,7 @@ use crate::stat::Outcome;
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let breaker = CircuitBreakerRule::error_count("/news", 1).min_calls(1);
+/// let breaker = CircuitBreakerRule::error_count("/news", 1);
 /// let sentinel = Sentinel::builder().rules(breaker).clock(ManualClock::new()).build();
 /// let layer = SentinelLayer::with(sentinel).classify(Stale);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -319,8 +319,12 @@ pub trait Classify: Send + Sync + 'static {
 ///
 /// | | failure | neither | success |
 /// |---|---|---|---|
-/// | HTTP | 5xx | 429, and refusals of another layer of this crate | all others |
+/// | HTTP | 5xx | 408, 429, and refusals of another layer of this crate | all others |
 /// | gRPC, by its status | `UNKNOWN`, `DEADLINE_EXCEEDED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | `RESOURCE_EXHAUSTED`; no status at all | all others |
+///
+/// With 408 a server answers a client that is slow to send its request, and some layers
+/// for timeouts a client whose call took too long: of the two only the second would be
+/// a failure. Where it is that, let the layer answer 504, or classify it.
 ///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
 /// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
@@ -363,7 +367,10 @@ impl Classify for ByStatus {
         }
         Judgement::Now(if head.status.is_server_error() {
             Outcome::Failure
-        } else if head.status == StatusCode::TOO_MANY_REQUESTS {
+        } else if matches!(
+            head.status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        ) {
             Outcome::Ignore
         } else {
             Outcome::Success
@@ -424,6 +431,7 @@ mod tests {
         let cases = [
             (200, Outcome::Success),
             (404, Outcome::Success),
+            (408, Outcome::Ignore),
             (429, Outcome::Ignore),
             (500, Outcome::Failure),
             (503, Outcome::Failure),

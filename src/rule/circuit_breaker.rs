@@ -93,7 +93,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// assert_eq!(rules.len(), 4);
 ///
 /// // It opens with the first error of a rule that one is too many for.
-/// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1).min_calls(1));
+/// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1));
 /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) else {
 ///     panic!("it is closed");
 /// };
@@ -130,7 +130,8 @@ pub struct CircuitBreakerRule {
     strategy: Strategy,
     threshold: Threshold,
     exceeds: bool,
-    min_calls: u32,
+    /// `None`: the default.
+    min_calls: Option<u32>,
     open_for: Duration,
     interval: Duration,
     buckets: Option<u32>,
@@ -166,7 +167,7 @@ impl CircuitBreakerRule {
     }
 
     /// Opens when at least `count` calls of `resource` failed: between 1 and
-    /// 1 000 000. For a count below 5 lower [`min_calls`](Self::min_calls) too.
+    /// 1 000 000.
     #[must_use]
     pub fn error_count(resource: impl Into<String>, count: u32) -> Self {
         Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
@@ -219,7 +220,7 @@ impl CircuitBreakerRule {
             strategy,
             threshold,
             exceeds: false,
-            min_calls: DEFAULT_MIN_CALLS,
+            min_calls: None,
             open_for: Duration::from_secs(10),
             interval: DEFAULT_INTERVAL,
             buckets: None,
@@ -238,10 +239,11 @@ impl CircuitBreakerRule {
     }
 
     /// How many calls must have ended in the interval before the breaker may
-    /// open: between 1 and 1 000 000. Default 5.
+    /// open: between 1 and 1 000 000. Default 5, or the count of an
+    /// [`error_count`](Self::error_count) if that is less.
     #[must_use]
     pub fn min_calls(mut self, calls: u32) -> Self {
-        self.min_calls = calls;
+        self.min_calls = Some(calls);
         self
     }
 
@@ -322,17 +324,22 @@ impl CircuitBreakerRule {
                 Threshold::Consecutive(count) => Limit::Consecutive(count),
             },
             exceeds: self.exceeds,
-            min_calls: if self.is_consecutive() {
-                1
-            } else {
-                self.min_calls
-            },
+            min_calls: self.min_calls.unwrap_or_else(|| self.least_calls()),
             open_for: self.open_for,
             interval: self.interval,
             buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
             probes: self.probes,
             cancelled_as_slow: self.cancelled_as_slow,
             id: self.id.as_deref().map(Into::into),
+        }
+    }
+
+    /// How many calls must have ended if nothing else is said: no more than are bad.
+    fn least_calls(&self) -> u32 {
+        match self.threshold {
+            Threshold::Ratio(_) => DEFAULT_MIN_CALLS,
+            Threshold::Count(count) => count.clamp(1, DEFAULT_MIN_CALLS),
+            Threshold::Consecutive(_) => 1,
         }
     }
 
@@ -374,7 +381,9 @@ impl CircuitBreakerRule {
     }
 
     fn inspect_window(&self, inspector: &mut Inspector<'_>) {
-        inspector.number("min_calls", self.min_calls, 1, MAX_COUNT);
+        if let Some(min_calls) = self.min_calls {
+            inspector.number("min_calls", min_calls, 1, MAX_COUNT);
+        }
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
                 inspector.buckets(self.interval, buckets, MAX_BUCKETS);
@@ -385,8 +394,8 @@ impl CircuitBreakerRule {
     /// What a window has and a row has not.
     fn inspect_row(&self, inspector: &mut Inspector<'_>) {
         const ALLOWED: &str = "left out for consecutive errors";
-        if self.min_calls != DEFAULT_MIN_CALLS {
-            inspector.refuse("min_calls", self.min_calls, ALLOWED);
+        if let Some(min_calls) = self.min_calls {
+            inspector.refuse("min_calls", min_calls, ALLOWED);
         }
         if self.interval != DEFAULT_INTERVAL {
             inspector.refuse("interval", format_args!("{:?}", self.interval), ALLOWED);

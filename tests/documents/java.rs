@@ -169,6 +169,14 @@ fn degrade_rules() {
                     .exceeds()
                     .into(),
             ),
+            // Five calls are its default, whatever the count.
+            (
+                json!({"resource": "/a", "grade": 2, "count": 2, "timeWindow": 10}),
+                like_java(CircuitBreakerRule::error_count("/a", 2))
+                    .exceeds()
+                    .min_calls(5)
+                    .into(),
+            ),
         ],
     );
 }

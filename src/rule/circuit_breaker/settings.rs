@@ -32,7 +32,7 @@ impl CircuitBreakerRule {
         if *exceeds {
             settings.flag("exceeds", true);
         }
-        if *min_calls != plain.min_calls {
+        if let Some(min_calls) = min_calls {
             settings.count("min_calls", *min_calls);
         }
         settings.time("open_for", *open_for);
