@@ -163,6 +163,8 @@ pub(crate) enum Bug {
     CountInAnyGeneration,
     /// A breaker counts a call in a bucket that is no longer the newest.
     CountBehindHead,
+    /// A breaker notes that there is a bad call when it has counted it.
+    NoteBadAfter,
     /// A breaker writes the length of a row without comparing what it added to.
     BlindStreak,
     /// A probe is taken without comparing the state that it was promised for.

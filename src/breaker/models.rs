@@ -120,6 +120,22 @@ model! {
     }
 }
 
+model! {
+    a_good_call_that_completes_the_number at 3
+        fails with a_bad_call_that_is_noted_late: NoteBadAfter;
+    || {
+        // One error is enough, as soon as two calls have ended.
+        let breakers = breakers([Spec { min_calls: 2, ..spec(1) }]);
+        let mut first = Caller::new(&breakers);
+        let good = first.enter(0).unwrap();
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.fail(0));
+        first.end(0, good, false);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Open, "the second of the two saw both");
+    }
+}
+
 /// Opens at the `count`th error in a row.
 fn in_a_row(count: u32) -> Spec {
     Spec {

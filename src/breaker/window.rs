@@ -46,6 +46,8 @@ const FARTHEST: u64 = ROUND_MASK - 1;
 pub(super) struct Window {
     /// The newest bucket that a call has ended in.
     head: AtomicU64,
+    /// The bucket after the newest one with a bad call of any generation; 0 for none.
+    after_bad: AtomicU64,
     cells: Box<[AtomicU64]>,
     bucket_ns: u64,
 }
@@ -123,13 +125,14 @@ impl Window {
     pub(super) fn new(bucket_ns: u64, buckets: u32, now: Tick) -> Self {
         Self {
             head: AtomicU64::new(now.as_nanos() / bucket_ns),
+            after_bad: AtomicU64::new(0),
             cells: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
             bucket_ns,
         }
     }
 
     /// Counts a call that ended at `now`, and tells what its generation has
-    /// counted in the window. `None` if `is_over` says that there is a newer
+    /// counted in the window; nothing, where there was no bad call. `None` if `is_over` says that there is a newer
     /// generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
@@ -148,6 +151,9 @@ impl Window {
             if self.head() != newest && !planted(Bug::CountBehindHead) {
                 continue;
             }
+            if ended.is_bad && !planted(Bug::NoteBadAfter) {
+                self.note_bad(newest);
+            }
             let is_mine = found.is_like(empty) || planted(Bug::CountInAnyGeneration);
             let counted = (if is_mine { found } else { empty }).with(ended);
             // Release: pairs with the load above in who finds it.
@@ -155,9 +161,31 @@ impl Window {
                 .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
-                return Some(self.sum(spot, generation));
+                if ended.is_bad && planted(Bug::NoteBadAfter) {
+                    self.note_bad(newest);
+                }
+                return Some(if ended.is_bad || self.may_have_bad(newest) {
+                    self.sum(spot, generation)
+                } else {
+                    Sum::default()
+                });
             }
         }
+    }
+
+    /// A bad call is about to be counted in `bucket`.
+    fn note_bad(&self, bucket: u64) {
+        let after = bucket + 1;
+        // Relaxed: who sees the count of the call sees this as well.
+        if self.after_bad.load(Ordering::Relaxed) < after {
+            self.after_bad.fetch_max(after, Ordering::Relaxed);
+        }
+    }
+
+    /// False if there is no bad call in the window that ends with the bucket `newest`:
+    /// then nothing has to be added up, as no limit is met without one.
+    fn may_have_bad(&self, newest: u64) -> bool {
+        self.after_bad.load(Ordering::Relaxed) + self.buckets() > newest + 1
     }
 
     /// Empties the cells with the stamp of `version`, before that begins. Once
@@ -287,8 +315,12 @@ mod tests {
             is_bad,
             keeps_ratio: true,
         };
-        let sum = window.count(Tick::from_nanos(bucket), ended, || false);
-        sum.map(|sum| (sum.total, sum.bad)).unwrap()
+        let told = window.count(Tick::from_nanos(bucket), ended, || false);
+        let sum = window.sum(window.spot(window.head()), version as u8);
+        // Where no call was bad, it need not be added up.
+        let is_told = told == Some(sum) || (sum.bad == 0 && told == Some(Sum::default()));
+        assert!(is_told, "{told:?}, not {sum:?}");
+        (sum.total, sum.bad)
     }
 
     #[test]
@@ -301,6 +333,24 @@ mod tests {
         assert_eq!(count(&window, 15, 1, false), (2, 0));
         // A late clock counts in the newest bucket.
         assert_eq!(count(&window, 2, 1, true), (3, 1));
+    }
+
+    #[test]
+    fn a_window_without_a_bad_call_is_not_added_up() {
+        let window = Window::new(1, 3, Tick::from_nanos(10));
+        let end = |bucket, is_bad| {
+            let ended = Ended {
+                version: 1,
+                is_bad,
+                keeps_ratio: true,
+            };
+            let now = Tick::from_nanos(bucket);
+            window.count(now, ended, || false).unwrap().total
+        };
+        assert_eq!((end(10, false), end(11, false)), (0, 0));
+        assert_eq!((end(11, true), end(13, false)), (3, 3));
+        // The bad one has left it.
+        assert_eq!(end(14, false), 0);
     }
 
     #[test]
