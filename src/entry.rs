@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::adaptive::End;
 use crate::blocked::{BlockKind, Blocked};
-use crate::breaker::{self, Admission};
+use crate::breaker::{self, Admission, AllClosed};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::hook::ExitEvent;
@@ -103,6 +103,8 @@ pub(crate) struct Passed {
     start: Tick,
     n: u32,
     has_slot: bool,
+    /// What circuit breakers gave it.
+    closed: Option<AllClosed>,
 }
 
 /// Where the verdict on a call is put that did not take the common path.
@@ -166,12 +168,19 @@ impl From<Admission> for Kept {
 
 impl Passed {
     #[inline(always)]
-    pub(crate) const fn new(resource: Arc<Resource>, start: Tick, n: u32, has_slot: bool) -> Self {
+    pub(crate) const fn new(
+        resource: Arc<Resource>,
+        start: Tick,
+        n: u32,
+        has_slot: bool,
+        closed: Option<AllClosed>,
+    ) -> Self {
         Self {
             resource: Some(resource),
             start,
             n,
             has_slot,
+            closed,
         }
     }
 
@@ -180,7 +189,11 @@ impl Passed {
     pub(crate) fn into_entry(mut self) -> Entry {
         let resource = self.resource.take().expect("only this takes it");
         let places = Places::alone(resource);
-        Entry::new(places, self.start, self.n, self.has_slot, None)
+        let mut entry = Entry::new(places, self.start, self.n, self.has_slot, None);
+        if let Some(closed) = self.closed {
+            entry.kept = Some(Admission::from(closed).into());
+        }
+        entry
     }
 }
 
@@ -188,7 +201,8 @@ impl Drop for Passed {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            end_unmade(Self::new(resource, self.start, self.n, self.has_slot));
+            let (start, n, has_slot) = (self.start, self.n, self.has_slot);
+            end_unmade(Self::new(resource, start, n, has_slot, self.closed));
         }
     }
 }
@@ -348,8 +362,17 @@ impl Entry {
     /// Tells circuit breakers, once, how the call ended.
     #[cold]
     fn tell_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
-        let kept = self.kept.as_mut();
-        let Some(admission) = kept.and_then(|kept| kept.admission.take()) else {
+        let Some(kept) = self.kept.take() else {
+            return;
+        };
+        // A call that has nothing else to give back ends as most calls do.
+        if kept.running != Running::NONE {
+            self.kept = Some(Kept {
+                admission: None,
+                ..kept
+            });
+        }
+        let Some(admission) = kept.admission else {
             return;
         };
         let resource = self.places.resource();
@@ -428,7 +451,9 @@ impl Entry {
         };
         if self.kept.is_some() {
             self.tell_breakers(now, outcome, end - self.start);
-            self.leave_params();
+            if self.kept.is_some() {
+                self.leave_params();
+            }
         }
         let resource = self.places.resource();
         let shared = resource.shared();

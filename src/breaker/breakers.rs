@@ -33,6 +33,12 @@ pub(crate) struct Admission {
     probes: u32,
 }
 
+/// An [`Admission`] by breakers that were all closed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllClosed {
+    epoch: u32,
+}
+
 /// A breaker does not let a call pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -65,6 +71,12 @@ enum Missed {
 }
 
 // === impl Admission ===
+
+impl From<AllClosed> for Admission {
+    fn from(AllClosed { epoch }: AllClosed) -> Self {
+        Self { epoch, probes: 0 }
+    }
+}
 
 impl Admission {
     /// Whether the call is a probe of the breaker at `index`.
@@ -162,12 +174,19 @@ impl Breakers {
         now: Tick,
         told: &mut dyn FnMut(Change),
     ) -> Result<Admission, Refusal> {
+        match self.admit_if_closed() {
+            Some(closed) => Ok(closed.into()),
+            None => self.admit_as_probe(now, told),
+        }
+    }
+
+    /// Lets a call pass without any probe, if all breakers are closed.
+    #[inline]
+    pub(crate) fn admit_if_closed(&self) -> Option<AllClosed> {
         // Before the states. Acquire: pairs with the release in `draw`.
         let epoch = self.epoch.load(Ordering::Acquire);
-        if self.list.iter().all(|breaker| breaker.is_closed_for(epoch)) {
-            return Ok(Admission { epoch, probes: 0 });
-        }
-        self.admit_as_probe(now, told)
+        let are_closed = self.list.iter().all(|breaker| breaker.is_closed_for(epoch));
+        are_closed.then_some(AllClosed { epoch })
     }
 
     #[cold]

@@ -47,7 +47,7 @@ mod word;
 
 use std::fmt;
 
-pub(crate) use breakers::{Admission, Breakers, Change, MAX_BREAKERS, Refusal};
+pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, Refusal};
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
 #[cfg(all(test, not(sentinel_loom)))]

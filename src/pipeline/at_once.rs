@@ -1,4 +1,5 @@
-//! The common path: a call that the resource's own ring and slots let pass.
+//! The common path: a call that the resource's own ring and slots let pass, and
+//! breakers that are closed.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::sync::Arc;
 /// Why the [common path](pass_at_once) ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Detour {
-    /// It is not the call's [way](Way): nobody has been asked.
+    /// It is not the call's [way](Way), or a breaker is not closed: nobody else has
+    /// been asked.
     MoreToAsk,
     /// There is no slot, by this isolation.
     NoSlot(Isolation),
@@ -25,7 +27,7 @@ pub(crate) enum Detour {
 }
 
 /// The common path: the resource's own ring and slots judge the call, and count
-/// it, after at most one rule on a parameter. Whoever is sent on a
+/// it, after closed breakers or at most one rule on a parameter. Whoever is sent on a
 /// [detour](super::detour) has taken nothing.
 #[inline(always)]
 pub(crate) fn pass_at_once(
@@ -33,8 +35,17 @@ pub(crate) fn pass_at_once(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Passed, Detour> {
+    let mut closed = None;
     let params = match resource.way() {
         Way::AtOnce => None,
+        Way::WithBreakers => {
+            let circuit = resource.circuit();
+            closed = circuit.and_then(|circuit| circuit.breakers.admit_if_closed());
+            if closed.is_none() {
+                return Err(Detour::MoreToAsk);
+            }
+            None
+        }
         // Who may wait keeps its share meanwhile, and who is told what is left is told
         // of the value's quota as well.
         Way::WithShare if !(call.prioritized || call.tells_quota) => resource.params(),
@@ -55,7 +66,8 @@ pub(crate) fn pass_at_once(
         Ok(()) => {
             tell_passed(resource, call);
             let has_slot = isolation.is_some();
-            Ok(Passed::new(resource.clone(), now, call.weight, has_slot))
+            let resource = resource.clone();
+            Ok(Passed::new(resource, now, call.weight, has_slot, closed))
         }
         Err(why) => {
             if isolation.is_some() {

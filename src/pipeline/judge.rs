@@ -96,7 +96,7 @@ fn judge_by_enforced(
         Err(blocked) => return refuse_anywhere(engine, resource, call, now, blocked),
     };
     let verdict = match resource.way() {
-        Way::AtOnce | Way::Alone => {
+        Way::AtOnce | Way::WithBreakers | Way::Alone => {
             let places = Places::only(resource.clone());
             enter_alone(places, call, now, has_slot)
         }

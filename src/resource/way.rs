@@ -10,7 +10,10 @@ use crate::shared::Shared;
 pub(crate) enum Way {
     /// The resource's own ring and slots are all that judges and counts its calls.
     AtOnce,
-    /// The same, after a share of one value's quota, which a call gets now or not at all.
+    /// The same, after circuit breakers, which all let it pass if they are closed.
+    WithBreakers,
+    /// As at once, after a share of one value's quota, which a call gets now or not at
+    /// all.
     WithShare,
     /// Its own ring is all that judges the rate of its calls. Others may refuse them,
     /// limit how many run, or count them, but nobody else takes tokens or watches.
@@ -62,9 +65,11 @@ impl Way {
         // From the first system rule on all inbound calls are counted together, and
         // limits of all of them may refuse one. No rule begins that without a new resource.
         let counts_inbound = shared.inbound.get().is_some();
-        let has_company = is_guarded || has_breakers || finds_its_limit || counts_inbound;
+        let has_more_company = is_guarded || finds_its_limit || counts_inbound;
+        let has_company = has_more_company || has_breakers;
         match params {
-            None if has_company => Self::Alone,
+            None if has_more_company => Self::Alone,
+            None if has_breakers => Self::WithBreakers,
             None => Self::AtOnce,
             // Several would have to be given back in turn; one that lets calls wait or
             // counts those that run keeps something of them.
@@ -100,7 +105,7 @@ mod tests {
         let flow = || FlowRule::per_second("r", 9);
         let param = || HotParamRule::per_second("r", 9);
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
-        let cases: [(Way, Rules); 18] = [
+        let cases: [(Way, Rules); 19] = [
             (Way::AtOnce, Rules::new()),
             (Way::AtOnce, flow().into()),
             (
@@ -108,7 +113,11 @@ mod tests {
                 Rules::new().with(flow()).with(IsolationRule::new("r", 9)),
             ),
             (Way::WithShare, Rules::new().with(flow()).with(param())),
-            (Way::Alone, errors().into()),
+            (Way::WithBreakers, errors().into()),
+            (
+                Way::Alone,
+                Rules::new().with(errors()).with(AdaptiveRule::new("r")),
+            ),
             (Way::Alone, AuthorityRule::deny("r", ["a"]).into()),
             (Way::Alone, AdaptiveRule::new("r").into()),
             (Way::Alone, SystemRule::new().qps(9).into()),

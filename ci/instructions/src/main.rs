@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{Call, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Tick, Verdict,
+};
 
 /// More than any run makes calls.
 const OPEN: u32 = 1_000_000;
@@ -19,11 +21,15 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let call = Call::new("/users/{id}");
     let rule = |limit| FlowRule::per_second("/users/{id}", limit);
     let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
+    let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
+    let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
         "passed" => (rule(OPEN).into(), call, true),
         "after-idle" => (rule(OPEN).buckets(100).into(), call, true),
         "refused" => (rule(0).into(), call, false),
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
+        "breaker" => (breaker(0.5).into(), call, true),
+        "row" => (row.into(), call, true),
         "hot-param" => (values.into(), call.param("ann"), true),
         other => panic!("{other} is no kind of call"),
     }
