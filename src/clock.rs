@@ -217,6 +217,10 @@ impl Clock for MonotonicClock {
 /// tokio's clock ([`tokio::time::Instant`]), which a test can pause and
 /// advance together with the timers that waiting calls sleep on.
 ///
+/// It starts where it is made: engines that share a [`Sampler`](crate::system::Sampler)
+/// take clones of one. What a test pauses is the time of its runtime: on a thread that is
+/// in none this clock goes on as time really does, so let no call begin or end there.
+///
 /// # Examples
 ///
 /// ```
@@ -259,9 +263,10 @@ impl Clock for TokioClock {
 ///
 /// It costs about half of [`MonotonicClock`]. On machines whose cores disagree
 /// about the counter a reading may be late or early by that difference: counts
-/// stay exact, but a window may then stand still for as long. Making one
-/// calibrates the counter, which takes up to 200 ms once per process: make it
-/// at start-up, never per request.
+/// stay exact, but a window may then stand still for as long. Making the first one
+/// calibrates the counter, which takes up to 200 ms: make it at start-up.
+///
+/// All values of this type share one start, the first time that one was made.
 ///
 /// # Examples
 ///
@@ -279,14 +284,21 @@ pub struct QuantaClock {
     start: u64,
 }
 
+/// The first one. Two of different starts would be two clocks to what they share, such as
+/// a sampler of two engines.
+#[cfg(feature = "quanta")]
+static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
+    let clock = quanta::Clock::new();
+    let start = clock.raw();
+    QuantaClock { clock, start }
+});
+
 #[cfg(feature = "quanta")]
 impl QuantaClock {
-    /// A clock that starts now.
+    /// The clock. Allocates nothing.
     #[must_use]
     pub fn new() -> Self {
-        let clock = quanta::Clock::new();
-        let start = clock.raw();
-        Self { clock, start }
+        QUANTA_START.clone()
     }
 }
 
@@ -389,6 +401,18 @@ mod tests {
         let first = one.now();
         let second = two.now();
         assert!(second >= first);
+    }
+
+    #[cfg(feature = "quanta")]
+    #[test]
+    fn counter_clocks_share_their_start() {
+        let one = QuantaClock::new();
+        while one.now() < Tick::from_millis(5) {
+            std::hint::spin_loop();
+        }
+        let first = one.now();
+        // Cores may disagree about the counter, but not by so much.
+        assert!(QuantaClock::new().now() + Duration::from_millis(1) >= first);
     }
 
     #[cfg(feature = "quanta")]

@@ -43,6 +43,11 @@ pub(super) const AT_ONCE: u64 = 0;
 /// Reading happens on the path of an admission, at most once a second, or on a
 /// thread if one is [spawned](Self::spawn). Clones share the readings.
 ///
+/// What time it is, who asks says. So engines that share a sampler must go by one clock,
+/// or the probe is asked by whichever of them comes after another. All
+/// [`MonotonicClock`](crate::MonotonicClock)s are one, and so are all `QuantaClock`s; of
+/// any other, give them clones.
+///
 /// # Examples
 ///
 /// ```
