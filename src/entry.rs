@@ -57,7 +57,8 @@ pub enum Verdict {
 /// its response time, how it ended, and one call less in flight.
 ///
 /// If it is dropped while its thread panics, the call counts as failed, whatever it is
-/// that panics: who holds it runs the call.
+/// that panics: who holds it runs the call. One that is never dropped, as in a cycle of
+/// references, never ends: it keeps its slot until the process ends.
 ///
 /// # Examples
 ///

@@ -99,7 +99,9 @@ impl Sentinel {
     /// # Errors
     ///
     /// [`Blocked`] if the call is refused, and if it would have to wait where
-    /// there is no timer: it needs a tokio runtime with one.
+    /// there is no timer: it needs a tokio runtime with one. Elsewhere, as in plain
+    /// threads or on another runtime, sleep for the [`delay`](crate::Waiting::delay) of
+    /// [`Verdict::Wait`], and [`admit`](crate::Waiting::admit) it then.
     ///
     /// # Cancel safety
     ///

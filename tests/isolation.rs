@@ -8,10 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::middleware::Completion;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AdaptiveRule, BlockKind, Blocked, Call, Entry, FlowRule, IsolationRule, ManualClock, Rules,
-    Sentinel, Verdict,
+    AdaptiveRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule, IsolationRule, ManualClock,
+    Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 fn engine(rules: impl Into<Rules>) -> Sentinel {
@@ -251,4 +255,32 @@ fn quick_calls_without_a_response_of_the_service_teach_an_adaptive_limit_nothing
         let limit = sentinel.node("r").unwrap().adaptive_limit();
         assert_eq!(limit, Some(20), "end {index}");
     }
+}
+
+/// How many of a thousand streams that nobody closes are let in under `rule`.
+async fn streams(rule: AdaptiveRule, completion: Completion) -> usize {
+    let endless = || futures_util::stream::pending::<Result<&'static str, BoxError>>();
+    let service = SentinelLayer::with(engine(Rules::new().with(rule)))
+        .completion(completion)
+        .layer(service_fn(move |_: Request<Body>| async move {
+            Ok::<_, BoxError>(Response::new(Body::from_stream(endless())))
+        }));
+    let mut open = Vec::new();
+    for _ in 0..1_000 {
+        let request = Request::get("/events").body(Body::empty()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        if response.status() == 200 {
+            open.push(response);
+        }
+    }
+    open.len()
+}
+
+#[tokio::test]
+async fn streams_hold_an_adaptive_limit_where_it_is_unless_they_end_with_their_heads() {
+    let rule = || AdaptiveRule::new("/events");
+    let floor = rule().floor(500).ceiling(500);
+    assert_eq!(streams(rule(), Completion::Body).await, 20);
+    assert_eq!(streams(floor, Completion::Body).await, 500);
+    assert_eq!(streams(rule(), Completion::Head).await, 1_000);
 }

@@ -166,6 +166,26 @@ fn a_call_of_more_than_a_minute_counts_as_a_minute() {
 }
 
 #[test]
+fn an_old_connection_that_closes_is_slow_unless_another_engine_counts_it() {
+    for is_apart in [false, true] {
+        let bench = Bench::new(SystemRule::new().rt(Duration::from_millis(500)));
+        let apart = Sentinel::builder().clock(bench.clock.clone()).build();
+        let counts = if is_apart { &apart } else { &bench.sentinel };
+        let Verdict::Pass(connection) = counts.try_enter(Call::new("sockets")) else {
+            panic!("nothing limits connections");
+        };
+        bench.clock.advance(Duration::from_secs(3_600));
+        for _ in 0..100 {
+            let quick = bench.enter(Call::new("a")).unwrap();
+            bench.clock.advance(Duration::from_millis(1));
+            drop(quick);
+        }
+        drop(connection);
+        assert_eq!(bench.is_in(Call::new("a")), is_apart);
+    }
+}
+
+#[test]
 fn a_busy_machine_keeps_calls_out_and_an_unknown_one_does_not() {
     let bench = Bench::new(SystemRule::new().cpu(0.8));
     assert!(bench.is_in(Call::new("a")));

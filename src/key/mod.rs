@@ -31,8 +31,9 @@
 //! 2. the route: axum's matched path (feature `axum`), else the template among
 //!    the rules' names that matches the path, else the path.
 //!
-//! The target of a `CONNECT` has no path. All of them are one resource, whose name is
-//! empty, so that of all rules only those for `*` apply to it: name it by [`Authority`].
+//! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All of
+//! them are one resource, whose name is empty, so that of all rules only those for `*`
+//! apply to it: name it by [`Authority`].
 //!
 //! Where axum's path ends with `{*rest}`, rules may name what is below it: of
 //! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,

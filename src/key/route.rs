@@ -87,7 +87,8 @@ impl KeyExtractor for Route {
 ///
 /// The method is the one that was sent. axum and most other routers answer `HEAD` by
 /// the handler of `GET`, and a rule for `GET /users/{id}` does not see those calls:
-/// limit `HEAD /users/{id}` as well.
+/// limit `HEAD /users/{id}` as well. A WebSocket is opened by `GET` over HTTP/1, and by
+/// `CONNECT` over HTTP/2.
 ///
 /// A handler for `any` method also answers those that a client makes up, such as
 /// `GETT`, each of which is a resource that no rule but one for `*` names: limit such a

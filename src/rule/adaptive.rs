@@ -16,7 +16,11 @@ use crate::stat::MAX_TOKENS;
 /// never changes while nothing runs, and it does not rise while fewer calls than
 /// half of it are in flight.
 ///
-/// A response counts with its response time. A call that failed, that was cancelled
+/// A response counts with its response time, when its body has ended. A stream whose head
+/// comes at once so holds a place of the limit for as long as it lasts, and teaches it
+/// nothing meanwhile: where many shall be open use an
+/// [`IsolationRule`](super::IsolationRule), or let calls end
+/// [with their heads](crate::middleware::Completion::Head). A call that failed, that was cancelled
 /// or [ignored](crate::Entry::ignore), as one that another layer refuses, counts only
 /// if it had already taken longer than responses usually do.
 ///

@@ -128,6 +128,11 @@ impl SystemRule {
     /// above 0. The average is over the calls that ended in the window, so when
     /// no call ends any more, calls pass again. One that took longer than a minute
     /// counts as a minute, so a limit above that is never reached.
+    ///
+    /// So do not count here what is long by nature, such as long polls, or an
+    /// [`Entry`](crate::Entry) that is kept while a connection lives: one that ends after a
+    /// minute or more, among a hundred quick calls, makes an average of over half a second.
+    /// Another engine can count them.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
         self.rt = Some(rt);
