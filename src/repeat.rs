@@ -15,6 +15,8 @@ const SHORTEST: Duration = Duration::from_millis(10);
 pub(crate) struct Repeater {
     stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
+    /// The one that has the thread: one that forks from it has not.
+    process: u32,
 }
 
 impl Repeater {
@@ -45,19 +47,61 @@ impl Repeater {
         Ok(Self {
             stop,
             thread: Some(thread),
+            process: this_process(),
         })
     }
 
     /// Stops the thread, and waits until it has ended: not for the next turn, but for
     /// one that is under way.
     pub(crate) fn stop(&mut self) {
+        let thread = self.thread.take();
+        if self.process != this_process() {
+            // Joining a thread that is not there panics, or never ends.
+            return;
+        }
         self.stop.say();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             // What acts may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {
                 // It has not panicked, as nothing that it does.
                 let _ = thread.join();
             }
         }
+    }
+}
+
+#[cfg(unix)]
+fn this_process() -> u32 {
+    std::process::id()
+}
+
+/// Nothing forks.
+#[cfg(not(unix))]
+const fn this_process() -> u32 {
+    0
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_forked_does_not_wait_for_a_thread_that_it_has_not() {
+        let (release, released) = mpsc::channel::<()>();
+        let (say, ended) = mpsc::channel();
+        let act = move || {
+            // Ends when it is released, or when this test has hung for long enough.
+            let _ = released.recv_timeout(Duration::from_secs(10));
+            let _ = say.send(());
+        };
+        let mut theirs = Repeater::spawn("parent", Duration::from_secs(3_600), act).unwrap();
+        theirs.process = theirs.process.wrapping_add(1);
+        let stop = theirs.stop.clone();
+        theirs.stop();
+        assert!(ended.try_recv().is_err(), "it has waited for the thread");
+        stop.say();
+        drop(release);
     }
 }

@@ -278,7 +278,8 @@ impl Watch {
     }
 
     /// Polls on a thread of its own, at once and then `every` so often (at least
-    /// 10 ms apart), until the handle is dropped.
+    /// 10 ms apart), until the handle is dropped. A process that forks from this one, as a
+    /// daemon does, has no such thread: spawn it there.
     ///
     /// # Errors
     ///

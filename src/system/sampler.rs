@@ -186,6 +186,9 @@ impl Sampler {
     /// see [`sample_memory`](Self::sample_memory). When it has stopped, they read
     /// everything again.
     ///
+    /// A process that forks from this one, as a daemon does, has no such thread: spawn it
+    /// there.
+    ///
     /// # Errors
     ///
     /// If the operating system gives no thread.
