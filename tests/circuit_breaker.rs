@@ -17,11 +17,12 @@ use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
+use tower_sentinel::key::from_fn;
 use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
     BlockKind, BreakerState, BreakerView, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
-    ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    Key, ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::{Rng, bench, get, ms, ready};
@@ -751,5 +752,55 @@ fn a_caller_whose_clock_is_a_little_older_than_the_opening_is_no_probe() {
         assert!(matches!(late, Verdict::Block(_)), "{older} ns");
         let breakers = sentinel.node("r").unwrap().breakers();
         assert_eq!(breakers[0].state(), BreakerState::Open, "{older} ns");
+    }
+}
+
+#[tokio::test]
+async fn a_breaker_under_two_layers_closes_if_they_have_two_engines_or_two_names() {
+    let named = |name: &'static str| from_fn(move |_| Some(Key::Str(name)));
+    let cases = [
+        ("r", true, false),
+        ("r", false, true),
+        ("other", true, true),
+    ];
+    for (name, is_one_engine, closes) in cases {
+        let rules = CircuitBreakerRule::error_count("*", 1).min_calls(1);
+        let bench = Bench::new(rules);
+        let outer = if is_one_engine {
+            bench.sentinel.clone()
+        } else {
+            Sentinel::new(Rules::new())
+        };
+        let is_down = AtomicBool::new(true);
+        let service = service_fn(|_: Request<Body>| {
+            let status = match is_down.load(Ordering::Relaxed) {
+                true => StatusCode::BAD_GATEWAY,
+                false => StatusCode::OK,
+            };
+            async move {
+                Ok::<_, Infallible>(
+                    Response::builder()
+                        .status(status)
+                        .body(Body::empty())
+                        .unwrap(),
+                )
+            }
+        });
+        let inner = SentinelLayer::with(bench.sentinel.clone()).resource(named("r"));
+        let service = SentinelLayer::with(outer)
+            .resource(named(name))
+            .layer(inner.layer(service));
+        let status = async || service.clone().oneshot(get("/")).await.unwrap().status();
+        assert_eq!(status().await, 502);
+        is_down.store(false, Ordering::Relaxed);
+        for _ in 0..3 {
+            bench.clock.advance(Duration::from_secs(60));
+            assert_eq!(
+                status().await == 200,
+                closes,
+                "{name}, one engine: {is_one_engine}"
+            );
+        }
+        assert_eq!(bench.state() == BreakerState::Closed, closes);
     }
 }

@@ -146,6 +146,10 @@ impl SentinelLayer<Respond> {
     }
 
     /// A layer over an engine that is there.
+    ///
+    /// Two layers around one another, over one engine, must give a call two names
+    /// ([`resource`](Self::resource)): under one it takes two tokens and two slots, and a
+    /// circuit breaker that lets it probe refuses it at the second layer, and never closes.
     #[must_use]
     pub fn with(sentinel: Sentinel) -> Self {
         Self {
