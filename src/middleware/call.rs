@@ -23,17 +23,17 @@ use crate::stat::Outcome;
 ///
 /// A function says which call a request is. A refusal is an error: a
 /// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
-/// errors. A call ends when the service answers. An error counts as a failure, unless
-/// [another function](Self::classify) says what answers are worth; but a refusal of
-/// another layer of this crate always counts as neither failure nor success, also where
-/// it is among the sources of an error.
+/// errors. A call ends when the service answers. Every `Err` counts as a failure and
+/// every `Ok` as a success, whatever is in it, unless [another function](Self::classify)
+/// judges the answers. Only a refusal of another layer of this crate counts as neither in
+/// any case, also where it is among the sources of an error.
 ///
-/// The service must be [`Clone`], as a call that waits takes one along and one that is
-/// refused leaves one that holds no permit, and its error must become a
-/// [`BoxError`](super::BoxError). Put tower's `Buffer` around one that is not `Clone`, or
-/// whose clones take themselves for ready, as those of tower's `Steer` do. What the
-/// service does before it is ready belongs to no call, and how it fails then counts
-/// nowhere.
+/// The service must be [`Clone`]: a call that waits takes a clone along, and a call that
+/// is refused leaves a clone that holds no permit. Its error must become a
+/// [`BoxError`](super::BoxError). Put tower's `Buffer` around a service that is not
+/// `Clone`, or whose clones take themselves for ready, as those of tower's `Steer` do.
+/// What the service does before it is ready belongs to no call, and an error that it
+/// returns then is counted nowhere.
 ///
 /// # Examples
 ///

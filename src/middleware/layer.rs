@@ -73,11 +73,15 @@ pub enum Completion {
 /// one engine: axum calls [`layer`](Layer::layer) for every route and
 /// connection, and the limits are still one.
 ///
-/// The service must be [`Clone`], as those of axum, tonic and hyper are: a call that
-/// waits takes one along, and one that is refused leaves one that holds no permit. Put
-/// tower's `Buffer` around one that is not. Its response has a body of
-/// [`Bytes`](bytes::Bytes), which becomes a [`ResponseBody`](super::ResponseBody):
-/// instead of an optional layer take one without rules, so that types stay the same.
+/// The service must be [`Clone`], as the services of axum, tonic and hyper are: a call
+/// that waits takes a clone along, and a call that is refused leaves a clone that holds
+/// no permit. Put tower's `Buffer` around a service that is not `Clone`. The bodies of
+/// its responses must be made of [`Bytes`](bytes::Bytes); each becomes a
+/// [`ResponseBody`](super::ResponseBody). So a program in which the layer is optional
+/// keeps it and gives it no rules: then its types are the same in both cases.
+///
+/// Words such as resource, origin, context and parameter are explained in the
+/// [cookbook](crate::guide::cookbook#words).
 ///
 /// # Examples
 ///
@@ -174,13 +178,16 @@ impl SentinelLayer<Respond> {
         }
     }
 
-    /// Refusals become errors instead of responses, for clients: a request that
-    /// is answered comes from the upstream, one that fails with a
+    /// Turns refusals into errors instead of responses, for clients: then every
+    /// response comes from the upstream, and a request that fails with a
     /// [`Blocked`](crate::Blocked) never got there.
     ///
-    /// The service's error type becomes a box. Clients of tonic do better without:
-    /// they read a refusal that is a response as a status with its code, and make
-    /// one with the code `UNKNOWN` of an error that they do not know.
+    /// This is about all refusals of the layer. That a single call has failed is said by
+    /// [`Entry::fail`](crate::Entry::fail).
+    ///
+    /// The service's error type becomes a box. Do not use this for clients of tonic: they
+    /// read a refusal that is a response as a status with the right code, but turn an
+    /// error that they do not know into a status with the code `UNKNOWN`.
     #[must_use]
     pub fn fail(self) -> SentinelLayer<Fail> {
         SentinelLayer {
@@ -205,11 +212,12 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Which requests go straight to the service: no rule judges them, and they
-    /// are counted nowhere. Default: none. Each further one adds to those before
-    /// it.
+    /// are counted nowhere. Default: no requests. A request is skipped if any of the
+    /// predicates that were given chooses it.
     ///
-    /// For ready ones see [`skip`](super::skip). Decide by something that a client
-    /// cannot choose, or where it may have what it chooses.
+    /// For ready predicates see [`skip`](super::skip). Base this on something a client
+    /// cannot forge, or on the path or the method of what everybody may have without
+    /// limits; otherwise any client can bypass every limit.
     ///
     /// # Examples
     ///
@@ -241,27 +249,38 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.skip.push(Arc::new(choose)))
     }
 
-    /// How the resource is named. Default: see [`key`](crate::key). A request
-    /// for which `extractor` has no name is counted under `-`.
+    /// How the resource is named. Default: see [`key`](crate::key#the-default-resource),
+    /// also for what the feature `axum` changes about it. A request for which
+    /// `extractor` has no name is counted under `-`.
     #[must_use]
     pub fn resource(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.resource = Some(Arc::new(extractor)))
     }
 
-    /// Who calls. Default: nobody in particular.
+    /// The origin: who calls. Default: calls have no origin.
+    ///
+    /// Rules [by origin](crate::FlowRule::by_origin) count all requests for which
+    /// `extractor` has no key as those of one caller, under `-`, unless
+    /// [`MissingKey`](crate::MissingKey) says otherwise.
     #[must_use]
     pub fn origin(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.origin = Some(Arc::new(extractor)))
     }
 
-    /// Through which entrance calls come. Default: none.
+    /// The context: the entrance through which a call comes, such as `web` or `batch`,
+    /// for rules [in a context](crate::FlowRule::in_context). Default: calls have no
+    /// context.
     #[must_use]
     pub fn context(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.context = Some(Arc::new(extractor)))
     }
 
-    /// One more parameter of the call, for
-    /// [hot-parameter rules](crate::HotParamRule) and hooks. Default: none.
+    /// Adds a parameter to the call, for [hot-parameter rules](crate::HotParamRule) and
+    /// hooks. Default: calls have no parameters.
+    ///
+    /// A rule counts all requests for which `extractor` has no key as those of one
+    /// caller, under `-`, unless its [`missing`](crate::HotParamRule::missing) says
+    /// otherwise.
     ///
     /// # Panics
     ///
@@ -272,7 +291,8 @@ impl<M> SentinelLayer<M> {
         self.param_named("", extractor)
     }
 
-    /// The same under a name, which rules may use instead of its place.
+    /// Adds a parameter under a name, by which rules may refer to it instead of by its
+    /// place.
     ///
     /// ```
     /// use tower_sentinel::key::{Header, PeerIp};
@@ -305,18 +325,19 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.tier = Some(Arc::new(extractor)))
     }
 
-    /// Which calls are prioritized. Default: none. Decide by something that a
-    /// client cannot choose, or everybody will be important.
+    /// Which calls are prioritized. Default: no calls. Base this on something a client
+    /// cannot forge; otherwise every client can make its calls important.
     ///
-    /// No call waits longer than its `grpc-timeout`, if it has one, and one that is
-    /// not prioritized comes over HTTP/2.
+    /// A call's wait is capped by its `grpc-timeout`. For calls that are not prioritized
+    /// the header is read only over HTTP/2.
     #[must_use]
     pub fn prioritize(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.prioritize = Some(Arc::new(choose)))
     }
 
-    /// How much calls weigh. Default: 1. See [`Call::batch`] for what a weight may
-    /// be; do not take it from what a client says of itself.
+    /// The weight of each call: the number of tokens that it takes, as
+    /// [`Call::batch`] sets it. Default: 1. Do not read it from anything that a client
+    /// can write as it likes.
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
@@ -351,15 +372,15 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.fields = fields)
     }
 
-    /// Calls go out to be served elsewhere; they are counted apart from those
-    /// that come in. The rules of the engine are for both.
+    /// The calls of this layer go out to be served elsewhere. They are counted apart from
+    /// inbound calls, also under the same name. The rules of the engine apply to both.
     ///
-    /// Unless [`resource`](Self::resource) says otherwise, they are named as others are,
-    /// by the template among the rules' names that matches the path, else by the path,
-    /// and not by the host: the same path at two hosts is one resource, and a path with
-    /// an id in it that no template matches is one for each id. A breaker for `*` then
-    /// counts a call or two on each, and never opens. Name them by
-    /// [`key::Authority`](crate::key::Authority), or by what you call.
+    /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by
+    /// the template among the rules' names that matches its path, else by its path, and
+    /// not by its host. So the same path at two hosts is one resource, and paths that
+    /// hold an id, and that no template matches, are a resource for each id: a breaker
+    /// for `*` then counts a call or two on each of them, and never opens. Name the calls
+    /// by [`key::Authority`](crate::key::Authority), or by a name for what you call.
     ///
     /// ```
     /// use http::{Request, Response};
