@@ -78,6 +78,9 @@ impl fmt::Display for Direction {
 
 /// One call, as the engine sees it.
 ///
+/// What resource, origin, context, parameter, tier and weight mean, is in the
+/// [words](crate::guide::cookbook#words) of the cookbook.
+///
 /// # Examples
 ///
 /// ```
@@ -178,17 +181,19 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Who calls. Without one, rules [by origin](crate::FlowRule::by_origin)
-    /// count the call under `-`.
+    /// The origin: who calls. Rules [by origin](crate::FlowRule::by_origin) count all
+    /// calls without an origin as those of one caller, under `-`, unless
+    /// [`MissingKey`](crate::MissingKey) says otherwise.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<Key<'a>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
 
-    /// Through which entrance the call came; limited by rules
-    /// [for it](crate::FlowRule::in_context), and counted if there is one or the engine
-    /// was built [with contexts](crate::Builder::contexts).
+    /// The context: the entrance through which the call came, such as `web` or `batch`.
+    /// Rules may be [for one context](crate::FlowRule::in_context). The calls of a context
+    /// are counted apart if there is such a rule, or if the engine was built
+    /// [with contexts](crate::Builder::contexts).
     #[must_use]
     pub fn context(mut self, context: impl Into<Key<'a>>) -> Self {
         self.context = Some(context.into());
@@ -239,9 +244,10 @@ impl<'a> Call<'a> {
 
     /// The longest that the call may wait, such as the time until its deadline.
     /// A call that would have to wait as long or longer is refused at once.
-    /// Default, and the most: for a place that a rule lends the engine's
-    /// [occupy timeout](crate::Builder::occupy_timeout), for a turn in a line the
-    /// longest wait of its rule.
+    ///
+    /// A longer patience than the default changes nothing. The default is, for a place
+    /// that a rule lends, the engine's [occupy timeout](crate::Builder::occupy_timeout),
+    /// and for a turn in a line, the `max_wait` of its rule.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
@@ -252,19 +258,20 @@ impl<'a> Call<'a> {
     /// calls must not fill it where no rule limits them.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// How many tokens the call takes: its weight. One above
-    /// [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as that. Limits on calls at once and
-    /// circuit breakers count a call as one, whatever it weighs.
+    /// The weight of the call: how many tokens it takes. A layer sets it by
+    /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight
+    /// above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Limits on calls at
+    /// once and circuit breakers count a call as one, whatever it weighs.
     ///
-    /// A call heavier than what a rule ever admits at once can never pass; but in a
+    /// A call heavier than what a rule ever admits at once can never pass; only in a
     /// [line](crate::FlowRule::throttle) it can, and waits for as much longer. A call
-    /// of weight 0 takes nothing of any rate, and passes while no rate is exceeded, as
-    /// after a reload one may be; also a threshold of 0, which it does not exceed. A
-    /// quota that is kept for each value never refuses it.
+    /// of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a
+    /// rate may be after a reload that lowers its limit; it also passes a threshold of 0,
+    /// which it does not exceed. A quota that is kept for each value never refuses it.
     ///
-    /// What all calls of one second weigh must stay below 2³¹, or totals are wrong;
-    /// a flow rule on the resource sees to it. So choose a unit that is not too
-    /// small: KiB, and not bytes.
+    /// The weights of all calls of one second must stay below 2³¹ together, or totals are
+    /// wrong; a flow rule on the resource can keep them there. So choose a unit that is
+    /// not too small: KiB, and not bytes.
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
         self.weight = weight.min(Self::MAX_WEIGHT);

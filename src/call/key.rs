@@ -11,7 +11,8 @@ use super::Encoded;
 /// keyed hash of it.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
 
-/// A name by which calls are counted: a resource, a caller, a parameter value.
+/// A name by which calls are counted: a resource, an origin, a context, a tier, or the
+/// value of a parameter; see the [words](crate::guide::cookbook#words).
 ///
 /// Looking up a known key allocates nothing.
 ///
@@ -29,10 +30,18 @@ pub(crate) const MAX_KEY_BYTES: usize = 256;
 pub enum Key<'a> {
     /// A text. Longer than 256 bytes, it is known by a hash of it.
     Str(&'a str),
-    /// Two texts that stand for the first, a space, and the second, such as a
+    /// Two texts that stand for one: the first, a space, and the second, such as a
     /// method and a route.
+    ///
+    /// Only the joined text counts: `("acme eu", "bob")` is the same key as
+    /// `("acme", "eu bob")`. So take a first text that clients cannot choose, or in which
+    /// no space can be. To limit a pair, such as an address and an account, take
+    /// [two parameters](crate::Call::params) with a rule for each: an address that is
+    /// written as a text is one of many in its network, and not cut to 64 bits as
+    /// [extractors](crate::key) cut it.
     Joined(&'a str, &'a str),
-    /// An address.
+    /// An address. It is taken as it is: [extractors](crate::key) cut addresses of IPv6
+    /// to 64 bits, and whoever makes a key of an address without them does so itself.
     Ip(IpAddr),
     /// A number.
     Int(u64),

@@ -15,7 +15,8 @@ use crate::call::{Encoded, Key};
 /// that is there twice with two values.
 ///
 /// A cookie that stands for a login is a secret: take a
-/// [`Secret`](super::Secret) of it.
+/// [`Secret`](super::Secret) of it. Anyone can send any cookie: one that is not checked
+/// before this layer gives each client as many fresh quotas as it makes values up.
 ///
 /// # Examples
 ///

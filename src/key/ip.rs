@@ -92,16 +92,57 @@ pub trait ClientIp: Send + Sync + 'static {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr>;
 }
 
-/// The peer of the connection.
+/// The address of the peer of the connection.
 ///
 /// It is taken from the request's extensions: [`ClientAddr`], else axum's
 /// `ConnectInfo<SocketAddr>` or, in tests, its `MockConnectInfo` (feature `axum`),
 /// else tonic's connect info, also behind TLS (feature `tonic`), else a bare
-/// [`SocketAddr`]. Where none is there, the request has no key.
+/// [`SocketAddr`].
 ///
-/// With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`. Connect
-/// info of another type is not looked at, and a Unix socket has no peer with an address:
-/// there let an earlier layer put in a [`ClientAddr`].
+/// # If no address is there
+///
+/// Then the request has no key, and **by default all such requests share one quota**:
+/// the first few callers use it up for everybody. Three mistakes lead there:
+///
+/// * The feature `axum` or `tonic` of this crate is not on.
+/// * The axum server is not served with
+///   `into_make_service_with_connect_info::<SocketAddr>()`, or with connect info of
+///   another type.
+/// * It listens on a Unix socket, whose peers have no address. Let an earlier layer put in
+///   a [`ClientAddr`].
+///
+/// [`MissingKey::Refuse`](crate::MissingKey::Refuse) makes the mistake show with the
+/// first request: `.missing(MissingKey::Refuse)` of the rule answers it with 403.
+/// [`HotParamView::missing`](crate::HotParamView::missing) counts such requests; if it
+/// grows with every call, no address is ever found.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::PeerIp;
+/// use tower_sentinel::{FlowRule, MissingKey, Rules, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("/search", 100).by_origin())
+///     .with(FlowRule::per_second("/login", 5).by_origin().missing(MissingKey::Refuse));
+/// let layer = SentinelLayer::new(rules).origin(PeerIp::new());
+/// # let sentinel = layer.sentinel().clone();
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// // From a server that passes no address on:
+/// # let status = async |path: &str| {
+/// #     let request = Request::get(path).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("/search").await, StatusCode::OK);
+/// assert_eq!(sentinel.node("/search").unwrap().hot_params()[0].missing(), 1);
+/// assert_eq!(status("/login").await, StatusCode::FORBIDDEN);
+/// # });
+/// ```
+///
+/// # What is one key
 ///
 /// IPv6 addresses are told apart by their first 64 bits, and IPv4 addresses
 /// that are mapped into IPv6 are taken as what they are.

@@ -4,14 +4,21 @@
 //! it: the resource that is called, or who calls. It borrows from the request,
 //! so a known key costs no allocation.
 //!
+//! # Requests without a key
+//!
+//! An extractor may find no key: a header is not there, or [`PeerIp`] finds no address
+//! because the server does not pass it on. By default a rule counts all such requests
+//! together, as those of one caller, so that they share one quota; see
+//! [`MissingKey`](crate::MissingKey). If an extractor never finds a key, all callers
+//! share that quota. [`PeerIp`] says how to see this.
+//!
 //! # What a client gains by spelling
 //!
-//! Whoever can write one key in many ways has a quota for each. So what is
-//! encoded is known by what it says: [`Query`], [`Cookie`] and [`PathParam`] take
-//! `ab` and `a%62` for one key, and one that is there twice, with two values, for
-//! none, because nobody knows which one the service will read. What a call
-//! without a key is counted as, the rule says: see
-//! [`MissingKey`](crate::MissingKey).
+//! If a client could write one key in many ways, it would have a quota for each of them.
+//! So an encoded value is known by the text that it stands for: [`Query`], [`Cookie`]
+//! and [`PathParam`] take `ab` and `a%62` for one key. If a parameter or a cookie is
+//! there twice, with two values, the request has no key, because nobody knows which of
+//! the two the service will read.
 //!
 //! A path is taken as it is written, since routers take it so: axum has no route for
 //! `/%61` or `//a` where `/a` is one. A service that decodes or tidies its path itself,
@@ -20,40 +27,62 @@
 //! as the service reads it, as a [`Resource`], or name rules by templates that hold
 //! whatever is written, such as `/{*file}`.
 //!
-//! None of that makes a value true. Where clients can make values up, limit them
-//! by something that they cannot, such as [`PeerIp`], as well.
+//! None of that makes a value true. Where clients can make values up, such as those of a
+//! header that nobody has checked, limit them by something that they cannot make up as
+//! well, such as [`PeerIp`], with a rule for each of the two. An
+//! [`or`](KeyExtractor::or) does not do that.
 //!
 //! # The default resource
 //!
-//! A layer that is told nothing names the resource by
+//! A layer without [`resource`](crate::SentinelLayer::resource) names the resource by
 //!
 //! 1. an explicit [`Resource`] in the request's extensions, else
 //! 2. the route: axum's matched path (feature `axum`), else the template among
 //!    the rules' names that matches the path, else the path.
 //!
-//! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All of
-//! them are one resource, whose name is empty, so that of all rules only those for `*`
-//! apply to it: name it by [`Authority`].
+//! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All
+//! such requests are one resource, whose name is empty, so that only rules for `*` apply
+//! to it: name them by [`Authority`].
 //!
 //! Where axum's path ends with `{*rest}`, rules may name what is below it: of
 //! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,
 //! `/shop.Orders/List` is a resource of its own if a rule has that name.
 //!
-//! A call that goes [out](crate::SentinelLayer::outbound) is named by where it goes: of
-//! a request that a proxy passes on, axum's matched path is where it came in.
+//! An [outbound](crate::SentinelLayer::outbound) call is never named by axum's matched
+//! path: when a proxy passes a request on, that path says where the request came in, and
+//! not where it goes.
 //!
-//! So rules named `/users/{id}` work on the first line that a user writes. A raw
-//! path has a place only while the engine's table has room; beyond that it is
-//! counted under `__overflow__`, whose rules apply. A matched path always has one, as
-//! a name in a rule has: who asks for made-up paths takes no route's place.
+//! A raw path has a place only while the engine's table has room; beyond that it is
+//! counted under `__overflow__`, whose rules apply. A matched path always has a place, as
+//! a name in a rule has: requests for made-up paths take no route's place.
 //!
-//! Inside an axum `nest` the path has lost its prefix, so without the `axum`
-//! feature a rule must be named as the path is seen there; with the feature it
-//! is named by the whole route. A layer around a service that is given to
-//! `nest_service` sees no matched path in either case, and neither does one around all
-//! of a router that has one: a router at `/api` also answers `/api//users/7`, as axum
+//! Inside an axum `nest` the path has lost its prefix. A layer around a service that is
+//! given to `nest_service` sees no matched path, and neither does a layer around all of a
+//! router that has one: a router at `/api` also answers `/api//users/7`, as axum
 //! takes the prefix off with two slashes, and the template `/api/users/{id}` does not
 //! match that. Add the layer to the router that is nested.
+//!
+//! # What the feature `axum` changes
+//!
+//! With it, [`Route`], [`MethodRoute`], [`PathParam`] and the default resource look at the
+//! path that axum's router has matched. Without it they look only at the path, and at the
+//! templates among the rules' names. So the same request may have two names:
+//!
+//! | a request for | with `axum` | without |
+//! |---|---|---|
+//! | `/users/7` at the route `/users/{id}` | `/users/{id}` | `/users/{id}` if a rule has that name, else `/users/7` |
+//! | `/api/users/7`, where the layer is on a router that is nested at `/api` | `/api/users/{id}` | `/users/{id}` if a rule has that name, else `/users/7` |
+//! | `/shop.Orders/List`, a method of a tonic service in a router | `/shop.Orders/{*rest}`, or `/shop.Orders/List` if a rule has that name | `/shop.Orders/List` |
+//!
+//! [`PeerIp`] and [`ForwardedIp`] find the addresses of axum's connections only with `axum`,
+//! and those of tonic's only with `tonic`.
+//!
+//! Cargo turns a feature on for all crates of a program if one of them asks for it. A
+//! program with axum turns `axum` on itself; then no other crate changes its names. A
+//! library that cannot know names its resources itself: by
+//! [`SentinelLayer::resource`](crate::SentinelLayer::resource) with an extractor that does
+//! not look at routes ([`from_fn`], [`Path`], [`Authority`]), or by a [`Resource`] in the
+//! request's extensions.
 //!
 //! # Examples
 //!
@@ -307,8 +336,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Names the resource of a request, as an extension that an earlier layer puts
-/// in.
+/// Names the resource of a request. An earlier layer puts it among the request's
+/// extensions; see [the default resource](self#the-default-resource).
 ///
 /// # Examples
 ///
@@ -343,10 +372,10 @@ impl Resource {
     }
 }
 
-/// Names something in a request.
+/// Names something in a request: the resource, who calls, or a parameter.
 ///
-/// It is called once for each request and must not panic. [`Head::of`] makes what
-/// a test of it needs.
+/// A layer calls its extractors once for each request that is not skipped. They must not
+/// panic. To test an extractor without a layer, make a [`Head`] with [`Head::of`].
 ///
 /// # Examples
 ///
@@ -386,11 +415,19 @@ impl Resource {
 /// ```
 #[diagnostic::on_unimplemented(note = "a closure becomes one by `key::from_fn`")]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The key, or `None` if the request has none.
+    /// The key, or `None` if the request has no key; see
+    /// [requests without a key](self#requests-without-a-key).
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
-    /// This key, else that of `other`: a user's name, else the address. A text is
-    /// never the same key as an address, even if it reads like one.
+    /// This key, or where this extractor finds none, the key of `other`: a user's name,
+    /// else the address. A text is never the same key as an address, even if it reads
+    /// like one.
+    ///
+    /// Only the first key counts, so it must be one that clients cannot make up. With
+    /// `Cookie::new("user").or(PeerIp::new())`, a client that sends a made-up cookie
+    /// with each request has a fresh quota for each of them, and is never counted by its
+    /// address. If the first key is not checked before the layer, take two parameters and
+    /// a rule for each of them instead.
     ///
     /// ```
     /// use http::{Request, Response, StatusCode};
@@ -399,6 +436,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// use tower_sentinel::{FlowRule, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// // The header is set by a proxy that has checked who calls.
     /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
     ///     .origin(Header::from_static("x-user").or(PeerIp::new()));
     /// let service = layer.layer(service_fn(|_: Request<()>| async {

@@ -3,8 +3,8 @@
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The key of the first extractor, else that of the second; made by
-/// [`KeyExtractor::or`].
+/// The key of the first extractor, or where that finds none, the key of the second; made
+/// by [`KeyExtractor::or`], which says which keys may stand first.
 ///
 /// # Examples
 ///
