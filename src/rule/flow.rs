@@ -22,18 +22,19 @@ const OTHER_ORIGIN: &str = "other";
 /// How many calls of a resource may wait at once, unless a rule says otherwise.
 pub(super) const MOST_WAITING: u32 = 10_000;
 
-/// At most so many calls of a resource in a sliding window.
+/// Limits a rate: at most `threshold` calls of a resource pass in a sliding window.
 ///
 /// The window is made of [buckets](Self::buckets), two unless set, aligned to
 /// the clock. See [`LeapArray`](crate::stat::LeapArray) for what exactly that
 /// promises, and [`strict`](Self::strict) for a stronger promise.
 ///
 /// A call that finds the window full is refused; a
-/// [prioritized](crate::Call::prioritized) one may borrow a place in a coming
-/// bucket and wait for it.
+/// [prioritized](crate::Call::prioritized) call may borrow a place in a coming
+/// bucket and wait for it. What borrowing, waiting and origins are, is in the
+/// [words](crate::guide::cookbook#words).
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource that has no flow rule of its own has a window of its own after it.
+/// resource without a flow rule of its own gets a separate window from it.
 ///
 /// # Examples
 ///
@@ -121,7 +122,12 @@ pub(crate) enum Basis {
     Context(String),
 }
 
-/// What a rule [by origin](FlowRule::by_origin) does with a call that has none.
+/// What a rule does with a call that has no key for it: no origin for a rule
+/// [by origin](FlowRule::by_origin), no value for a [`HotParamRule`].
+///
+/// Calls have no key if the layer has no extractor for it, and if the extractor finds
+/// nothing in the request. [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) finds
+/// nothing where the server is not set up for it.
 ///
 /// # Examples
 ///
@@ -139,12 +145,13 @@ pub(crate) enum Basis {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// All such calls share one quota, under the name `-`.
+    /// All calls without a key share one quota, that of the key `-`: a few callers can
+    /// use it up for all others.
     #[default]
     Share,
-    /// The rule does not apply to them.
+    /// The rule does not apply to calls without a key: it does not limit them.
     Skip,
-    /// They are refused.
+    /// Calls without a key are refused, over HTTP with 403.
     Refuse,
 }
 
@@ -152,18 +159,18 @@ impl FlowRule {
     /// At most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
     ///
     /// The threshold may have a fraction. A window counts whole calls, so only the
-    /// whole part matters to it: below 1 nothing passes, like for 0. For one call in
-    /// two seconds, say `per(resource, 1, Duration::from_secs(2))`. A
-    /// [line](Self::throttle) is spaced by all of it: at 0.5 per second a call starts
-    /// every two seconds.
+    /// whole part matters to it: a threshold below 1 refuses every call, as 0 does. For
+    /// one call in two seconds, say `per(resource, 1, Duration::from_secs(2))`. A
+    /// [line](Self::throttle) is spaced by the whole number with its fraction: at 0.5
+    /// per second a call starts every two seconds.
     #[must_use]
     pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
     /// At most `threshold` calls of `resource` per `interval`, which is between
-    /// 1 ms and 366 days; one below 2 ms, or that cannot be halved, needs another
-    /// number of [buckets](Self::buckets) than two.
+    /// 1 ms and 366 days. An interval that is below 2 ms, or that cannot be halved, needs
+    /// another number of [buckets](Self::buckets) than two.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -214,21 +221,28 @@ impl FlowRule {
 
     /// Every origin has a quota of its own.
     ///
-    /// Calls without an origin share one, under the name `-`, unless
-    /// [`missing`](Self::missing) says otherwise. Beyond the engine's bound on
-    /// origins, all further origins of the resource share one quota.
+    /// Calls without an origin share one quota, under the name `-`, unless
+    /// [`missing`](Self::missing) says otherwise. If the layer's
+    /// [`origin`](crate::SentinelLayer::origin) finds no key in any request, that is one
+    /// quota for all callers: see [`PeerIp`](crate::key::PeerIp#if-no-address-is-there)
+    /// for how that happens and how to notice it.
     ///
-    /// A rule of two buckets that is not strict and has neither a line nor a
-    /// changing threshold nor [lends](Self::lend) keeps 32 bytes for each origin,
-    /// like a [`HotParamRule`](crate::HotParamRule): taken at once, for as many
-    /// as the engine's [bound](crate::Builder::max_origins). It does not lend
-    /// unless told to. Any other rule, also one with a threshold above 1 048 575,
-    /// keeps a node with statistics for each. A call that waits for another rule counts
-    /// in a table when it comes, and in a node when it starts.
+    /// Beyond the engine's bound on origins, all further origins of the resource share
+    /// one quota; a flood of origins that clients make up gets there
+    /// ([how fast](crate::HotParamRule::max_keys)).
+    ///
+    /// A plain rule keeps a table with 32 bytes for each origin, like a
+    /// [`HotParamRule`](crate::HotParamRule): taken at once, for as many origins as the
+    /// engine's [bound](crate::Builder::max_origins). A rule is plain if it has two
+    /// buckets and a threshold of at most 1 048 575, and neither is strict, nor has a line
+    /// or a changing threshold, nor is told to [lend](Self::lend); unless told to, it does
+    /// not lend. Any other rule keeps a node with statistics for each origin. A call that
+    /// waits for another rule counts in a table when it comes, and in a node when it
+    /// starts.
     ///
     /// A [reload](crate::Sentinel::reload) that changes the interval of a table begins
-    /// it anew: every origin has its whole quota then. So it has when a rule goes from
-    /// a table to nodes or back, because it changes [`lend`](Self::lend),
+    /// the table anew: then every origin has its whole quota again. The same happens when
+    /// a rule goes from a table to nodes or back, because it changes [`lend`](Self::lend),
     /// [`strict`](Self::strict), [`buckets`](Self::buckets), the line, the warm-up,
     /// memory, or a threshold across that bound.
     #[must_use]
@@ -254,14 +268,15 @@ impl FlowRule {
         self
     }
 
-    /// The rule looks at the calls of another resource: calls of its own are
-    /// refused while `related` has no room for them under the threshold, such
-    /// as reads that yield to writes. It may be a template, as the name of a rule.
-    /// Calls in the other direction than the refused one do not count.
+    /// The rule looks at the calls of another resource: calls of the rule's own
+    /// resource are refused while `related` has no room for them under the threshold,
+    /// such as reads that yield to writes. `related` may be a template, as the name of a
+    /// rule. Of the calls of `related` only those in the same direction count.
     ///
-    /// Nothing is taken there, so calls that come at one moment may all pass
-    /// when there is room for one. While `related` has never been called, the
-    /// rule does not apply. Not together with an origin, a line, a warm-up or memory.
+    /// Nothing is taken from `related`, so calls that come at one moment may all pass
+    /// when there is room for one. As long as `related` has never been called, the
+    /// rule does not apply. It cannot be combined with an origin, a line, a warm-up or
+    /// memory.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -283,7 +298,8 @@ impl FlowRule {
     }
 
     /// The rule counts and limits only calls that come through `context`, which
-    /// is written as an [origin](Self::for_origin) is. Not together with one.
+    /// is written as an [origin](Self::for_origin) is. It cannot be combined with an
+    /// origin.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -304,7 +320,8 @@ impl FlowRule {
         self
     }
 
-    /// What a rule [by origin](Self::by_origin) does with calls that have none.
+    /// What a rule [by origin](Self::by_origin) does with calls that have no origin.
+    /// Default: they share one quota.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
@@ -312,7 +329,8 @@ impl FlowRule {
     }
 
     /// Whether prioritized calls may borrow from coming buckets. Default: yes,
-    /// and no for a [strict](Self::strict) rule.
+    /// but no for a [strict](Self::strict) rule and for a plain rule
+    /// [by origin](Self::by_origin).
     #[must_use]
     pub fn lend(mut self, lend: bool) -> Self {
         self.lend = Some(lend);
@@ -329,12 +347,13 @@ impl FlowRule {
     }
 
     /// How many calls may wait at once for a place that this rule lent, or in its
-    /// line. Default 10 000; 0: none, like [`lend(false)`](Self::lend).
+    /// line. Default 10 000; 0: no call waits, as with [`lend(false)`](Self::lend).
     ///
-    /// Of all rules that count every caller of the resource the smallest number holds,
-    /// for all its calls that wait: 10 000, if none of these rules lets calls wait. The
-    /// number of a rule for origins or a context holds for the calls of each, beside
-    /// that.
+    /// All calls of a resource that wait count together, for whichever rule each of them
+    /// waits. At most as many may wait as the smallest `max_waiting` of the rules that
+    /// count every caller; at most 10 000, if none of these rules lets calls wait. Beside
+    /// that, the number of a rule for origins or for a context limits the waiting calls
+    /// of each origin, or of the context.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: u32) -> Self {
         self.max_waiting = max_waiting;
