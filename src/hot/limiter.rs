@@ -83,8 +83,8 @@ impl std::error::Error for NoRoom {}
 ///
 /// A quota is refilled all the time, by the generic cell rate algorithm: a key
 /// that has rested may spend the threshold and the [burst](Builder::burst) at
-/// once, and from then on has one more token each `interval / threshold`. Or it
-/// is [so many in a sliding window](Builder::window).
+/// once, and from then on has one more token each `interval / threshold`. Or the
+/// threshold is that of a [sliding window](Builder::window).
 ///
 /// Any number of threads may use one limiter at once. A token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
@@ -99,10 +99,13 @@ impl std::error::Error for NoRoom {}
 /// needs its place.
 ///
 /// Keys that are not at rest are never forgotten. At least `max_keys` of them have a
-/// place, and up to as many more again. Those that find none share a single quota,
-/// which is that of one key: nobody gets a fresh one by filling the table, and nobody
-/// who has a place loses a token by it. [`overflows`](Self::overflows) counts the calls
-/// that were judged so; if it grows, the limiter is too small.
+/// place, and up to twice as many. All keys that find no place share a single quota,
+/// which is that of one key: nobody gets a fresh quota by filling the table, and no key
+/// that has a place loses a token by it. The price is paid by new keys: while somebody
+/// fills the table with made-up keys, honest new ones share that quota with them.
+/// [How many](crate::HotParamRule::max_keys) made-up keys that takes, depends on how soon
+/// a key is at rest. [`overflows`](Self::overflows) counts the calls that were judged on
+/// the shared quota; if it grows, the limiter is too small, or somebody makes keys up.
 ///
 /// # Examples
 ///
@@ -263,8 +266,9 @@ impl Builder {
         self
     }
 
-    /// How many keys that are not at rest are known at least at once. Default 65 536,
-    /// which take 2 MiB.
+    /// For how many keys that are not at rest the limiter has places, at least. Default
+    /// 65 536, which takes 2 MiB. For how many are enough see
+    /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys).
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.spec.max_keys = max_keys;
         self

@@ -14,58 +14,61 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;
 
-/// A resource that does not answer well is not called for a while.
+/// Stops calls to a resource for a while when too many of them fail or are slow.
 ///
 /// The breaker is *closed* at first: all calls pass, and are counted when they
-/// end. As soon as enough calls ended in its [interval](Self::interval) and too
-/// many of them were slow or failed, or [so many in a row](Self::consecutive_errors)
-/// failed, it *opens*: every call is refused. When the
-/// [recovery time](Self::open_for) is over it is *half-open*: the next call
+/// end. It *opens* as soon as enough calls have ended in its [interval](Self::interval)
+/// and too many of them were slow or failed, or when a number of calls
+/// [in a row](Self::consecutive_errors) has failed: then every call is refused. When the
+/// [recovery time](Self::open_for) is over the breaker is *half-open*: the next call
 /// passes as a probe, all others are refused. If the probe is good the breaker
-/// closes, with no counts; if it is bad it opens anew.
+/// closes, with no counts; if the probe is bad the breaker opens anew.
 ///
 /// * A call is slow if it took longer than the limit, not if it took as long.
 /// * A ratio or a count is met when it is *reached*, unless
 ///   [`exceeds`](Self::exceeds) is set. A ratio is compared as the simplest
 ///   fraction that it stands for, in integers: 0.1 is one call in ten, and
 ///   `2.0 / 3.0` two in three.
-/// * To a [layer for HTTP](crate::SentinelLayer) an answer ends a call with its head,
-///   one of gRPC with its trailers. A body that breaks off later is an
+/// * Under a [layer for HTTP](crate::SentinelLayer) a breaker judges a call when the head
+///   of the answer is there, and a call of gRPC when the trailers are there. A body that
+///   breaks off later is an
 ///   [error](crate::stat::Totals::error), but no breaker learns of it, unless answers are
 ///   [judged at their end](crate::middleware::Judgement::AtTrailers).
 /// * A call counts once, whatever its weight, and only in the state in which it
-///   was admitted. What was admitted before the breaker opened decides nothing
-///   when it ends after.
+///   was admitted. A call that was admitted before the breaker opened, and ends
+///   afterwards, decides nothing.
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later
-///   check refuses, says nothing: the next call probes at once. One that never ends
-///   holds its place for the
-///   recovery time after the newest probe, or for the limit of a slow call if that
-///   is longer. Then the next call takes its place, even one that a later check
-///   refuses, and what it says afterwards counts no more.
-/// * A call that is cancelled or ignored counts nowhere. But if it had taken longer
-///   than the limit of a slow call by then it is slow, and a probe is bad; see
-///   [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
+///   check refuses, decides nothing: the next call probes at once. A probe that never
+///   ends holds its place for the recovery time after the newest probe, or for the limit
+///   of a slow call if that is longer. Then the next call to reach the breaker takes its
+///   place, even if a later check refuses that call, and the old probe's outcome is
+///   ignored.
+/// * A call that is cancelled or ignored is not counted. But if it had taken longer
+///   than the limit of a slow call by then, it counts as slow, and as a bad probe if it
+///   was one; see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
 /// * A resource may have up to 32 breakers. They are asked together: if one
 ///   refuses a call, none of the others takes it as a probe.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource that has no rule of this kind has a breaker of its own after it.
+/// resource without a rule of this kind of its own gets a separate breaker from it.
 ///
 /// # Reloads
 ///
-/// A rule goes on from an equal one of the set before, else from the one of the same
-/// [id](Self::id), and else from any that counts the same calls: with the same
-/// interval and buckets, and the same limit of a slow call, if it counts those, or in
-/// a row like this one. Such a
-/// one keeps its counts, its state and its probes, whatever else changes. One that
-/// counts otherwise begins with no counts. It is open as long as the one of its id
-/// would have been, also if that was opened by hand; instead of one that is half-open
-/// it is open, and the next call probes.
+/// A new rule has at most one predecessor: an equal rule of the set before, else the rule
+/// with the same [id](Self::id), else any rule that counts the same calls. Two rules count
+/// the same calls if they have the same interval and buckets, and the same limit of a slow
+/// call if they count slow calls; or if both count errors in a row.
 ///
-/// A call from before ends by the rule that let it pass, which says whether it was
-/// bad. A probe decides by that rule. Any other call counts for the rule that goes on,
-/// and if that is not equal cannot open its breaker: this is for the next call that
-/// the new rule itself lets pass.
+/// If the new rule counts the same calls as its predecessor, the breaker goes on: it keeps
+/// its counts, its state and its probes, whatever else changes. If not, the breaker begins
+/// with no counts. Then it stays open for as long as that of its predecessor would have,
+/// also if an operator had opened that one; if that one was half-open, the new one is
+/// open, and the next call probes.
+///
+/// A call from before the reload ends by the rule that let it pass, which says whether
+/// the call was bad. A probe decides by that old rule. Any other call from before counts
+/// for the rule that goes on, but cannot open its breaker unless the two rules are equal:
+/// only a call that the new rule itself has let pass opens it.
 ///
 /// # Examples
 ///
@@ -176,14 +179,14 @@ impl CircuitBreakerRule {
     /// Opens when `count` calls of `resource` failed one after the other, with no
     /// good one in between: between 1 and 1 000 000.
     ///
-    /// They may be as far apart as they like: neither [`interval`](Self::interval) nor
-    /// [`buckets`](Self::buckets) nor [`min_calls`](Self::min_calls) may be set. So it
-    /// is for what is called rarely, where an interval seldom has enough calls, and
-    /// for what fails for everybody or for nobody. Of what is called by many, where a
-    /// few always succeed, a ratio says more. Calls count in the order in which they
-    /// end. What is cancelled or ignored neither belongs to a row nor ends it.
+    /// These calls may be any time apart: neither [`interval`](Self::interval) nor
+    /// [`buckets`](Self::buckets) nor [`min_calls`](Self::min_calls) may be set. Use it for
+    /// a resource that is called rarely, where an interval seldom has enough calls, or
+    /// that fails for everybody or for nobody. For a resource that many call, and where a
+    /// few calls always succeed, a ratio says more. Calls count in the order in which they
+    /// end. A call that is cancelled or ignored neither belongs to a row nor ends it.
     ///
-    /// Costs less than the other rules: a good call after a good one writes nothing.
+    /// It costs less than the other rules: a good call after a good one writes nothing.
     ///
     /// # Examples
     ///
@@ -306,7 +309,8 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// The resource that the rule is for; `*` for all that have no own one.
+    /// The resource that the rule is for; `*` for all resources without a rule of their
+    /// own.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource

@@ -15,27 +15,31 @@ use crate::stat::MAX_TOKENS;
 /// Longest wait of one call in the line of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
 
-/// At most so many calls for *each* value of a parameter: an address, a user, an
-/// API key, a product.
+/// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
+/// API key or product.
 ///
-/// Every value has a quota of its own. By default it is refilled all the time:
+/// Every value has a quota of its own. By default the quota is refilled all the time:
 /// a value that has rested may spend the whole threshold and the
 /// [burst](Self::burst) at once, and from then on gets one more call each
 /// `interval / threshold`. Other ways to count are a [window](Self::window), a
 /// [line](Self::throttle), and [calls at once](Self::concurrency).
 ///
 /// The value is the first parameter of the [call](crate::Call::param), unless
-/// the rule names [another](Self::param) or the [origin](Self::by_origin).
+/// the rule names [another parameter](Self::param) or the [origin](Self::by_origin).
+/// Calls without a value share one quota by default; see [`missing`](Self::missing).
 ///
 /// # Memory
 ///
-/// A value that spends nothing for a while has its whole quota again, and is
-/// forgotten without a trace when room is needed. A rule knows at least
-/// [`max_keys`](Self::max_keys) values that are not at rest, and up to as many
-/// more again; all others share one quota, which is that of one value. So nobody
-/// gets a fresh quota by filling the table, but for the one that those who share
-/// leave when they get a place, and memory is taken once, 32 bytes for each of
-/// `max_keys`. Values are kept as a keyed hash and never as text.
+/// A value that spends nothing for a while has its whole quota again. Then it is *at
+/// rest*, and is forgotten without a trace when another value needs its place. A rule has
+/// places for at least [`max_keys`](Self::max_keys) values that are not at rest, and for
+/// up to twice as many. All values that find no place share one quota, which is that of
+/// one value. So nobody gets a fresh quota by filling the table; only when such a value
+/// finds a place later it starts with a whole quota there. What a flood of made-up values
+/// does to new callers is told at [`max_keys`](Self::max_keys).
+///
+/// The memory is taken once, 32 bytes for each of `max_keys`. Values are kept as a keyed
+/// hash and never as text.
 ///
 /// # Examples
 ///
@@ -97,11 +101,11 @@ impl HotParamRule {
     }
 
     /// At most `threshold` calls of `resource` per `interval` for each value; the
-    /// interval is between 1 ms and 366 days. The threshold may have a fraction, of
-    /// which a window and calls at once count the whole part only. At 0 nothing passes,
-    /// whatever the burst. Below 1 nothing does without a burst, but in a
-    /// [line](Self::throttle), which is spaced by all of it: at 0.5 per second a call
-    /// starts every two seconds.
+    /// interval is between 1 ms and 366 days. The threshold may have a fraction; a window
+    /// and calls at once count only its whole part. A threshold of 0 refuses every call,
+    /// whatever the burst. A threshold below 1 without a burst does so as well, except in
+    /// a [line](Self::throttle), which is spaced by the number with its fraction: at 0.5
+    /// per second a call starts every two seconds.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -120,10 +124,9 @@ impl HotParamRule {
     }
 
     /// At most `max` calls of `resource` at once for each value, between 0 and
-    /// 2³¹ − 1, counted until the end of the response body, whatever their weight; a
-    /// call that waits for another rule is one of them.
-    /// A value with calls in flight is never forgotten. A resource has at most two
-    /// such rules.
+    /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
+    /// body; a call that waits for another rule counts as well. A value with calls in
+    /// flight is never forgotten. A resource has at most two such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: u32) -> Self {
         Self {
@@ -157,8 +160,8 @@ impl HotParamRule {
     }
 
     /// How many calls more than the threshold a value that has rested may make
-    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled. What
-    /// a value would earn in more than nine years it never has at once.
+    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled. A value
+    /// never has more at once than it earns in nine years.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
@@ -175,12 +178,11 @@ impl HotParamRule {
         self
     }
 
-    /// The calls of a value pass one after the other, evenly spaced, and each
-    /// waits for its turn, at most `max_wait`, which is at most 256 s, and no longer
-    /// than in a line of [`FlowRule::throttle`](crate::FlowRule::throttle): there it
-    /// says what becomes of turns that are given up. At most
-    /// 10 000 calls of a resource wait at once, or as many as its flow rules
-    /// [allow](crate::FlowRule::max_waiting).
+    /// The calls of a value pass one after the other, evenly spaced. Each waits for its
+    /// turn for at most `max_wait`, which is at most 256 s, and no longer than in a line of
+    /// [`FlowRule::throttle`](crate::FlowRule::throttle). What becomes of turns that are
+    /// given up is told there. At most 10 000 calls of a resource wait at once, or as many
+    /// as its flow rules [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.count = Count::Line(max_wait);
@@ -189,8 +191,9 @@ impl HotParamRule {
 
     /// Another threshold for one value, in the same range; 0 refuses all its
     /// calls. An address or a number is written as text, and then stands for that
-    /// text as well; one of IPv6 as the [extractor](crate::key) cuts it,
-    /// `2001:db8:1:2::` for a /64. Of two for one value the last one counts.
+    /// text as well. An address of IPv6 is written as the [extractor](crate::key) cuts it,
+    /// `2001:db8:1:2::` for a /64. If a value has two exceptions, the last one counts.
+    /// A [`Secret`](crate::key::Secret) cannot be named here.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
         let exceptions = Arc::make_mut(&mut self.exceptions);
@@ -199,27 +202,50 @@ impl HotParamRule {
     }
 
     /// Another threshold, in the same range, for the calls of one
-    /// [tier](crate::Call::tier), such as a plan that is paid for; of two for one
-    /// tier the last one counts. A name that reads like an address or a number is
-    /// also that one. An [exception](Self::except) goes before it. A value whose
-    /// tier changes keeps what it has spent: of a quota that is refilled the share,
-    /// of a window the number.
+    /// [tier](crate::Call::tier), such as a plan that is paid for. If a tier is given
+    /// twice, the last threshold counts. A name that reads like an address or a number
+    /// also stands for that address or number. An [exception](Self::except) goes before a
+    /// tier. A value whose tier changes keeps what it has spent: of a quota that is
+    /// refilled the share, of a window the number.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.tiers.push((tier.into(), threshold.into()));
         self
     }
 
-    /// How many values the rule knows at least at once: between 1 and 2^26. Default
-    /// 65 536, which takes 2 MiB.
+    /// For how many values that are not at rest the rule has places, at least: between 1
+    /// and 2^26. Default 65 536, which takes 2 MiB.
     ///
-    /// A [reload](crate::Sentinel::reload) that changes it, the interval, the
-    /// parameter or the way to count makes a new table: every value has its whole
-    /// quota then. Other thresholds, exceptions and tiers keep what was taken, as does
-    /// whatever else changes: of a quota that is refilled the time until it is earned,
-    /// of a window the number, of a line the turns. A rule goes on from an equal one of
-    /// the set before; else from the one of its [id](Self::id), and else from any, if
-    /// that counts the same values in the same way.
+    /// # A full table
+    ///
+    /// A value keeps its place until it is at rest, which after one call takes
+    ///
+    /// * `interval / threshold` of a quota that is refilled, or of a line,
+    /// * up to the whole `interval` of a [window](Self::window), also of that of a
+    ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin),
+    /// * until the call ends, of [calls at once](Self::concurrency).
+    ///
+    /// So `max_keys / time to rest` calls per second, each with a new value, can keep the
+    /// table full. With 65 536 places that is 5 461 a second at five a minute, 182 a
+    /// second at ten an hour, and 18 a second for a window of an hour. Clients that can
+    /// make values up reach that: with header fields that nobody checks, or with a
+    /// network of IPv6, of which a /48 has 65 536 keys.
+    ///
+    /// While the table is full, all new values share one quota, that of one value: new
+    /// honest callers share it with the flood, and are mostly refused. Callers that have a
+    /// place notice nothing, nobody gets a fresh quota, and no memory is taken.
+    /// [`overflows`](crate::HotParamView::overflows) counts the calls that shared. The
+    /// cookbook [keeps such a flood out](crate::guide::cookbook#made-up-keys).
+    ///
+    /// # Reloads
+    ///
+    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the
+    /// parameter or the way to count makes a new table: then every value has its whole
+    /// quota again. If anything else changes, such as thresholds, exceptions and tiers,
+    /// the table keeps what was taken: of a quota that is refilled the time until it is
+    /// earned, of a window the number, of a line the turns. A rule goes on from an equal
+    /// rule of the set before, else from the rule with its [id](Self::id), and else from
+    /// any rule, if that one counts the same values in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.max_keys = max_keys;
@@ -227,7 +253,10 @@ impl HotParamRule {
     }
 
     /// What happens to a call that has no value. Default: all such calls share
-    /// one quota, that of the value `-`.
+    /// one quota, that of the value `-`. If no call has one, because nobody gives the
+    /// parameter or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there),
+    /// that is one quota for all callers:
+    /// [`HotParamView::missing`](crate::HotParamView::missing) then grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;

@@ -6,18 +6,18 @@ mod settings;
 use super::problem::Inspector;
 use crate::stat::MAX_TOKENS;
 
-/// At most so many calls of a resource at once.
+/// Limits concurrency: at most `max` calls of a resource run at once.
 ///
-/// A call takes a slot when it starts and gives it back when it ends; in the
-/// middleware that is the end of the response body. Taking is one atomic
-/// decision, so the limit is never exceeded, by no interleaving. A call that
-/// waits holds no slot yet. A limit of 0 refuses every call.
+/// A call takes a slot when it starts and gives the slot back when it ends; under a
+/// [layer](crate::SentinelLayer) it ends with the response body. Checking the limit and
+/// taking a slot are one atomic step, so no interleaving of threads exceeds the limit. A
+/// call that waits holds no slot yet. A limit of 0 refuses every call.
 ///
-/// A changed limit applies to new calls; those that run are not disturbed. A
+/// A changed limit applies to new calls; calls that run are not disturbed. A
 /// rule that is new for a resource counts the calls that start from then on.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource that has no isolation rule of its own has slots of its own after it.
+/// resource without an isolation rule of its own gets separate slots from it.
 ///
 /// # Examples
 ///
