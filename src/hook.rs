@@ -4,11 +4,12 @@
 //! hooks were registered. It may read statistics and reload rules. A hook that
 //! panics harms neither the request nor the other hooks; the panic is counted.
 //!
-//! It may make calls, too. Those on its own engine are told to it as well: one that
-//! makes a call whenever one is told goes on so until the stack ends, and with it the
-//! process. So let it ask another engine, or do nothing when it is told of what it asks.
-//! A hook that holds a handle of its own engine keeps that, and so itself, until it is
-//! [removed](Hooks::remove).
+//! A hook may make calls, too. If it makes them on its own engine, it is told of them as
+//! well: a hook that makes a call whenever it is told of one calls itself until the stack
+//! overflows, which ends the process. So let it make its calls on another engine, or do
+//! nothing when it is told of its own calls.
+//! A hook that holds a handle of its own engine keeps the engine alive, and so itself,
+//! until it is [removed](Hooks::remove).
 //!
 //! # Examples
 //!
@@ -48,10 +49,12 @@ use crate::call::{Direction, Key};
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 
-/// Is told what happens to calls. All methods do nothing unless written.
+/// Is told what happens to calls. Each method does nothing unless an implementation
+/// overrides it.
 ///
-/// An implementation must not block, and should not panic: `on_exit` is called
-/// from a destructor.
+/// An implementation must not block, because the request waits for it, and should not
+/// panic: `on_exit` is called from a destructor. The [module](self) tells what becomes of
+/// a panic, and of calls that a hook makes itself.
 ///
 /// # Examples
 ///
@@ -77,7 +80,7 @@ use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// A call starts.
+    /// A call has passed all rules and starts now, after its wait if it had to wait.
     fn on_pass(&self, event: &PassEvent<'_>) {
         let _ = event;
     }
@@ -87,8 +90,8 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
         let _ = event;
     }
 
-    /// A rule in [shadow mode](crate::Rule::shadow) would have refused a call
-    /// that runs, or waits.
+    /// A rule in [shadow mode](crate::Rule::shadow) would have refused a call that no
+    /// rule in force refused: it runs, or waits for its turn.
     fn on_shadow_block(&self, event: &BlockEvent<'_>) {
         let _ = event;
     }
@@ -98,11 +101,11 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
         let _ = event;
     }
 
-    /// A circuit breaker changes its state. Told once, by the thread that
-    /// changed it. A reload tells nothing. When a resource has
-    /// [taken](crate::Sentinel::reload) new rules over, nothing is told any more of a
-    /// breaker from which none of them [goes on](crate::CircuitBreakerRule#reloads),
-    /// though calls of before may end there.
+    /// A circuit breaker changes its state. Each change is told once, by the thread that
+    /// made it. Changes that a reload makes are not told. When a resource has
+    /// [taken over](crate::Sentinel::reload) new rules, nothing more is told of an old
+    /// breaker that does not [go on](crate::CircuitBreakerRule#reloads) with any of them,
+    /// though calls from before may still end there.
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let _ = event;
     }
@@ -267,11 +270,12 @@ event! {
     /// assert_eq!(*shops.0.lock().unwrap(), 3);
     /// ```
     PassEvent {
-        /// Who calls. Not told for a call that had to wait.
+        /// The origin: who calls. `None` also for a call that had to wait.
         origin: Option<Key<'a>>,
-        /// The value of its parameter. Not told for a call that had to wait.
+        /// The value of the call's first parameter. `None` also for a call that had to
+        /// wait.
         param: Option<Key<'a>>,
-        /// How long it waited for its place.
+        /// How long the call waited for its place.
         waited: Duration,
     }
 }
@@ -307,11 +311,12 @@ event! {
     /// );
     /// ```
     BlockEvent {
-        /// Who calls. Not told for a call that had to wait.
+        /// The origin: who calls. `None` also for a call that had to wait.
         origin: Option<Key<'a>>,
-        /// The value of its parameter. Not told for a call that had to wait.
+        /// The value of the call's first parameter. `None` also for a call that had to
+        /// wait.
         param: Option<Key<'a>>,
-        /// Why, and when it may come back.
+        /// Why the call was refused, and when it may come back.
         blocked: &'a Blocked,
     }
 }

@@ -20,18 +20,19 @@ use crate::timekeeper::Timekeeper;
 
 /// An engine: the rules, and the counts of everything that they judge.
 ///
-/// Cloning it costs one reference count, and the clone is the same engine.
+/// A clone is a handle of the same engine, and cloning costs one reference count.
 /// Nothing is global: two engines know nothing of each other, and there is no
-/// background thread.
+/// background thread. The [words](crate::guide::cookbook#words) of its interface, such as
+/// resource, origin and entry, are explained in the cookbook.
 ///
 /// An engine takes about 40 KiB before its first call, and more where 32 threads or more
-/// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). So one engine
-/// that tells thousands of tenants apart by their names, as resources, origins or
-/// parameters, is better than one for each.
+/// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). To tell
+/// thousands of tenants apart, give them names in one engine, as resources, origins or
+/// parameters, instead of an engine each.
 ///
-/// In the destructor of a thread-local value a call may end, and an engine too; but to
-/// make a call there, or to read or reload, may panic, which aborts the process: what
-/// the tables keep for each thread may be gone by then.
+/// A call may end, and an engine may be dropped, in the destructor of a thread-local
+/// value. Do not make calls, read figures or reload rules there: that may panic, which
+/// aborts the process, because what the tables keep for each thread may be gone by then.
 ///
 /// # Examples
 ///
@@ -72,7 +73,7 @@ impl Sentinel {
         Self::builder().rules(rules).build()
     }
 
-    /// An engine to be configured.
+    /// A [`Builder`], to configure an engine.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -80,8 +81,8 @@ impl Sentinel {
     /// Judges `call` and starts it if it passes at once.
     ///
     /// For a known resource this takes no lock and reads the clock once. It allocates
-    /// nothing, unless the call has to wait or a rule only watches it. A call that is
-    /// refused gives back what it had taken of other rules by then.
+    /// nothing, unless the call has to wait or a rule in shadow mode watches it. A call
+    /// that is refused by one rule gives back what it had taken from others.
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.engine.decide(&call)
@@ -93,19 +94,19 @@ impl Sentinel {
         self.engine.pass(call, otherwise)
     }
 
-    /// Starts `call`, after waiting for its place if it borrows one or stands in a
-    /// line.
+    /// Starts `call`. If the call borrows a place or stands in a line, this waits until
+    /// its turn first.
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if the call is refused, and if it would have to wait where
-    /// there is no timer: it needs a tokio runtime with one. Elsewhere, as in plain
+    /// [`Blocked`] if the call is refused, and if the call would have to wait but there is
+    /// no timer: waiting needs a tokio runtime with its timer. Elsewhere, as in plain
     /// threads or on another runtime, sleep for the [`delay`](crate::Waiting::delay) of
-    /// [`Verdict::Wait`], and [`admit`](crate::Waiting::admit) it then.
+    /// [`Verdict::Wait`], and then [`admit`](crate::Waiting::admit) the call.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits gives the place up.
+    /// If the future is dropped while it waits, the call gives its place up.
     pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.try_enter(call) {
             Verdict::Pass(entry) => Ok(entry),
@@ -115,31 +116,32 @@ impl Sentinel {
     }
 
     /// Replaces the rules, all at once: a call is judged by the old rules or by
-    /// the new ones, and who has seen a new one in force never meets an old one
-    /// again. Returns false, and does nothing, if the rules are the same.
+    /// the new rules, never by some of each. Whoever has seen a new rule in force never
+    /// meets an old one again. Returns false, and does nothing, if the rules are the same.
     ///
-    /// Counts are kept: those of every window whose rule has the same length
-    /// and buckets exactly, those of a changed one as far as they are known,
-    /// on the refusing side. Values of a parameter begin anew where more than
-    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). What a
-    /// [breaker](crate::CircuitBreakerRule#reloads) keeps, its rule says. Calls in
-    /// flight settle on the rules that admitted them, and waiting calls keep their
-    /// places and are judged by those as well when they start. A call that meets the
-    /// reload may wait for a lock for as long as one resource takes to be made anew.
+    /// Counts are kept. A window whose rule keeps its length and its buckets keeps its
+    /// counts exactly; a window of another shape takes over what is known of them, and
+    /// rather refuses too much. The quotas of a parameter's values begin anew if more than
+    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For what a breaker
+    /// keeps see [its rule](crate::CircuitBreakerRule#reloads). Calls in
+    /// flight end by the rules that admitted them. Waiting calls keep their
+    /// places, and when they start the rules that gave them these places judge them. A
+    /// call that meets the reload may wait for a lock for as long as it takes to make one
+    /// resource anew.
     ///
-    /// A resource takes the new rules over when it is next called or looked at, or at
-    /// once if no rule names it any more, or if resources still go by more than eight
-    /// sets before: the memory of old sets is bounded. Of several reloads before that
-    /// only the last one matters to it.
+    /// A resource takes the new rules over when it is next called or looked at. It does so
+    /// at once if no rule names it any more, or if resources still go by more than eight
+    /// older sets: the memory of old sets is bounded. Of several reloads in between, a
+    /// resource sees only the last.
     pub fn reload(&self, rules: impl Into<Rules>) -> bool {
         self.engine.reload(rules.into())
     }
 
-    /// Builds `rules` and puts them in force.
+    /// Checks `rules` and puts them in force; returns what [`reload`](Self::reload) does.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of them; the old rules stay in force.
+    /// Everything that is wrong with any of the rules; then the old rules stay in force.
     pub fn try_reload<R: Into<crate::rule::Rule>>(
         &self,
         rules: impl IntoIterator<Item = R>,
@@ -179,7 +181,7 @@ impl Sentinel {
     }
 
     /// The statistics of all inbound calls together. Requests pay nothing for
-    /// it: every figure is summed up when it is read.
+    /// them: every figure is summed up when it is read.
     #[must_use]
     pub fn inbound(&self) -> InboundView<'_> {
         InboundView::inbound(&self.engine)
@@ -299,9 +301,9 @@ impl Builder {
 
     /// The window that figures per second are read from: `interval` in
     /// `buckets` buckets. Default: 1 s in 2. Each node keeps a place for each
-    /// bucket, and for each second of a longer one: at most 256 KiB in all. Response
-    /// times are right while those of one bucket are less than 12 days together: in one
-    /// of an hour, those of 300 calls at once.
+    /// bucket, and for each second of a bucket that is longer: at most 256 KiB in all.
+    /// Response times are right as long as those that end in one bucket add up to less
+    /// than 12 days: in a bucket of an hour, with 300 calls at once.
     ///
     /// # Errors
     ///
@@ -334,18 +336,19 @@ impl Builder {
         self
     }
 
-    /// How many origins and contexts have nodes, over all resources, and how many
-    /// origins a rule with a table for them knows at least, up to 2²⁶; 1 or more.
-    /// Default: 65 536. The calls of further origins share one quota on each resource. An
-    /// origin that a rule names always has a place.
+    /// How many origins and contexts have nodes, over all resources, and for how many
+    /// origins a plain rule [by origin](crate::FlowRule::by_origin) has places in its
+    /// table, at least, up to 2²⁶; 1 or more. Default: 65 536. On each resource the calls
+    /// of all further origins share one quota. An origin that a rule names always has a
+    /// place.
     pub fn max_origins(mut self, max: usize) -> Self {
         self.max_origins = max.max(1);
         self
     }
 
-    /// How long a resource that no rule names must not have been called before a new
-    /// one may take its place. Default: 1 minute. Where a rule for `*` counts on it, it
-    /// also stays until what is counted matters no more, as origins do.
+    /// For how long a resource that no rule names must not have been called before a new
+    /// resource may take its place. Default: 1 minute. A resource to which a rule for `*`
+    /// applies also stays until what it has counted matters no more, as origins do.
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
