@@ -47,12 +47,13 @@
 //!
 //! | question | answer |
 //! |---|---|
+//! | What do the words mean: resource, origin, context, parameter, weight, line? | [the words](guide::cookbook#words) |
 //! | What is the rule for …? How do I come here from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
-//! | How are resources and callers named? | [`key`] |
-//! | What if some requests shall not be limited? | [`SentinelLayer::skip`], [`middleware::skip`] |
+//! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
+//! | How do I leave some requests without limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | What do clients see? | [`rejection`] |
 //! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
@@ -62,31 +63,50 @@
 //!
 //! # Features
 //!
-//! None is on by default, and each only adds.
+//! No feature is on by default.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `axum` | resources and parameters by axum's matched path, peers by its `ConnectInfo` |
-//! | `tonic` | peers by tonic's connect info |
+//! | `axum` | resources and parameters by axum's matched path, addresses by its `ConnectInfo` |
+//! | `tonic` | addresses by tonic's connect info |
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
 //! | `serde` | `document`, rules from JSON and TOML, Sentinel's among them |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `full` | all of them |
+//!
+//! `quanta`, `serde` and `system` only add items. `axum` and `tonic` also change what a
+//! layer reads from a request:
+//!
+//! * With `axum`, the default resource of a request that axum has matched is axum's
+//!   matched path. Without it, the path is matched against the templates among the names of
+//!   the rules. Inside of `nest`, and for methods of tonic in a router, the two names
+//!   [differ](key#what-the-feature-axum-changes).
+//! * [`PeerIp`](key::PeerIp) finds the addresses of axum's connections only with `axum`,
+//!   and those of tonic's only with `tonic`. If it finds none, all callers
+//!   [share one quota](key::PeerIp#if-no-address-is-there) by default.
+//!
+//! Cargo turns a feature on for all crates of a program as soon as one of them asks for
+//! it. So a program with axum or tonic turns the feature on itself, and a library that
+//! cannot know names its resources by [`SentinelLayer::resource`], which depends on no
+//! feature as long as its extractor does not look at routes.
 //!
 //! It runs where there are atomic integers of 64 bits, also on machines of 32
 //! bits; on WebAssembly (`wasm32-wasip1`) without `axum` and `tonic`.
 //!
 //! # What is guaranteed
 //!
-//! * A bucket-aligned window never holds more than its limit, under any
-//!   interleaving: `stat::models` (loom). What that means for
+//! Each with the test that holds it. What is in `tests` is not in the package.
+//!
+//! * A window that ends where a bucket ends never holds more than its limit, under any
+//!   interleaving of threads: `stat::models` (loom). What that means for
 //!   other intervals: [`stat::LeapArray`], [`FlowRule::strict`].
-//! * Nothing is lost or counted in another bucket: `tests/model.rs`.
+//! * No call is lost, or counted in another bucket: `tests/model.rs`.
 //! * Every call is booked once, however it ends: `tests/cancel.rs`.
-//! * Memory is bounded, whatever callers send: `tests/memory.rs`.
+//! * Memory is bounded, whatever callers send: `tests/memory.rs`. The price is that made-up
+//!   keys can make new callers [share a quota](HotParamRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
-//! * All of it, where each promise ends, and the tests by name: [`guide::guarantees`].
+//! * All promises, where each of them ends, and the tests by name: [`guide::guarantees`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! Recipes, and the way here from other crates: pages to read, without items.
+//! Pages to read, without items: words, recipes, promises, and the way here from elsewhere.
 
 #[doc = include_str!("../../docs/cookbook.md")]
 pub mod cookbook {}

@@ -220,10 +220,12 @@ impl HotParamRule {
     ///
     /// A value keeps its place until it is at rest, which after one call takes
     ///
-    /// * `interval / threshold` of a quota that is refilled, or of a line,
-    /// * up to the whole `interval` of a [window](Self::window), also of that of a
-    ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin),
-    /// * until the call ends, of [calls at once](Self::concurrency).
+    /// * `interval / threshold` for a quota that is refilled, and up to four times as long
+    ///   for a [line](Self::throttle),
+    /// * up to the whole `interval` for a [window](Self::window), also for that of a plain
+    ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin), and even if a later rule
+    ///   refuses the call,
+    /// * until the call ends, for [calls at once](Self::concurrency).
     ///
     /// So `max_keys / time to rest` calls per second, each with a new value, can keep the
     /// table full. With 65 536 places that is 5 461 a second at five a minute, 182 a
@@ -234,8 +236,10 @@ impl HotParamRule {
     /// While the table is full, all new values share one quota, that of one value: new
     /// honest callers share it with the flood, and are mostly refused. Callers that have a
     /// place notice nothing, nobody gets a fresh quota, and no memory is taken.
-    /// [`overflows`](crate::HotParamView::overflows) counts the calls that shared. The
-    /// cookbook [keeps such a flood out](crate::guide::cookbook#made-up-keys).
+    /// [`overflows`](crate::HotParamView::overflows) counts the calls that shared. A rule
+    /// with a coarser key in front [keeps such a flood
+    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not:
+    /// it is asked after the rules with tables.
     ///
     /// # Reloads
     ///
