@@ -151,9 +151,10 @@ impl SentinelLayer<Respond> {
 
     /// A layer over an engine that is there.
     ///
-    /// Two layers around one another, over one engine, must give a call two names
-    /// ([`resource`](Self::resource)): under one it takes two tokens and two slots, and a
-    /// circuit breaker that lets it probe refuses it at the second layer, and never closes.
+    /// If two layers over one engine stand around one another, they must give a call two
+    /// different names by [`resource`](Self::resource). Under one name the call takes two
+    /// tokens and two slots, and a circuit breaker that lets it probe at the outer layer
+    /// refuses it at the inner layer, and so never closes.
     #[must_use]
     pub fn with(sentinel: Sentinel) -> Self {
         Self {
