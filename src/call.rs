@@ -147,7 +147,8 @@ impl<'a> Param<'a> {
         }
     }
 
-    /// The parameter `name`, of which this call has none. It keeps its place.
+    /// The parameter `name` without a value, for a call that has no such value. It keeps
+    /// its place among the parameters.
     #[must_use]
     pub const fn missing(name: &'a str) -> Self {
         Self { name, value: None }

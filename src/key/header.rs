@@ -5,9 +5,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The value of a header field. A value that is empty or not visible ASCII is no
-/// key, and a field that is there twice with two values has none: nobody knows
-/// which one the service will read, or a proxy has written.
+/// The value of a header field. The request has no key if the value is empty or not
+/// visible ASCII, or if the field is there twice with two values: nobody knows which of
+/// the two the service will read, or a proxy has written.
 ///
 /// Anyone can send any header. Use one that a trusted proxy sets, or whose
 /// value is checked before this layer.

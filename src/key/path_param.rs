@@ -11,8 +11,8 @@ use crate::call::{Encoded, Key};
 /// `/files/a/b` where it is `/files/{*rest}`.
 ///
 /// The route is axum's matched path (feature `axum`) unless the call goes out, else
-/// the template among the rules' names that matches the path. Where there is none, or
-/// none with this parameter, the request has no key.
+/// the template among the rules' names that matches the path. If there is no such route,
+/// or if it does not have this parameter, the request has no key.
 ///
 /// The value is known by what it says when percent-decoded: `%37` and `7` are
 /// one key. It costs a walk over the path and no allocation, up to 512 bytes if

@@ -43,7 +43,8 @@ impl KeyExtractor for Path {
     }
 }
 
-/// The route, as in `/users/{id}`; see [`Head::route`].
+/// The route, as in `/users/{id}`; see [`Head::route`], and
+/// [what the feature `axum` changes](super#what-the-feature-axum-changes).
 ///
 /// # Examples
 ///
@@ -126,11 +127,12 @@ impl KeyExtractor for MethodRoute {
     }
 }
 
-/// The host that the request is for, without user and port: of the target or,
-/// if that has none, of the `Host` field. In small letters and without a dot at
-/// its end, however it was sent: both make no other host. An empty one is no key,
-/// and neither is a field that is there twice with two values. Clients of tonic
-/// name no host outside of their channel.
+/// The host that the request is for, without user and port: the host of the target, or
+/// of the `Host` field if the target has no host. The key is in small letters and without
+/// a dot at its end, however the host was sent, as neither makes it another host. The
+/// request has no key if the host is empty, or if the field is there twice with two
+/// values. Outside of the channel of a tonic client no host is known: there all calls
+/// have no key, and as a resource all of them are `-`.
 ///
 /// A target with a host goes before the field, as in RFC 9112. A service that looks at
 /// the field alone can be sent another host there, so that a quota for its hosts is

@@ -1,9 +1,9 @@
 //! Which requests no rule sees: health checks, preflights, networks of one's own.
 //!
 //! Each function makes a predicate for
-//! [`SentinelLayer::skip`](crate::SentinelLayer::skip). What is skipped is
-//! limited by nothing, so none of them looks at what a client may claim: not at
-//! forwarded addresses that no trusted proxy wrote, and not at paths that lead
+//! [`SentinelLayer::skip`](crate::SentinelLayer::skip). No rule limits a request that is
+//! skipped. So these predicates do not believe what a client may claim: they look neither
+//! at forwarded addresses that no trusted proxy wrote, nor at paths that may lead
 //! elsewhere.
 //!
 //! # Examples

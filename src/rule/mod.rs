@@ -22,24 +22,26 @@
 //!
 //! # Default rules
 //!
-//! A rule for the resource `*` is for every resource that no rule of the same kind
-//! names. Each of them has its own window, slots or breaker. A rule that only looks
-//! at a resource, by [`FlowRule::when`], is none of that one; a rule that only
-//! [watches](Rule::shadow) takes no resource from those in force. Resources beyond
-//! [`Builder::max_resources`](crate::Builder::max_resources) are one together. What
+//! A rule for the resource `*` is the default: every resource that no rule of the same
+//! kind names gets a separate window, separate slots or a separate breaker from it. A rule
+//! that only looks at a resource, by [`FlowRule::when`], does not count as a rule of that
+//! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets
+//! the default. All resources beyond
+//! [`Builder::max_resources`](crate::Builder::max_resources) count as one. What
 //! a resource has used up is not forgotten for the sake of another: with windows of
-//! an hour each name that somebody makes up holds its place for that long. So name
-//! alike what no route matches, as the [cookbook](crate::guide::cookbook) does.
+//! an hour each name that somebody makes up holds its place for that long. So give one
+//! name to all paths that no route matches, as the
+//! [cookbook](crate::guide::cookbook#unknown-paths) does.
 //!
-//! Where paths are resources, as without axum's matched path, the name of any rule
-//! is a template, also of one of another kind and of one that only watches: a rule
-//! for `/users/{id}` makes one resource of these paths, and what they have by
-//! default is one quota together from then on.
+//! If paths are resources, because there is no matched path of axum, the name of each rule
+//! is a template, whatever its kind, also in shadow mode. So any rule for `/users/{id}`
+//! makes one resource of all paths that match, and this resource gets one quota from a
+//! default rule.
 //!
 //! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
 //! that count all callers together: up to 32 flow and isolation rules, 32 circuit
-//! breakers and 1 adaptive rule. What keeps a table of callers may not, as there
-//! would be one for each name.
+//! breakers and 1 adaptive rule. A rule that keeps a table of callers may not be a
+//! default, as there would be a table for each name.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};

@@ -73,19 +73,19 @@ impl Part {
 }
 
 impl Rule {
-    /// The same rule in *shadow mode*: it counts and judges as it would, and
-    /// refuses nobody. What it would have refused is told to
-    /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted by
+    /// The same rule in *shadow mode*: it counts and judges like the rule itself, and
+    /// refuses no call. Each call that it would have refused is told to
+    /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted in
     /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
-    /// It judges what the enforced rules let pass, on figures of its own in which
-    /// what it would have refused does not count: so its numbers are those that
-    /// it would have if it were enforced beside them. Rules that watch know
-    /// nothing of each other. They never make a call wait. Each of them judges
+    /// The rule judges the calls that the enforced rules let pass, on figures of its own,
+    /// in which calls that it would have refused do not count. So its figures are those
+    /// that it would have if it were enforced beside the other rules. Rules in shadow mode
+    /// know nothing of each other, and never make a call wait. Each of them judges
     /// each call of its resource that passes, and allocates for it; it has tables of its
     /// own, of 40 KiB when they are empty. A reload keeps
-    /// the figures of an equal rule, or else of one with the same id and resource.
-    /// Its name is a template as that of any rule, which matters to
+    /// the figures of an equal rule, or else of a rule with the same id and resource.
+    /// The name of the rule is a template like that of any rule, which matters to
     /// [rules for `*`](crate::rule#default-rules).
     ///
     /// ```

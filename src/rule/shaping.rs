@@ -45,18 +45,19 @@ pub(crate) enum Marks {
 impl FlowRule {
     /// Calls pass one after the other, evenly spaced, instead of as many as fit
     /// into a window: 10 per second means one every 100 ms. A call that comes
-    /// before its turn waits for it, at most `max_wait`, and is refused if that
-    /// would not do; one day is the most. Zero: nobody waits, and a call that comes
-    /// too early is refused.
+    /// before its turn waits for it, at most for `max_wait`, and is refused if it would have
+    /// to wait longer; `max_wait` is at most one day. Zero: no call waits, and a call that
+    /// comes too early is refused.
     ///
     /// Idle time is no credit: there are no bursts. A call of weight `n` starts `n` times the
-    /// distance after the call before it: it is what a call costs that it waits for, and not
-    /// the next one. The turn of a call that is dropped while it waits goes to the next one,
-    /// unless somebody stands behind it already: let `max_wait` be shorter than any timeout of
-    /// callers, or say it by [`Call::patience`](crate::Call::patience). Else, under load, those
-    /// who give up leave the line full of turns that nobody takes. Buckets and loans mean
-    /// nothing to such a rule. A call that waits for another line or for a loan as well starts
-    /// at the latest of its times.
+    /// distance after the call before it: a heavy call waits for its own cost, and does not
+    /// make the next call wait for it. The turn of a call that is dropped while it waits goes
+    /// to the next call, unless another call stands behind it already. So let `max_wait` be
+    /// shorter than any timeout of callers, or tell their timeouts by
+    /// [`Call::patience`](crate::Call::patience). Otherwise, under load, callers who give up
+    /// leave the line full of turns that nobody takes. Buckets and loans mean nothing to such
+    /// a rule. A call that also waits for another line, or for a loan, starts at the latest
+    /// of its times.
     ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer

@@ -29,12 +29,12 @@ const INBOUND: &str = "__inbound__";
 /// | [`load`](Self::load) | once it is reached, beyond the [capacity](Self::capacity) | load of the machine |
 /// | [`cpu`](Self::cpu) | once it is reached | share of the CPU in use |
 ///
-/// They are looked at in this order. The window is that of
+/// The limits are checked in this order. The window is that of
 /// [`Builder::window`](crate::Builder::window), the last second unless set
-/// otherwise. Calls are counted from when the engine first has a system rule: those
-/// that run by then, or have passed, are none of them. What is not known refuses
-/// nothing: the response time while no call
-/// has ended, the load and the CPU where no [`Probe`](crate::system::Probe) tells
+/// otherwise. Calls are counted from when the engine first has a system rule: calls
+/// that already run by then, or have passed, do not count. A figure that is not known
+/// refuses no call: the response time as long as no call
+/// has ended, the load and the CPU if no [`Probe`](crate::system::Probe) tells
 /// them. A refusal says which limit it was:
 /// [`Blocked::system_reason`](crate::Blocked::system_reason).
 ///
