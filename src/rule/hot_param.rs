@@ -227,11 +227,11 @@ impl HotParamRule {
     ///   refuses the call,
     /// * until the call ends, for [calls at once](Self::concurrency).
     ///
-    /// So `max_keys / time to rest` calls per second, each with a new value, can keep the
-    /// table full. With 65 536 places that is 5 461 a second at five a minute, 182 a
-    /// second at ten an hour, and 18 a second for a window of an hour. Clients that can
-    /// make values up reach that: with header fields that nobody checks, or with a
-    /// network of IPv6, of which a /48 has 65 536 keys.
+    /// So there are places for `max_keys / time to rest` calls per second, each with a new
+    /// value. At twice that rate the table is full. With the default that is 5 461 a second
+    /// at five a minute, 182 a second at ten an hour, and 18 a second for a window of an
+    /// hour. Clients that can make values up reach that: with header fields that nobody
+    /// checks, or with networks of IPv6, as a /48 has 65 536 keys.
     ///
     /// While the table is full, all new values share one quota, that of one value: new
     /// honest callers share it with the flood, and are mostly refused. Callers that have a
