@@ -14,9 +14,11 @@ use std::time::Duration;
 use allocation_counter::measure;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, StatusCode};
+use tower_sentinel::call::Param;
 use tower_sentinel::key::{ClientAddr, ForwardedIp, Header};
 use tower_sentinel::{
-    Call, HotParamRule, HotParamView, Key, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
+    Call, FlowRule, HotParamRule, HotParamView, Key, ManualClock, Rules, Sentinel, SentinelLayer,
+    Verdict,
 };
 
 use support::caller::status;
@@ -114,6 +116,43 @@ fn a_flood_of_values_pushes_nobody_out_of_a_window() {
 fn a_flood_of_values_pushes_nobody_out_of_a_line() {
     let rule = HotParamRule::per("r", 5, HOUR).throttle(ms(0));
     flood(rule, 1, &mut Rng::seeded());
+}
+
+/// How many calls of a flood from one network find no place in the table of the rule on
+/// addresses, which is at `place` among those with tables.
+fn overflows_of_a_network(rules: Rules, place: usize) -> u64 {
+    let (clock, sentinel) = engine(rules);
+    for address in 0..4_000 {
+        clock.advance(ms(1));
+        let params = [Param::new("network", 1), Param::new("address", address)];
+        drop(sentinel.try_enter(Call::new("r").params(&params)));
+    }
+    let node = sentinel.node("r").expect("it has been called");
+    node.hot_params().remove(place).overflows()
+}
+
+#[test]
+fn a_coarser_rule_in_front_keeps_a_flood_out_of_a_table() {
+    let network = || HotParamRule::per("r", 100, HOUR).param("network");
+    let address = || {
+        HotParamRule::per("r", 5, HOUR)
+            .param("address")
+            .max_keys(1_000)
+    };
+    let behind = |address| Rules::new().with(network()).with(address);
+    assert_eq!(overflows_of_a_network(behind(address()), 1), 0);
+    assert_eq!(overflows_of_a_network(behind(address().window()), 1), 0);
+
+    let before = |address| Rules::new().with(address).with(network());
+    assert_eq!(overflows_of_a_network(before(address()), 0), 0);
+    // What a window has given back leaves its place taken until the window is over.
+    assert!(overflows_of_a_network(before(address().window()), 0) >= 2_000);
+    // And a rule over all callers comes after those with tables, wherever it stands.
+    let all = Rules::new()
+        .with(FlowRule::per("r", 100, HOUR))
+        .with(address().window());
+    assert!(overflows_of_a_network(all, 0) >= 2_000);
+    assert!(overflows_of_a_network(address().into(), 0) >= 2_000);
 }
 
 #[test]
