@@ -159,7 +159,8 @@ pub use hook::{Hook, Hooks};
 pub use hot::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
-    BreakerView, HotParamView, InboundView, NodeSnapshot, NodeView, Scope, ShadowView, Snapshot,
+    BreakerSnapshot, BreakerView, HotParamSnapshot, HotParamView, InboundView, NodeSnapshot,
+    NodeView, Scope, ShadowSnapshot, ShadowView, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, InvalidRule,

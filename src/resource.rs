@@ -251,6 +251,12 @@ impl Resource {
         Some((*rule, limiter))
     }
 
+    /// What it has found, in whole calls, also during a probe.
+    pub(crate) fn adaptive_limit(&self) -> Option<u32> {
+        let (_, limiter) = self.limiter()?;
+        Some(limiter.estimate() as u32)
+    }
+
     pub(crate) fn origins(&self) -> Option<&StdArc<OriginRules>> {
         self.extras.as_ref()?.origins.as_ref()
     }

@@ -194,7 +194,12 @@ impl Sentinel {
         InboundView::entrance(&self.engine, context.into())
     }
 
-    /// A copy of all statistics.
+    /// A copy of all statistics, and of what single rules know: the states of
+    /// breakers, adaptive limits, what hot-parameter rules and rules in shadow mode
+    /// have counted.
+    ///
+    /// It looks at every resource, so those that have not been called since a
+    /// [reload](Self::reload) take the rules in force over. It walks no table of values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.engine)

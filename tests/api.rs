@@ -44,12 +44,13 @@ use tower_sentinel::system::{
     SystemReason,
 };
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerState, BreakerView, Builder,
-    Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks, HotParamRule,
-    HotParamView, InboundView, InvalidRule, InvalidRules, IsolationRule, Key, KeyedLimiter,
-    ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView, NotAdmitted, Rule, Rules,
-    Scope, Sentinel, SentinelLayer, SentinelService, ShadowView, SlidingWindow, Snapshot,
-    SystemRule, Tick, Verdict, Waiting, clock, hot,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerSnapshot, BreakerState,
+    BreakerView, Builder, Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks,
+    HotParamRule, HotParamSnapshot, HotParamView, InboundView, InvalidRule, InvalidRules,
+    IsolationRule, Key, KeyedLimiter, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
+    NodeView, NotAdmitted, Rule, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
+    ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock,
+    hot,
 };
 
 /// A service as programs have them.
@@ -81,7 +82,7 @@ fn types_are_shared_cloned_and_printed() {
         Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, HotParamRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
-        Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
+        BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
         InvalidLimiter, InvalidWindow,
     );

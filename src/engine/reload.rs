@@ -7,9 +7,9 @@ use std::sync::{Arc as StdArc, Weak};
 use super::Engine;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
-use crate::resource::ResourceQuery;
+use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet, Rules};
-use crate::sync::Ordering;
+use crate::sync::{Arc, Ordering};
 
 /// Most sets of rules before the present one that resources may go by until they are
 /// called: there may be as many as there are resources.
@@ -98,6 +98,20 @@ impl Engine {
         self.rules.store(new.clone());
         // Only now: while the old rules are in force, theirs are to be found.
         self.has_templates.store(has_templates, Ordering::Relaxed);
+    }
+
+    /// `found` by the present `rules`, unless they say nothing of it, nor did those
+    /// before.
+    pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
+        let has_rules = || !found.rules().is_bare() || rules.of(found.text()).is_some();
+        if found.is_fresh() || !has_rules() {
+            return found.clone();
+        }
+        // Many may be made anew in a row, so each by a reading of its own.
+        let now = self.shared.time.now();
+        // What has left the table in the meantime stays as it was.
+        let renewed = found.with_query(|query| self.find(query, now));
+        renewed.unwrap_or_else(|| found.clone())
     }
 
     /// Has every resource take the present rules over.

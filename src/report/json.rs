@@ -13,6 +13,13 @@ impl Snapshot {
     /// rates are per second, under `pass_qps`, `block_qps`, `complete_qps` and
     /// `error_qps`. `name` is that of an origin or a context.
     ///
+    /// What single rules know stands in lists, each with the id of its `rule`: of a
+    /// node `breakers`, with the `state` as the text of
+    /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`), and
+    /// `hot_params`, with `overflows` and `missing`; of the whole `shadows`, with
+    /// `would_block`. They are empty where there are no such rules, and
+    /// `adaptive_limit` is null.
+    ///
     /// Not in it: the totals of all resources together; single buckets, the window
     /// in one, and the footprint of a node; of its minute and its previous second
     /// all but `pass`, `block`, `complete`, `error` and `occupied`; of its totals
@@ -45,19 +52,20 @@ impl Snapshot {
     fn write_json(&self, json: &mut String) -> fmt::Result {
         write!(
             json,
-            "{{\"resources\":{},\"origins\":{},\"evicted\":{},\"overflowed\":{},\"nodes\":[",
+            "{{\"resources\":{},\"origins\":{},\"evicted\":{},\"overflowed\":{}",
             self.resources(),
             self.origins(),
             self.evicted(),
             self.overflowed(),
         )?;
-        for (index, node) in self.nodes().iter().enumerate() {
-            if index > 0 {
-                json.push(',');
-            }
-            node.write_json(json)?;
-        }
-        json.push_str("]}");
+        write_list(json, "shadows", self.shadows(), |json, shadow| {
+            write_rule(json, shadow.rule())?;
+            write!(json, ",\"would_block\":{}}}", shadow.would_block())
+        })?;
+        write_list(json, "nodes", self.nodes(), |json, node| {
+            node.write_json(json)
+        })?;
+        json.push('}');
         Ok(())
     }
 }
@@ -77,13 +85,27 @@ impl NodeSnapshot {
         }
         write!(
             json,
-            ",\"average_rt\":{},\"min_rt\":{},\"concurrency\":{},\"waiting\":{},\"held\":{}",
+            ",\"average_rt\":{},\"min_rt\":{},\"concurrency\":{},\"waiting\":{},\"held\":{},\"slots_in_use\":{},\"adaptive_limit\":",
             millis(self.average_rt()),
             millis(self.min_rt()),
             self.concurrency(),
             self.waiting(),
             self.held(),
+            self.slots_in_use(),
         )?;
+        match self.adaptive_limit() {
+            Some(limit) => write!(json, "{limit}")?,
+            None => json.push_str("null"),
+        }
+        write_list(json, "breakers", self.breakers(), |json, breaker| {
+            write_rule(json, breaker.rule())?;
+            write!(json, ",\"state\":\"{}\"}}", breaker.state())
+        })?;
+        write_list(json, "hot_params", self.hot_params(), |json, params| {
+            write_rule(json, params.rule())?;
+            let (overflows, missing) = (params.overflows(), params.missing());
+            write!(json, ",\"overflows\":{overflows},\"missing\":{missing}}}")
+        })?;
         for (name, bucket) in [
             ("minute", self.minute()),
             ("previous_second", self.previous_second()),
@@ -139,6 +161,30 @@ fn millis(rt: Option<Duration>) -> String {
         Some(rt) => (rt.as_nanos() as f64 / 1e6).to_string(),
         None => "null".to_owned(),
     }
+}
+
+/// Writes `list` under `key`, behind what stands before it.
+fn write_list<T>(
+    json: &mut String,
+    key: &str,
+    list: &[T],
+    write: impl Fn(&mut String, &T) -> fmt::Result,
+) -> fmt::Result {
+    write!(json, ",\"{key}\":[")?;
+    for (index, item) in list.iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        write(json, item)?;
+    }
+    json.push(']');
+    Ok(())
+}
+
+/// Opens an object with the id of a rule.
+fn write_rule(json: &mut String, id: &str) -> fmt::Result {
+    json.push_str("{\"rule\":");
+    write_text(json, id)
 }
 
 /// Writes `text` as a JSON string.

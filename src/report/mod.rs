@@ -2,11 +2,13 @@
 
 mod hot_params;
 mod json;
+mod known;
 mod shadow;
 mod snapshot;
 pub(crate) mod view;
 
 pub use hot_params::HotParamView;
+pub use known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
 pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{NodeView, Snapshot, view};
+use super::{NodeView, Snapshot, known, view};
 use crate::call::{Direction, Key};
 use crate::watch::Watcher;
 
@@ -46,7 +46,7 @@ impl ShadowView {
     /// that have made place for others.
     #[must_use]
     pub fn would_block(&self) -> u64 {
-        self.snapshot().totals().block()
+        known::would_block(self.0.engine())
     }
 
     /// What it makes of inbound calls to `resource`; `None` if it has seen none.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
 use crate::branch::{Branch, BranchKind};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -91,7 +92,9 @@ impl fmt::Display for Scope {
 }
 
 /// The statistics of one node, copied. Its window is that of
-/// [`Builder::window`](crate::Builder::window).
+/// [`Builder::window`](crate::Builder::window). What single rules know stands in the
+/// nodes of resources: those of origins and contexts have no breakers, no rules by
+/// parameters, no adaptive limit and no slots.
 ///
 /// # Examples
 ///
@@ -126,6 +129,10 @@ pub struct NodeSnapshot {
     concurrency: u32,
     waiting: u32,
     held: u32,
+    slots_in_use: u32,
+    adaptive_limit: Option<u32>,
+    breakers: Vec<BreakerSnapshot>,
+    hot_params: Vec<HotParamSnapshot>,
     totals: Totals,
     minute: Option<NodeBucket>,
     previous_second: Option<NodeBucket>,
@@ -136,14 +143,21 @@ impl NodeSnapshot {
     fn of_resource(resource: &Resource, now: Tick) -> Self {
         let scope = Scope::Resource;
         let text = resource.text();
-        Self::new(
+        let counted = Self::new(
             text,
             resource.direction(),
             scope,
             &resource.node().latest(),
             resource.footprint(),
             now,
-        )
+        );
+        Self {
+            slots_in_use: resource.node().slots_in_use(),
+            adaptive_limit: resource.adaptive_limit(),
+            breakers: BreakerSnapshot::of(resource),
+            hot_params: HotParamSnapshot::of(resource),
+            ..counted
+        }
     }
 
     fn of_branch(branch: &Branch, now: Tick) -> Self {
@@ -193,6 +207,10 @@ impl NodeSnapshot {
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             held: node.held(now),
+            slots_in_use: 0,
+            adaptive_limit: None,
+            breakers: Vec::new(),
+            hot_params: Vec::new(),
             totals: node.totals(now),
             minute: node.seconds(now).map(|seconds| sum(&seconds)),
             previous_second: node.previous_second(now),
@@ -275,6 +293,32 @@ impl NodeSnapshot {
         self.held
     }
 
+    /// Concurrency slots in use, if an isolation or adaptive rule hands them out.
+    #[must_use]
+    pub const fn slots_in_use(&self) -> u32 {
+        self.slots_in_use
+    }
+
+    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
+    /// whole calls as it is enforced, also while a probe lets fewer in; `None`
+    /// without such a rule.
+    #[must_use]
+    pub const fn adaptive_limit(&self) -> Option<u32> {
+        self.adaptive_limit
+    }
+
+    /// The circuit breakers, in the order of their rules.
+    #[must_use]
+    pub fn breakers(&self) -> &[BreakerSnapshot] {
+        &self.breakers
+    }
+
+    /// The hot-parameter rules, in their order, and those by origin that keep a table.
+    #[must_use]
+    pub fn hot_params(&self) -> &[HotParamSnapshot] {
+        &self.hot_params
+    }
+
     /// Everything counted since the node was made.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
@@ -301,7 +345,7 @@ impl NodeSnapshot {
     }
 }
 
-/// All statistics of an engine, copied at one moment.
+/// All statistics of an engine, copied at one moment, and what single rules know.
 ///
 /// # Examples
 ///
@@ -323,11 +367,13 @@ pub struct Snapshot {
     origins: usize,
     evicted: u64,
     overflowed: u64,
+    shadows: Vec<ShadowSnapshot>,
 }
 
 impl Snapshot {
     pub(crate) fn of(engine: &Engine) -> Self {
         let now = engine.shared().time.now();
+        let rules = engine.rules();
         let resources = engine.resources().census();
         let branches = engine.branches().census();
         let mut totals = Totals::default();
@@ -337,7 +383,8 @@ impl Snapshot {
         let mut nodes: Vec<_> = resources
             .entries
             .iter()
-            .map(|resource| NodeSnapshot::of_resource(resource, now))
+            .map(|resource| engine.renewed(resource, &rules))
+            .map(|resource| NodeSnapshot::of_resource(&resource, now))
             .inspect(|node| totals.add(node.totals()))
             .collect();
         nodes.extend(
@@ -354,6 +401,7 @@ impl Snapshot {
             origins: branches.entries.len(),
             evicted: resources.evicted + branches.evicted,
             overflowed: engine.overflowed(),
+            shadows: ShadowSnapshot::of(engine),
         }
     }
 
@@ -394,5 +442,11 @@ impl Snapshot {
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
+    }
+
+    /// The rules in [shadow mode](crate::Rule::shadow), in their order.
+    #[must_use]
+    pub fn shadows(&self) -> &[ShadowSnapshot] {
+        &self.shadows
     }
 }

@@ -132,8 +132,7 @@ impl NodeView {
     /// without such a rule.
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
-        let (_, limiter) = self.resource.limiter()?;
-        Some(limiter.estimate() as u32)
+        self.resource.adaptive_limit()
     }
 
     /// Calls that wait, for a borrowed place or for their turn in a line.

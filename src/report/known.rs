@@ -1,0 +1,190 @@
+//! What single rules know, copied for a snapshot.
+
+use std::sync::Arc;
+
+use crate::breaker::BreakerState;
+use crate::engine::Engine;
+use crate::resource::Resource;
+use crate::rule::HotParams;
+use crate::stat::Totals;
+use crate::watch::Watcher;
+
+/// A circuit breaker of a resource, copied. To operate it, look it up with
+/// [`NodeView::breakers`](crate::NodeView::breakers).
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5).id("pay-errors"));
+/// drop(sentinel.try_enter(Call::new("pay")));
+/// sentinel.node("pay").expect("it has been called").breakers()[0].force_open();
+///
+/// let snapshot = sentinel.snapshot();
+/// let breaker = &snapshot.nodes()[0].breakers()[0];
+/// assert_eq!((breaker.rule(), breaker.state()), ("pay-errors", BreakerState::Open));
+/// ```
+#[derive(Clone, Debug)]
+pub struct BreakerSnapshot {
+    rule: Arc<str>,
+    state: BreakerState,
+}
+
+/// A hot-parameter rule of a resource and what it has counted, copied. Of its values
+/// nothing is copied: [`NodeView::hot_params`](crate::NodeView::hot_params) tells how
+/// many there are, for which it looks at the whole table.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, HotParamRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(HotParamRule::per_second("search", 5).id("each"));
+/// drop(sentinel.try_enter(Call::new("search").param("ann")));
+/// drop(sentinel.try_enter(Call::new("search")));
+///
+/// let snapshot = sentinel.snapshot();
+/// let params = &snapshot.nodes()[0].hot_params()[0];
+/// assert_eq!((params.rule(), params.missing(), params.overflows()), ("each", 1, 0));
+/// ```
+#[derive(Clone, Debug)]
+pub struct HotParamSnapshot {
+    rule: Arc<str>,
+    overflows: u64,
+    missing: u64,
+}
+
+/// What a rule in [shadow mode](crate::Rule::shadow) has counted, copied. More of it
+/// is in [`ShadowView::snapshot`](crate::ShadowView::snapshot).
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 2).id("two").shadow())
+///     .clock(ManualClock::new())
+///     .build();
+/// for _ in 0..5 {
+///     drop(sentinel.try_enter(Call::new("job")));
+/// }
+/// let snapshot = sentinel.snapshot();
+/// let shadow = &snapshot.shadows()[0];
+/// assert_eq!((shadow.rule(), shadow.would_block()), ("two", 3));
+/// // The enforced rules let all of them pass.
+/// assert_eq!(snapshot.totals().block(), 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ShadowSnapshot {
+    rule: Arc<str>,
+    would_block: u64,
+}
+
+// === impl BreakerSnapshot ===
+
+impl BreakerSnapshot {
+    /// Those of `resource`, in the order of their rules.
+    pub(super) fn of(resource: &Resource) -> Vec<Self> {
+        let Some(circuit) = resource.circuit() else {
+            return Vec::new();
+        };
+        let rules = circuit.rules.iter().enumerate();
+        let copy = |(index, &rule)| Self {
+            rule: resource.rules().id(rule),
+            state: circuit.breakers.state(index),
+        };
+        rules.map(copy).collect()
+    }
+
+    /// The id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// What it did with calls. An open one whose recovery time is over stays open
+    /// until a call comes.
+    #[must_use]
+    pub const fn state(&self) -> BreakerState {
+        self.state
+    }
+}
+
+// === impl HotParamSnapshot ===
+
+impl HotParamSnapshot {
+    /// Those of `resource`, in the order of their rules.
+    pub(super) fn of(resource: &Resource) -> Vec<Self> {
+        let Some(params) = resource.params() else {
+            return Vec::new();
+        };
+        let rules = HotParams::rules(params).enumerate();
+        let copy = |(place, rule)| Self {
+            rule: resource.rules().id(rule),
+            overflows: params.overflows(place),
+            missing: params.missing(place),
+        };
+        rules.map(copy).collect()
+    }
+
+    /// The id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// How many calls were judged on the quota that all values share for which there
+    /// is no place; see [`HotParamView::overflows`](crate::HotParamView::overflows).
+    #[must_use]
+    pub const fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
+    /// How many calls came without a value; see
+    /// [`HotParamView::missing`](crate::HotParamView::missing).
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.missing
+    }
+}
+
+// === impl ShadowSnapshot ===
+
+impl ShadowSnapshot {
+    /// Those of the rules that watch calls of `engine`, in their order.
+    pub(super) fn of(engine: &Engine) -> Vec<Self> {
+        let copy = |watcher: Arc<Watcher>| Self {
+            rule: watcher.id().clone(),
+            would_block: would_block(watcher.engine()),
+        };
+        let watchers = engine.watchers().list();
+        watchers.into_iter().map(copy).collect()
+    }
+
+    /// The id of the rule; empty if [all rules](crate::Builder::shadow) watch
+    /// together.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// How many calls, by weight, it would have refused, also of resources that have
+    /// made place for others.
+    #[must_use]
+    pub const fn would_block(&self) -> u64 {
+        self.would_block
+    }
+}
+
+/// How many calls the rules of `engine`, which only watch, would have refused.
+pub(super) fn would_block(engine: &Engine) -> u64 {
+    let now = engine.shared().time.now();
+    // One census, so that what is being evicted is seen either alive or retired.
+    let census = engine.resources().census();
+    let living = census.entries.iter();
+    let living = living.map(|resource| resource.node().latest().totals(now).block());
+    let retired = census.retired.iter().map(Totals::block);
+    living.chain(retired).fold(0, u64::wrapping_add)
+}

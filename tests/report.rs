@@ -1,0 +1,330 @@
+//! What a snapshot tells of single rules, as a value and as JSON.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use tower_sentinel::{
+    AdaptiveRule, BreakerSnapshot, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule,
+    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Verdict,
+};
+
+use support::{configured, ms, run};
+
+fn engine(rules: impl Into<Rules>) -> Sentinel {
+    configured(rules, |builder| builder).0
+}
+
+fn read(snapshot: &Snapshot) -> Value {
+    serde_json::from_str(&snapshot.to_json()).unwrap()
+}
+
+/// The node of the resource `name`, and the same in JSON.
+fn node(snapshot: &Snapshot, name: &str) -> (NodeSnapshot, Value) {
+    let of_resource = |node: &NodeSnapshot| node.resource() == name;
+    let place = snapshot.nodes().iter().position(of_resource).unwrap();
+    let node = snapshot.nodes()[place].clone();
+    assert_eq!(*node.scope(), Scope::Resource);
+    (node, read(snapshot)["nodes"][place].clone())
+}
+
+fn breakers(snapshot: &Snapshot, name: &str) -> Vec<(String, BreakerState)> {
+    let (node, _) = node(snapshot, name);
+    let breakers = node.breakers().iter();
+    breakers
+        .map(|breaker| (breaker.rule().to_owned(), breaker.state()))
+        .collect()
+}
+
+/// Ends a call as a failure.
+fn fail(sentinel: &Sentinel, name: &str) {
+    run(sentinel, Call::new(name)).fail();
+}
+
+fn three_failures(name: &str) -> CircuitBreakerRule {
+    CircuitBreakerRule::error_count(name, 3).min_calls(1)
+}
+
+// === circuit breakers ===
+
+#[test]
+fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
+    let rules = Rules::new()
+        .with(three_failures("pay").id("three"))
+        .with(CircuitBreakerRule::error_count("pay", 9).id("nine"));
+    let (sentinel, clock) = configured(rules, |builder| builder);
+    let states = || {
+        let snapshot = sentinel.snapshot();
+        let (node, written) = node(&snapshot, "pay");
+        let states: Vec<_> = node.breakers().iter().map(BreakerSnapshot::state).collect();
+        let rows = node
+            .breakers()
+            .iter()
+            .map(|it| json!({ "rule": it.rule(), "state": it.state().to_string() }));
+        assert_eq!(written["breakers"], rows.collect::<Value>());
+        let views = sentinel.node("pay").unwrap().breakers();
+        for (view, copy) in views.iter().zip(node.breakers()) {
+            assert_eq!((view.rule(), view.state()), (copy.rule(), copy.state()));
+        }
+        assert_eq!(views.len(), states.len());
+        states
+    };
+    use BreakerState::{Closed, HalfOpen, Open};
+    drop(run(&sentinel, Call::new("pay")));
+    assert_eq!(states(), [Closed, Closed]);
+    let before = sentinel.snapshot();
+    (0..3).for_each(|_| fail(&sentinel, "pay"));
+    assert_eq!(states(), [Open, Closed]);
+    clock.advance(ms(60_000));
+    assert_eq!(states(), [Open, Closed], "until a call comes");
+    let probe = run(&sentinel, Call::new("pay"));
+    assert_eq!(states(), [HalfOpen, Closed]);
+    drop(probe);
+    assert_eq!(states(), [Closed, Closed]);
+    sentinel.node("pay").unwrap().breakers()[1].force_open();
+    assert_eq!(states(), [Closed, Open]);
+    assert_eq!(
+        breakers(&before, "pay"),
+        [("three".to_owned(), Closed), ("nine".to_owned(), Closed)],
+        "a copy"
+    );
+}
+
+#[test]
+fn breakers_of_outbound_calls_are_shown_and_apart() {
+    let sentinel = engine(three_failures("pay"));
+    drop(run(&sentinel, Call::new("pay")));
+    for _ in 0..3 {
+        run(&sentinel, Call::new("pay").outbound()).fail();
+    }
+    let snapshot = sentinel.snapshot();
+    let mut shown: Vec<_> = snapshot
+        .nodes()
+        .iter()
+        .map(|node| (node.direction().to_string(), node.breakers()[0].state()))
+        .collect();
+    shown.sort_by_key(|(direction, _)| direction.clone());
+    let [inbound, outbound] = ["inbound", "outbound"].map(str::to_owned);
+    assert_eq!(
+        shown,
+        [
+            (inbound, BreakerState::Closed),
+            (outbound, BreakerState::Open)
+        ]
+    );
+}
+
+// === limits and values ===
+
+#[test]
+fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
+    let sentinel = engine(AdaptiveRule::new("r").start(3));
+    let _running = [(); 2].map(|()| run(&sentinel, Call::new("r")));
+    drop(run(&sentinel, Call::new("without")));
+    let snapshot = sentinel.snapshot();
+    let (found, written) = node(&snapshot, "r");
+    assert_eq!((found.adaptive_limit(), found.slots_in_use()), (Some(3), 2));
+    let view = sentinel.node("r").unwrap();
+    assert_eq!(view.adaptive_limit(), Some(3));
+    assert_eq!(view.slots_in_use(), 2);
+    assert_eq!(written["adaptive_limit"], 3);
+    assert_eq!(written["slots_in_use"], 2);
+    let (none, written) = node(&snapshot, "without");
+    assert_eq!((none.adaptive_limit(), none.slots_in_use()), (None, 0));
+    assert_eq!(written["adaptive_limit"], Value::Null);
+    assert_eq!(written["slots_in_use"], 0);
+    for list in ["breakers", "hot_params"] {
+        assert_eq!(written[list], json!([]));
+    }
+}
+
+#[test]
+fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
+    let rules = Rules::new()
+        .with(HotParamRule::per_second("r", 9).id("many"))
+        .with(HotParamRule::per_second("r", 9).max_keys(1).id("one"))
+        // It keeps such a table, too.
+        .with(FlowRule::per_second("r", 9).by_origin().id("callers"));
+    let sentinel = engine(Rules::build(rules).unwrap());
+    for value in 0..500_u64 {
+        drop(sentinel.try_enter(Call::new("r").param(value).origin("app")));
+    }
+    for _ in 0..2 {
+        drop(sentinel.try_enter(Call::new("r").origin("app")));
+    }
+    let snapshot = sentinel.snapshot();
+    let (node, written) = node(&snapshot, "r");
+    let views = sentinel.node("r").unwrap().hot_params();
+    assert_eq!(views.len(), 3);
+    assert_eq!(node.hot_params().len(), 3);
+    for (place, (copy, view)) in node.hot_params().iter().zip(&views).enumerate() {
+        assert_eq!(copy.rule(), view.rule());
+        assert_eq!(copy.overflows(), view.overflows());
+        assert_eq!(copy.missing(), view.missing());
+        let expected = json!({
+            "rule": copy.rule(),
+            "overflows": copy.overflows(),
+            "missing": copy.missing(),
+        });
+        assert_eq!(written["hot_params"][place], expected);
+    }
+    let of = |rule: &str| {
+        let mut all = node.hot_params().iter();
+        all.find(|it| it.rule() == rule).unwrap()
+    };
+    assert_eq!(
+        (of("many").overflows(), of("one").overflows() > 0),
+        (0, true)
+    );
+    assert_eq!((of("many").missing(), of("callers").missing()), (2, 0));
+}
+
+#[test]
+fn nodes_of_origins_and_contexts_have_no_rules() {
+    let rules = Rules::new()
+        .with(three_failures("r"))
+        .with(AdaptiveRule::new("r"))
+        .with(HotParamRule::per_second("r", 9));
+    let (sentinel, _) = configured(rules, |builder| builder.origins(true).contexts(true));
+    let _running = run(&sentinel, Call::new("r").origin("app").context("web"));
+    let snapshot = sentinel.snapshot();
+    let written = read(&snapshot);
+    assert_eq!(snapshot.nodes().len(), 3);
+    for (node, written) in snapshot
+        .nodes()
+        .iter()
+        .zip(written["nodes"].as_array().unwrap())
+    {
+        let counts = [node.breakers().len(), node.hot_params().len()];
+        let expected = usize::from(*node.scope() == Scope::Resource);
+        assert_eq!(counts, [expected; 2]);
+        assert_eq!(node.adaptive_limit().is_some(), expected == 1);
+        assert_eq!(node.slots_in_use() as usize, expected);
+        let lists = ["breakers", "hot_params"].map(|list| written[list].as_array().unwrap().len());
+        assert_eq!(lists, [expected; 2]);
+    }
+}
+
+// === rules that only watch ===
+
+#[test]
+fn what_each_shadow_rule_would_have_refused_is_shown() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 9).id("in force"))
+        .with(FlowRule::per_second("r", 2).id("tight").shadow())
+        .with(Rule::from(three_failures("r").id("failing")).shadow());
+    let sentinel = engine(rules);
+    for _ in 0..5 {
+        fail(&sentinel, "r");
+    }
+    let shown = |snapshot: &Snapshot| -> Vec<_> {
+        let shadows = snapshot.shadows().iter();
+        shadows
+            .map(|shadow| (shadow.rule().to_owned(), shadow.would_block()))
+            .collect()
+    };
+    let snapshot = sentinel.snapshot();
+    let expected = [("tight".to_owned(), 3), ("failing".to_owned(), 2)];
+    assert_eq!(shown(&snapshot), expected);
+    let written = json!([
+        { "rule": "tight", "would_block": 3 },
+        { "rule": "failing", "would_block": 2 },
+    ]);
+    assert_eq!(read(&snapshot)["shadows"], written);
+    assert_eq!(snapshot.totals().block(), 0);
+    // A breaker that only watches is none of the resource.
+    assert_eq!(breakers(&snapshot, "r"), []);
+    let own = sentinel.shadows()[1].snapshot();
+    let open = ("failing".to_owned(), BreakerState::Open);
+    assert_eq!(breakers(&own, "r"), [open]);
+    assert_eq!(own.shadows().len(), 0);
+    assert_eq!(read(&own)["shadows"], json!([]));
+    // A copy.
+    fail(&sentinel, "r");
+    assert_eq!(shown(&snapshot), expected);
+    assert_eq!(sentinel.snapshot().shadows()[0].would_block(), 4);
+}
+
+#[test]
+fn all_rules_that_watch_together_are_one_without_an_id() {
+    let (sentinel, _) = configured(FlowRule::per_second("r", 1), |builder| builder.shadow(true));
+    (0..3).for_each(|_| fail(&sentinel, "r"));
+    let shadows = read(&sentinel.snapshot())["shadows"].clone();
+    assert_eq!(shadows, json!([{ "rule": "", "would_block": 2 }]));
+}
+
+#[test]
+fn what_would_be_refused_stays_when_resources_make_place() {
+    let (sentinel, clock) = configured(SystemRule::new().qps(0).shadow(), |builder| {
+        builder.max_resources(1).idle_after(ms(1))
+    });
+    for (name, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        drop(run(&sentinel, Call::new(name)));
+        assert_eq!(sentinel.snapshot().shadows()[0].would_block(), count);
+        clock.advance(ms(10_000));
+    }
+}
+
+// === reloads ===
+
+#[test]
+fn after_a_reload_rules_in_force_are_shown_though_nobody_has_called() {
+    let sentinel = engine(
+        Rules::new()
+            .with(three_failures("kept").id("same"))
+            .with(three_failures("renamed").id("before"))
+            .with(three_failures("lost").id("lost"))
+            .with(FlowRule::per_second("lost", 99)),
+    );
+    for name in ["kept", "renamed", "lost", "new", "by default", "bare"] {
+        (0..3).for_each(|_| fail(&sentinel, name));
+    }
+    let rules = Rules::new()
+        .with(three_failures("kept").id("same"))
+        .with(three_failures("renamed").id("after"))
+        .with(FlowRule::per_second("lost", 99))
+        .with(FlowRule::per_second("bare", 99))
+        .with(HotParamRule::per_second("new", 9).id("values"))
+        .with(AdaptiveRule::new("*"));
+    sentinel.reload(rules);
+    let snapshot = sentinel.snapshot();
+    let open = |rule: &str| [(rule.to_owned(), BreakerState::Open)];
+    assert_eq!(breakers(&snapshot, "kept"), open("same"));
+    assert_eq!(breakers(&snapshot, "renamed"), open("after"));
+    assert_eq!(breakers(&snapshot, "lost"), []);
+    assert_eq!(node(&snapshot, "new").0.hot_params()[0].rule(), "values");
+    assert!(node(&snapshot, "by default").0.adaptive_limit().is_some());
+    for node in snapshot.nodes() {
+        let (totals, name) = (node.totals(), node.resource());
+        assert_eq!((totals.complete(), node.window().error()), (3, 3), "{name}");
+    }
+    assert_eq!(snapshot.totals().complete(), 18);
+    // What is shown is what a call meets.
+    for name in ["kept", "renamed"] {
+        let told = sentinel.try_enter(Call::new(name));
+        assert!(matches!(told, Verdict::Block(_)), "{name}");
+    }
+}
+
+// === hostile texts ===
+
+#[test]
+fn an_id_neither_ends_a_script_nor_turns_the_line_around() {
+    let hostile = |kind: &str| format!("{kind}</script>\"\\\u{202e}&\u{2028}'{{}}");
+    let [breaker, values, watching] = ["a", "b", "c"].map(hostile);
+    let rules = Rules::new()
+        .with(three_failures("r").id(&*breaker))
+        .with(HotParamRule::per_second("r", 9).id(&*values))
+        .with(FlowRule::per_second("r", 9).id(&*watching).shadow());
+    let sentinel = engine(rules);
+    drop(run(&sentinel, Call::new("r")));
+    let snapshot = sentinel.snapshot();
+    let (_, written) = node(&snapshot, "r");
+    assert_eq!(written["breakers"][0]["rule"], *breaker);
+    assert_eq!(written["hot_params"][0]["rule"], *values);
+    assert_eq!(read(&snapshot)["shadows"][0]["rule"], *watching);
+    let text = snapshot.to_json();
+    for c in ['<', '>', '&', '\u{202e}', '\u{2028}'] {
+        assert!(!text.contains(c), "{c:?} in {text}");
+    }
+}
