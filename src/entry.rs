@@ -4,13 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::adaptive::End;
-use crate::blocked::{BlockKind, Blocked};
-use crate::breaker::{self, Admission, AllClosed};
+use crate::blocked::Blocked;
+use crate::breaker::{Admission, AllClosed};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::hook::ExitEvent;
 use crate::places::{Claims, Places, QuotaLeft};
-use crate::resource::{Circuit, Isolation, Resource};
+use crate::resource::Resource;
 use crate::rule::Running;
 use crate::stat::Outcome;
 use crate::sync::Arc;
@@ -377,17 +377,12 @@ impl Entry {
             return;
         };
         let resource = self.places.resource();
-        let Some(circuit) = resource.circuit() else {
-            return;
-        };
-        let mut told = |change| resource.tell_breaker(circuit, change);
-        let breakers = &circuit.breakers;
-        match outcome {
-            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, &mut told),
-            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, &mut told),
+        resource.with_breakers(|breakers, told| match outcome {
+            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, told),
+            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, told),
             // It says nothing about what was called, but for how long it took.
-            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, &mut told),
-        }
+            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, told),
+        });
     }
 
     /// The call's slot is free, and an adaptive limit learns of it.
@@ -510,51 +505,6 @@ impl fmt::Debug for Entry {
             .field("weight", &self.n)
             .finish_non_exhaustive()
     }
-}
-
-/// Passes the circuit breakers of `resource`, as a probe if need be.
-#[inline]
-pub(crate) fn admit(resource: &Resource, now: Tick) -> Result<Option<Admission>, Blocked> {
-    let Some(circuit) = resource.circuit() else {
-        return Ok(None);
-    };
-    let mut told = |change| resource.tell_breaker(circuit, change);
-    match circuit.breakers.admit(now, &mut told) {
-        Ok(admission) => Ok(Some(admission)),
-        Err(refusal) => Err(blocked_by_breaker(resource, circuit, refusal, now)),
-    }
-}
-
-/// A refusal by a circuit breaker.
-pub(crate) fn blocked_by_breaker(
-    resource: &Resource,
-    circuit: &Circuit,
-    refusal: breaker::Refusal,
-    now: Tick,
-) -> Blocked {
-    let rule = resource.rules().id(circuit.rules[refusal.index]);
-    Blocked::new(BlockKind::CircuitBreaker, resource.text().clone(), rule)
-        .with_retry_after(refusal.retry_at.map(|at| at - now))
-}
-
-/// Takes a slot of `resource`, if a rule says how many there are: whether it did.
-#[inline]
-pub(crate) fn take_slot(resource: &Resource) -> Result<bool, Blocked> {
-    let Some(isolation) = resource.isolation() else {
-        return Ok(false);
-    };
-    if resource.node().use_slots(1, isolation.limit) {
-        Ok(true)
-    } else {
-        Err(blocked_by_isolation(resource, isolation))
-    }
-}
-
-/// A refusal for want of a slot. Nobody can tell when one will be free.
-pub(crate) fn blocked_by_isolation(resource: &Resource, isolation: Isolation) -> Blocked {
-    let rule = resource.rules().id(isolation.rule);
-    Blocked::new(BlockKind::Isolation, resource.text().clone(), rule)
-        .with_limit(isolation.limit, Duration::ZERO)
 }
 
 /// It travels in every response future and body.

@@ -5,6 +5,7 @@
 //! a new one over the same node. So every call is judged by the rules of one
 //! version, and settles on what admitted it.
 
+mod admit;
 mod way;
 
 use std::hash::{Hash, Hasher};
@@ -77,14 +78,14 @@ pub(crate) struct Extras {
     /// The limit that finds itself, and its rule.
     adaptive: Option<(u32, Limiter)>,
     params: Option<HotParams>,
-    breakers: Option<Circuit>,
+    breakers: Option<RuledBreakers>,
 }
 
-/// The circuit breakers of one resource, and their rules.
+/// Circuit breakers, and their rules.
 #[derive(Debug)]
-pub(crate) struct Circuit {
-    pub(crate) breakers: Breakers,
-    pub(crate) rules: Box<[u32]>,
+struct RuledBreakers {
+    breakers: Breakers,
+    rules: Box<[u32]>,
 }
 
 /// The tightest isolation rule of a resource.
@@ -120,9 +121,9 @@ impl Resource {
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let extras =
             own.and_then(|own| Extras::new(rules, own, shared.most_origins, old_extras, now));
-        if let Some(old) = old.and_then(Self::circuit) {
+        if let Some(old) = old.and_then(Self::breakers) {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
-            old.breakers.retire(new.map(|new| &new.breakers));
+            old.retire(new.map(|new| &new.breakers));
         }
         Self {
             way: Way::new(&gate, extras.as_deref(), rules, &shared),
@@ -219,18 +220,24 @@ impl Resource {
 
     /// The circuit breakers.
     #[inline]
-    pub(crate) fn circuit(&self) -> Option<&Circuit> {
-        self.extras.as_ref()?.breakers.as_ref()
+    pub(crate) fn breakers(&self) -> Option<&Breakers> {
+        Some(&self.extras.as_ref()?.breakers.as_ref()?.breakers)
+    }
+
+    /// The rules of the circuit breakers, in their order.
+    pub(crate) fn breaker_rules(&self) -> &[u32] {
+        let ruled = self.extras.as_ref().and_then(|it| it.breakers.as_ref());
+        ruled.map_or(&[], |ruled| &ruled.rules)
     }
 
     /// Tells that a circuit breaker has changed its state, unless it is of no rule
     /// any more.
-    pub(crate) fn tell_breaker(&self, circuit: &Circuit, change: Change) {
+    fn tell_breaker(&self, breakers: &Breakers, change: Change) {
         if self.shared.hooks.is_empty() {
             return;
         }
         // Not by these rules: a call of before a reload may have changed it.
-        let Some(rule) = circuit.breakers.name(change.index) else {
+        let Some(rule) = breakers.name(change.index) else {
             return;
         };
         let event = BreakerEvent {
@@ -308,10 +315,9 @@ impl Resource {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
         let related = size_of_val(self.related());
         let params = self.params().map_or(0, HotParams::footprint);
-        let circuit = self.circuit().map_or(0, |circuit| {
-            circuit.breakers.footprint() + size_of_val(&*circuit.rules)
-        });
-        let extras = extras + related + params + circuit;
+        let breakers =
+            self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
+        let extras = extras + related + params + breakers;
         let heap = extras + self.node.footprint() + self.gate.footprint();
         shared_size::<Self>() + heap
     }
@@ -339,7 +345,7 @@ impl Extras {
                 (rule, limiter)
             }),
             params: HotParams::new(rules, &own.params, most_origins, old_params, now),
-            breakers: Circuit::new(rules, own, old, now),
+            breakers: RuledBreakers::new(rules, own, old, now),
         };
         let has_any = extras.origins.is_some()
             || extras.contexts.is_some()
@@ -352,7 +358,7 @@ impl Extras {
     }
 }
 
-impl Circuit {
+impl RuledBreakers {
     fn new(rules: &RuleSet, own: &ResourceRules, old: Option<&Extras>, now: Tick) -> Option<Self> {
         let old = old.and_then(|old| old.breakers.as_ref());
         let (indices, specs): (Vec<_>, Vec<_>) = rules
@@ -389,9 +395,8 @@ impl Resident for Resource {
         }
         // What stands here for all resources must not forget because others want
         // the place: a breaker would close, a window begin with a fresh quota.
-        let breakers = self.circuit();
-        let Some(breakers) = breakers.map_or(Some(Duration::ZERO), |it| it.breakers.memory())
-        else {
+        let breakers = self.breakers();
+        let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;
         };
         let memory = self.gate.memory(self.node.ring()).max(breakers);

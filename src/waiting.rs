@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::entry::{Entry, Kept, admit, take_slot};
+use crate::entry::{Entry, Kept};
 use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::Held;
 use crate::places::{Claims, Places, QuotaLeft};
@@ -221,11 +221,11 @@ impl Waiting {
         let resource = inner.places.resource();
         let shared = resource.shared().clone();
         let now = inner.now();
-        let has_slot = match take_slot(resource) {
+        let has_slot = match resource.take_slot() {
             Ok(has_slot) => has_slot,
             Err(blocked) => return Err(inner.refuse(now, blocked)),
         };
-        let admission = match admit(resource, now) {
+        let admission = match resource.admit(now) {
             Ok(admission) => admission,
             Err(blocked) => {
                 if has_slot {

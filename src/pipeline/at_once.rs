@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Passed;
@@ -39,8 +40,7 @@ pub(crate) fn pass_at_once(
     let params = match resource.way() {
         Way::AtOnce => None,
         Way::WithBreakers => {
-            let circuit = resource.circuit();
-            closed = circuit.and_then(|circuit| circuit.breakers.admit_if_closed());
+            closed = resource.breakers().and_then(Breakers::admit_if_closed);
             if closed.is_none() {
                 return Err(Detour::MoreToAsk);
             }

@@ -4,32 +4,23 @@
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
-use crate::entry::blocked_by_breaker;
 use crate::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
 /// Refuses the call for what is known before anything is taken: who calls, how
 /// the machine and all inbound calls are, and how well the resource answers.
 pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
-    let blocked = |kind, rule| {
-        let rule = resource.rules().id(rule);
-        Blocked::new(kind, resource.text().clone(), rule)
-    };
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
-        return Err(blocked(BlockKind::Authority, rule));
+        return Err(resource.blocked(BlockKind::Authority, rule));
     }
     if let Some((rule, reason)) = overload(resource, call, now) {
-        return Err(blocked(BlockKind::System, rule).with_system_reason(reason));
+        return Err(resource
+            .blocked(BlockKind::System, rule)
+            .with_system_reason(reason));
     }
-    match resource.circuit() {
-        // Nobody takes a probe before all rules have spoken.
-        Some(circuit) => circuit
-            .breakers
-            .check(now)
-            .map_err(|refusal| blocked_by_breaker(resource, circuit, refusal, now)),
-        None => Ok(()),
-    }
+    // Nobody takes a probe before all rules have spoken.
+    resource.check_breakers(now)
 }
 
 /// The system rule that refuses the call, and by which of its limits.

@@ -11,7 +11,7 @@ use crate::breaker::Admission;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Kept, Verdict, admit, blocked_by_isolation, take_slot};
+use crate::entry::{Entry, Kept, Verdict};
 use crate::lane::{Lane, Refusal, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::{Resource, Way};
@@ -31,7 +31,7 @@ pub(crate) fn detour(
     match why {
         Detour::MoreToAsk => judge_at(engine, resource, call, now),
         Detour::NoSlot(isolation) => {
-            let blocked = blocked_by_isolation(resource, isolation);
+            let blocked = resource.blocked_by_isolation(isolation);
             Ok(refuse(Counted::Alone(resource), call, now, blocked))
         }
         Detour::NoShare(none) => {
@@ -91,7 +91,7 @@ fn judge_by_enforced(
     if let Err(blocked) = guard(resource, call, now) {
         return refuse_anywhere(engine, resource, call, now, blocked);
     }
-    let has_slot = match take_slot(resource) {
+    let has_slot = match resource.take_slot() {
         Ok(has_slot) => has_slot,
         Err(blocked) => return refuse_anywhere(engine, resource, call, now, blocked),
     };
@@ -142,7 +142,7 @@ fn enter_alone(
     has_slot: bool,
 ) -> Result<Verdict, Moved> {
     let resource = places.resource();
-    let admission = match admit(resource, now) {
+    let admission = match resource.admit(now) {
         Ok(admission) => admission,
         Err(blocked) => return Ok(refuse(Counted::In(&places), call, now, blocked)),
     };
@@ -161,9 +161,8 @@ fn enter_alone(
 }
 
 fn give_back_probe(resource: &Resource, admission: Option<Admission>) {
-    if let (Some(admission), Some(circuit)) = (admission, resource.circuit()) {
-        let mut told = |change| resource.tell_breaker(circuit, change);
-        circuit.breakers.give_back(admission, &mut told);
+    if let Some(admission) = admission {
+        resource.with_breakers(|breakers, told| breakers.give_back(admission, told));
     }
 }
 
@@ -180,8 +179,7 @@ fn pass(
         Err(NoPlaces::Moved) => return Err(Moved),
         Err(NoPlaces::Refused(rule)) => {
             let places = Places::only(resource.clone());
-            let rule = resource.rules().id(rule);
-            let blocked = Blocked::new(BlockKind::MissingKey, resource.text().clone(), rule);
+            let blocked = resource.blocked(BlockKind::MissingKey, rule);
             return Ok(refuse(Counted::In(&places), call, now, blocked));
         }
     };
@@ -234,7 +232,7 @@ fn take_and_enter(
     claims: &mut Claims,
 ) -> Result<Verdict, Moved> {
     let resource = places.resource();
-    let admission = match admit(resource, now) {
+    let admission = match resource.admit(now) {
         Ok(admission) => admission,
         Err(blocked) => {
             places.give_up(claims);

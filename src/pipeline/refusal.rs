@@ -94,9 +94,7 @@ fn refuse_until(
 ) -> Verdict {
     let resource = counted.resource();
     let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
-    let rule = resource.rules().id(rule);
-    let mut blocked =
-        Blocked::new(kind, resource.text().clone(), rule).with_retry_after(retry_after);
+    let mut blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
     if let Some((tokens, interval)) = limit {
         blocked = blocked.with_limit(tokens, interval);
     }

@@ -87,13 +87,13 @@ pub struct ShadowSnapshot {
 impl BreakerSnapshot {
     /// Those of `resource`, in the order of their rules.
     pub(super) fn of(resource: &Resource) -> Vec<Self> {
-        let Some(circuit) = resource.circuit() else {
+        let Some(breakers) = resource.breakers() else {
             return Vec::new();
         };
-        let rules = circuit.rules.iter().enumerate();
+        let rules = resource.breaker_rules().iter().enumerate();
         let copy = |(index, &rule)| Self {
             rule: resource.rules().id(rule),
-            state: circuit.breakers.state(index),
+            state: breakers.state(index),
         };
         rules.map(copy).collect()
     }

@@ -115,16 +115,13 @@ impl NodeView {
     /// The circuit breakers of the resource, in the order of their rules.
     #[must_use]
     pub fn breakers(&self) -> Vec<BreakerView> {
-        let indices = self
-            .resource
-            .circuit()
-            .map_or(&[][..], |circuit| &circuit.rules);
+        let rules = self.resource.breaker_rules();
         let view = |(index, rule): (usize, &u32)| BreakerView {
             resource: self.resource.clone(),
             rule: self.resource.rules().id(*rule),
             index,
         };
-        indices.iter().enumerate().map(view).collect()
+        rules.iter().enumerate().map(view).collect()
     }
 
     /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
@@ -200,29 +197,22 @@ impl BreakerView {
     /// open until a call comes.
     #[must_use]
     pub fn state(&self) -> BreakerState {
-        self.resource
-            .circuit()
-            .map_or(BreakerState::Closed, |circuit| {
-                circuit.breakers.state(self.index)
-            })
+        let breakers = self.resource.breakers();
+        breakers.map_or(BreakerState::Closed, |all| all.state(self.index))
     }
 
     /// Opens it until [`force_close`](Self::force_close): no call passes, and no
     /// probe. So it stays through reloads while a rule goes on from its own.
     pub fn force_open(&self) {
-        if let Some(circuit) = self.resource.circuit() {
-            let mut told = |change| self.resource.tell_breaker(circuit, change);
-            circuit.breakers.force_open(self.index, &mut told);
-        }
+        self.resource
+            .with_breakers(|breakers, told| breakers.force_open(self.index, told));
     }
 
     /// Closes it; what it has counted is forgotten, also where it is closed
     /// already, and calls in flight count no more.
     pub fn force_close(&self) {
-        if let Some(circuit) = self.resource.circuit() {
-            let mut told = |change| self.resource.tell_breaker(circuit, change);
-            circuit.breakers.force_close(self.index, &mut told);
-        }
+        self.resource
+            .with_breakers(|breakers, told| breakers.force_close(self.index, told));
     }
 }
 

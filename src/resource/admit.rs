@@ -1,0 +1,81 @@
+//! What a resource itself gives to a call or refuses: a slot, and the way past its
+//! circuit breakers.
+
+use std::time::Duration;
+
+use super::{Isolation, Resource};
+use crate::blocked::{BlockKind, Blocked};
+use crate::breaker::{Admission, Breakers, Change, Refusal};
+use crate::clock::Tick;
+
+// === impl Resource ===
+
+impl Resource {
+    /// A refusal by the rule with this index.
+    pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
+        let rule = self.rules.id(rule);
+        Blocked::new(kind, self.text.clone(), rule)
+    }
+
+    /// Takes a slot, if a rule says how many there are: whether it did.
+    #[inline]
+    pub(crate) fn take_slot(&self) -> Result<bool, Blocked> {
+        let Some(isolation) = self.isolation() else {
+            return Ok(false);
+        };
+        if self.node.use_slots(1, isolation.limit) {
+            Ok(true)
+        } else {
+            Err(self.blocked_by_isolation(isolation))
+        }
+    }
+
+    /// A refusal for want of a slot. Nobody can tell when one will be free.
+    pub(crate) fn blocked_by_isolation(&self, isolation: Isolation) -> Blocked {
+        self.blocked(BlockKind::Isolation, isolation.rule)
+            .with_limit(isolation.limit, Duration::ZERO)
+    }
+
+    /// Refuses a call that the circuit breakers would not admit. It takes no probe.
+    #[inline]
+    pub(crate) fn check_breakers(&self, now: Tick) -> Result<(), Blocked> {
+        let Some(breakers) = self.breakers() else {
+            return Ok(());
+        };
+        let checked = breakers.check(now);
+        checked.map_err(|refusal| self.blocked_by_breaker(refusal, now))
+    }
+
+    /// Passes the circuit breakers, as a probe if need be.
+    #[inline]
+    pub(crate) fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
+        let Some(breakers) = self.breakers() else {
+            return Ok(None);
+        };
+        match breakers.admit(now, &mut |change| self.tell_breaker(breakers, change)) {
+            Ok(admission) => Ok(Some(admission)),
+            Err(refusal) => Err(self.blocked_by_breaker(refusal, now)),
+        }
+    }
+
+    fn blocked_by_breaker(&self, refusal: Refusal, now: Tick) -> Blocked {
+        self.blocked(
+            BlockKind::CircuitBreaker,
+            self.breaker_rules()[refusal.index],
+        )
+        .with_retry_after(refusal.retry_at.map(|at| at - now))
+    }
+
+    /// Does something with the circuit breakers, if there are any. Hooks are told how
+    /// that changes them.
+    #[inline]
+    pub(crate) fn with_breakers<R>(
+        &self,
+        f: impl FnOnce(&Breakers, &mut dyn FnMut(Change)) -> R,
+    ) -> Option<R> {
+        let breakers = self.breakers()?;
+        Some(f(breakers, &mut |change| {
+            self.tell_breaker(breakers, change);
+        }))
+    }
+}
