@@ -8,7 +8,6 @@ use crate::blocked::Blocked;
 use crate::breaker::{Admission, AllClosed};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
-use crate::hook::ExitEvent;
 use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::Resource;
 use crate::rule::Running;
@@ -452,7 +451,6 @@ impl Entry {
             }
         }
         let resource = self.places.resource();
-        let shared = resource.shared();
         self.places.each(|node| {
             node.leave(now, self.n, end.nanos_since(self.start), outcome);
             if has_panicked {
@@ -462,13 +460,8 @@ impl Entry {
         if self.has_slot {
             self.leave_slot(now, end - self.start, outcome);
         }
-        if !shared.hooks.is_empty() {
-            let event = ExitEvent {
-                subject: resource.subject(self.n),
-                outcome,
-                rt: end - self.start,
-            };
-            shared.hooks.tell(|hook| hook.on_exit(&event));
+        if !resource.shared().hooks.is_empty() {
+            resource.tell_ended(self.n, outcome, end - self.start);
         }
         if self.aside.is_some() {
             self.end_watching();

@@ -6,6 +6,7 @@
 //! version, and settles on what admitted it.
 
 mod admit;
+mod tell;
 mod way;
 
 use std::hash::{Hash, Hasher};
@@ -15,10 +16,9 @@ use std::time::Duration;
 use papaya::Equivalent;
 
 use crate::adaptive::Limiter;
-use crate::breaker::{Breakers, Change};
+use crate::breaker::Breakers;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::hook::{BreakerEvent, Subject};
 use crate::rule::{
     Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet,
 };
@@ -230,27 +230,6 @@ impl Resource {
         ruled.map_or(&[], |ruled| &ruled.rules)
     }
 
-    /// Tells that a circuit breaker has changed its state, unless it is of no rule
-    /// any more.
-    fn tell_breaker(&self, breakers: &Breakers, change: Change) {
-        if self.shared.hooks.is_empty() {
-            return;
-        }
-        // Not by these rules: a call of before a reload may have changed it.
-        let Some(rule) = breakers.name(change.index) else {
-            return;
-        };
-        let event = BreakerEvent {
-            resource: &self.text,
-            direction: self.key.direction,
-            rule: &rule,
-            from: change.from,
-            to: change.to,
-            value: change.value,
-        };
-        self.shared.hooks.tell(|hook| hook.on_breaker(&event));
-    }
-
     /// The limit that finds itself, and its rule.
     #[inline]
     pub(crate) fn limiter(&self) -> Option<(u32, &Limiter)> {
@@ -299,14 +278,6 @@ impl Resource {
 
     pub(crate) const fn shared(&self) -> &StdArc<Shared> {
         &self.shared
-    }
-
-    pub(crate) fn subject(&self, weight: u32) -> Subject<'_> {
-        Subject {
-            resource: &self.text,
-            direction: self.key.direction,
-            weight,
-        }
     }
 
     /// Bytes that the resource occupies, heap included; without the text of its

@@ -7,7 +7,6 @@ use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::{Entry, Kept};
-use crate::hook::{BlockEvent, PassEvent};
 use crate::lane::Held;
 use crate::places::{Claims, Places, QuotaLeft};
 use crate::stat::Node;
@@ -219,7 +218,6 @@ impl Waiting {
             .take()
             .expect("only consuming methods take it out");
         let resource = inner.places.resource();
-        let shared = resource.shared().clone();
         let now = inner.now();
         let has_slot = match resource.take_slot() {
             Ok(has_slot) => has_slot,
@@ -245,15 +243,7 @@ impl Waiting {
             node.stop_waiting();
             node.start_waited(now, inner.n, occupied, waited);
         });
-        if !shared.hooks.is_empty() {
-            let event = PassEvent {
-                subject: resource.subject(inner.n),
-                origin: None,
-                param: None,
-                waited,
-            };
-            shared.hooks.tell(|hook| hook.on_pass(&event));
-        }
+        resource.tell_passed(inner.n, None, waited);
         let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
         let mut entry = Entry::new(inner.places, now, inner.n, has_slot, kept);
         if let Some(mut quota) = inner.quota {
@@ -288,16 +278,7 @@ impl Inner {
         self.give_up(now);
         self.places.each(|node| node.block(now, self.n));
         let resource = self.places.resource();
-        let hooks = &resource.shared().hooks;
-        if !hooks.is_empty() {
-            let event = BlockEvent {
-                subject: resource.subject(self.n),
-                origin: None,
-                param: None,
-                blocked: &blocked,
-            };
-            hooks.tell(|hook| hook.on_block(&event));
-        }
+        resource.tell_blocked(self.n, None, &blocked);
         blocked
     }
 

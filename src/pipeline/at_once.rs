@@ -7,7 +7,6 @@ use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Passed;
-use crate::hook::PassEvent;
 use crate::resource::{Isolation, Resource, Way};
 use crate::rule::{HotParams, NoShare};
 use crate::stat::Denied;
@@ -64,7 +63,7 @@ pub(crate) fn pass_at_once(
     };
     match taken {
         Ok(()) => {
-            tell_passed(resource, call);
+            resource.tell_passed(call.weight, Some(call), Duration::ZERO);
             let has_slot = isolation.is_some();
             let resource = resource.clone();
             Ok(Passed::new(resource, now, call.weight, has_slot, closed))
@@ -108,18 +107,4 @@ pub(super) fn take_alone(resource: &Resource, now: Tick, n: u32) -> Result<(), D
     let taken = node.acquire(now, n, resource.gate().quotas())?;
     node.start(n, taken);
     Ok(())
-}
-
-#[inline]
-pub(super) fn tell_passed(resource: &Resource, call: &Call<'_>) {
-    let hooks = &resource.shared().hooks;
-    if !hooks.is_empty() {
-        let event = PassEvent {
-            subject: resource.subject(call.weight),
-            origin: call.origin,
-            param: call.param_at(0).copied(),
-            waited: Duration::ZERO,
-        };
-        hooks.tell(|hook| hook.on_pass(&event));
-    }
 }

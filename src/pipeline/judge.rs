@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::at_once::{Detour, checked, take_alone, tell_passed};
+use super::at_once::{Detour, checked, take_alone};
 use super::guard::guard;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
@@ -148,7 +148,9 @@ fn enter_alone(
     };
     let Err(denied) = take_alone(resource, now, call.weight) else {
         places.pass_inbound(now, call.weight);
-        tell_passed(places.resource(), call);
+        places
+            .resource()
+            .tell_passed(call.weight, Some(call), Duration::ZERO);
         let kept = admission.map(Kept::from);
         let entry = Entry::new(places, now, call.weight, has_slot, kept);
         return Ok(Verdict::Pass(entry));
@@ -247,7 +249,9 @@ fn take_and_enter(
     };
     let Err(refused) = taken else {
         places.pass_inbound(now, call.weight);
-        tell_passed(places.resource(), call);
+        places
+            .resource()
+            .tell_passed(call.weight, Some(call), Duration::ZERO);
         let kept = Kept::new(places.resource(), admission, claims);
         let mut entry = Entry::new(places, now, call.weight, has_slot, kept);
         if call.tells_quota {

@@ -6,7 +6,6 @@ use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Verdict;
-use crate::hook::BlockEvent;
 use crate::places::{Places, later};
 use crate::resource::Resource;
 use crate::rule::NoShare;
@@ -109,15 +108,8 @@ pub(super) fn refuse(
     blocked: Blocked,
 ) -> Verdict {
     counted.each(|node| node.block(now, call.weight));
-    let hooks = &counted.resource().shared().hooks;
-    if !hooks.is_empty() {
-        let event = BlockEvent {
-            subject: counted.resource().subject(call.weight),
-            origin: call.origin,
-            param: call.param_at(0).copied(),
-            blocked: &blocked,
-        };
-        hooks.tell(|hook| hook.on_block(&event));
-    }
+    counted
+        .resource()
+        .tell_blocked(call.weight, Some(call), &blocked);
     Verdict::Block(blocked)
 }

@@ -1,0 +1,86 @@
+//! What hooks are told of a resource and its calls.
+//!
+//! A call that has waited is told without its origin and its parameter: they were
+//! borrowed from a request that may be gone.
+
+use std::time::Duration;
+
+use super::Resource;
+use crate::blocked::Blocked;
+use crate::breaker::{Breakers, Change};
+use crate::call::Call;
+use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent, Subject};
+use crate::stat::Outcome;
+
+// === impl Resource ===
+
+impl Resource {
+    /// A call of weight `n` has passed, after it has `waited`.
+    #[inline]
+    pub(crate) fn tell_passed(&self, n: u32, call: Option<&Call<'_>>, waited: Duration) {
+        let hooks = &self.shared.hooks;
+        if !hooks.is_empty() {
+            let event = PassEvent {
+                subject: self.subject(n),
+                origin: call.and_then(|call| call.origin),
+                param: call.and_then(|call| call.param_at(0).copied()),
+                waited,
+            };
+            hooks.tell(|hook| hook.on_pass(&event));
+        }
+    }
+
+    /// A call of weight `n` was refused.
+    pub(crate) fn tell_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
+        let hooks = &self.shared.hooks;
+        if !hooks.is_empty() {
+            let event = BlockEvent {
+                subject: self.subject(n),
+                origin: call.and_then(|call| call.origin),
+                param: call.and_then(|call| call.param_at(0).copied()),
+                blocked,
+            };
+            hooks.tell(|hook| hook.on_block(&event));
+        }
+    }
+
+    /// A call of weight `n` that had passed has ended.
+    #[cold]
+    pub(crate) fn tell_ended(&self, n: u32, outcome: Option<Outcome>, rt: Duration) {
+        let event = ExitEvent {
+            subject: self.subject(n),
+            outcome,
+            rt,
+        };
+        self.shared.hooks.tell(|hook| hook.on_exit(&event));
+    }
+
+    /// One of its `breakers` has changed its state, unless it is of no rule any more.
+    pub(super) fn tell_breaker(&self, breakers: &Breakers, change: Change) {
+        let hooks = &self.shared.hooks;
+        if hooks.is_empty() {
+            return;
+        }
+        // Not by these rules: a call of before a reload may have changed it.
+        let Some(rule) = breakers.name(change.index) else {
+            return;
+        };
+        let event = BreakerEvent {
+            resource: &self.text,
+            direction: self.key.direction,
+            rule: &rule,
+            from: change.from,
+            to: change.to,
+            value: change.value,
+        };
+        hooks.tell(|hook| hook.on_breaker(&event));
+    }
+
+    fn subject(&self, weight: u32) -> Subject<'_> {
+        Subject {
+            resource: &self.text,
+            direction: self.key.direction,
+            weight,
+        }
+    }
+}
