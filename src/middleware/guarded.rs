@@ -46,6 +46,17 @@ pub(super) struct Wait<S, Req> {
     is_over: bool,
 }
 
+/// What has become of a call after its wait.
+enum Begun<F, Req> {
+    Running(F, Entry),
+    Refused(Blocked, Req),
+}
+
+type AfterWait<S, Req> =
+    Result<Begun<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
+
+// === impl Guarded ===
+
 impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
@@ -81,34 +92,20 @@ where
     where
         S: Clone,
     {
-        Self::Waiting {
-            wait: Wait::new(service, request, waiting),
-        }
-    }
-}
-
-impl<S, Req> Wait<S, Req>
-where
-    S: Service<Req> + Clone,
-{
-    fn new(service: &mut S, request: Req, waiting: Waiting) -> Box<Self> {
         // Two clones: left in place, the instance that is ready could hold the very
         // permit that this call will wait for.
         let own = service.clone();
         let_go(service);
-        Box::new(Self {
-            service: own,
-            call: Some((waiting, request)),
-            sleep: None,
-            is_over: false,
-        })
+        Self::Waiting {
+            wait: Box::new(Wait {
+                service: own,
+                call: Some((waiting, request)),
+                sleep: None,
+                is_over: false,
+            }),
+        }
     }
-}
 
-impl<S, Req, R> Guarded<S, Req, R>
-where
-    S: Service<Req>,
-{
     /// Polls the call. Ready once: with what `answered` makes of the service's
     /// answer and the call's entry, which a call that was skipped has none of, or
     /// with what `refused` makes of a refusal. One that comes after a wait is made
@@ -154,47 +151,7 @@ where
     }
 }
 
-/// Drops the instance of `service` that is ready and will not be called: a permit
-/// that it holds would be kept for nothing, until its owner calls again.
-#[cold]
-pub(super) fn let_go<S: Clone>(service: &mut S) {
-    let fresh = service.clone();
-    drop(mem::replace(service, fresh));
-}
-
-/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
-/// panicked: an outer layer may catch the panic and drop the rest later, when it
-/// looks like a cancellation. And a call that other code drops while the thread
-/// unwinds has done nothing wrong.
-#[inline]
-pub(super) fn end_on_panic<T: Into<Entry>, R>(
-    call: &mut Option<T>,
-    poll: impl FnOnce(&mut Option<T>) -> R,
-) -> R {
-    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
-
-    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
-        fn drop(&mut self) {
-            if let Some(call) = self.0.take() {
-                call.into().panicked();
-            }
-        }
-    }
-
-    let on_unwind = OnUnwind(call);
-    let result = poll(&mut *on_unwind.0);
-    mem::forget(on_unwind);
-    result
-}
-
-/// What has become of a call after its wait.
-enum Begun<F, Req> {
-    Running(F, Entry),
-    Refused(Blocked, Req),
-}
-
-type AfterWait<S, Req> =
-    Result<Begun<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
+// === impl Wait ===
 
 impl<S, Req> Wait<S, Req>
 where
@@ -245,4 +202,37 @@ where
     fn take(&mut self) -> (Waiting, Req) {
         self.call.take().expect("a wait ends once")
     }
+}
+
+/// Drops the instance of `service` that is ready and will not be called: a permit
+/// that it holds would be kept for nothing, until its owner calls again.
+#[cold]
+pub(super) fn let_go<S: Clone>(service: &mut S) {
+    let fresh = service.clone();
+    drop(mem::replace(service, fresh));
+}
+
+/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
+/// panicked: an outer layer may catch the panic and drop the rest later, when it
+/// looks like a cancellation. And a call that other code drops while the thread
+/// unwinds has done nothing wrong.
+#[inline]
+pub(super) fn end_on_panic<T: Into<Entry>, R>(
+    call: &mut Option<T>,
+    poll: impl FnOnce(&mut Option<T>) -> R,
+) -> R {
+    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
+
+    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
+        fn drop(&mut self) {
+            if let Some(call) = self.0.take() {
+                call.into().panicked();
+            }
+        }
+    }
+
+    let on_unwind = OnUnwind(call);
+    let result = poll(&mut *on_unwind.0);
+    mem::forget(on_unwind);
+    result
 }
