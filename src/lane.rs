@@ -27,8 +27,8 @@ pub(crate) struct Lane<'a> {
     pub(crate) indices: &'a [u32],
 }
 
-/// Why a lane did not let a call pass.
-pub(crate) enum Refusal {
+/// Why a lane gave a call no tokens.
+pub(crate) enum NoTokens {
     /// The rule with this index has no room.
     Full(u32),
     Moved,
@@ -37,12 +37,12 @@ pub(crate) enum Refusal {
 // === impl Lane ===
 
 impl Lane<'_> {
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Refusal> {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
         let taken = match self.node {
             Some(node) => node.acquire(now, n, &self.quotas),
             None => self.ring.acquire_at(now, n, &self.quotas),
         };
-        taken.map_err(|denied| Refusal::of(denied, self.indices))
+        taken.map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
@@ -58,13 +58,13 @@ impl Lane<'_> {
     /// Holds tokens for `wish.from` or, if there is no room then, for the next
     /// time at which there is. A lane that has room now and whose present
     /// bucket is still open at that time takes them at once.
-    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Refusal> {
+    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
         let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
         if is_present {
             match self.take(wish.now, wish.n) {
                 Ok(taken) => return Ok(Held::Taken(taken)),
-                Err(Refusal::Moved) => return Err(Refusal::Moved),
-                Err(Refusal::Full(_)) => {}
+                Err(NoTokens::Moved) => return Err(NoTokens::Moved),
+                Err(NoTokens::Full(_)) => {}
             }
         }
         let loan = match self.node {
@@ -73,7 +73,7 @@ impl Lane<'_> {
         };
         match loan {
             Ok(loan) => Ok(Held::Loan(loan)),
-            Err(denied) => Err(Refusal::of(denied, self.indices)),
+            Err(denied) => Err(NoTokens::of(denied, self.indices)),
         }
     }
 
@@ -101,10 +101,10 @@ impl Lane<'_> {
     }
 }
 
-// === impl Refusal ===
+// === impl NoTokens ===
 
-impl Refusal {
-    /// What it means that a ring with these `rules` did not let a call pass.
+impl NoTokens {
+    /// What it means that a ring with the quotas of these `rules` gave nothing.
     #[cold]
     pub(crate) fn of(denied: Denied, rules: &[u32]) -> Self {
         match denied {

@@ -89,9 +89,9 @@ impl Places {
         }
     }
 
-    /// The resource, and all inbound calls if they are counted.
+    /// The resource without any branch, and all inbound calls if they are counted.
     #[inline]
-    pub(crate) fn only(resource: Arc<Resource>) -> Self {
+    pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
         Self {
             beside: Beside::new(None, None, counts_inbound(&resource)),
             resource,
@@ -272,7 +272,8 @@ impl Places {
         let Basis::Related(related) = rule.basis() else {
             return None;
         };
-        let related = Self::only(engine.known(self.resource.direction(), related, now)?);
+        let related =
+            Self::without_branches(engine.known(self.resource.direction(), related, now)?);
         let lane = related
             .lanes(now)
             .find(|lane| lane.indices.contains(&index))?;

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Kept, Verdict};
-use crate::lane::{Lane, Refusal, room_alone};
+use crate::lane::{Lane, NoTokens, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::{Resource, Way};
 use crate::sync::Arc;
@@ -44,9 +44,9 @@ pub(crate) fn detour(
                 rest,
             ))
         }
-        Detour::Denied(denied) => match Refusal::of(denied, resource.gate().rules()) {
-            Refusal::Moved => Err(Moved),
-            Refusal::Full(rule) => {
+        Detour::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
+            NoTokens::Moved => Err(Moved),
+            NoTokens::Full(rule) => {
                 if call.prioritized {
                     let places = Places::alone(resource.clone());
                     return full(&places, call, now, rule, &mut Claims::default());
@@ -97,10 +97,10 @@ fn judge_by_enforced(
     };
     let verdict = match resource.way() {
         Way::AtOnce | Way::WithBreakers | Way::Alone => {
-            let places = Places::only(resource.clone());
+            let places = Places::without_branches(resource.clone());
             enter_alone(places, call, now, has_slot)
         }
-        Way::WithShare | Way::Full => pass(engine, resource, call, now, has_slot),
+        Way::WithShare | Way::Full => enter_everywhere(engine, resource, call, now, has_slot),
     };
     if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
         resource.node().free_slots(1);
@@ -123,7 +123,7 @@ fn refuse_anywhere(
         Err(NoPlaces::Refused(_)) => {
             // It misses a key, and never passes.
             blocked = blocked.with_retry_after(None);
-            Places::only(resource.clone())
+            Places::without_branches(resource.clone())
         }
     };
     if let Some(wait) = blocked.retry_after() {
@@ -134,7 +134,8 @@ fn refuse_anywhere(
     Ok(refuse(Counted::In(&places), call, now, blocked))
 }
 
-/// Takes the tokens of a call on the resource's own ring alone, and starts it.
+/// Takes the tokens of a call on the resource's own ring alone, and starts it: what
+/// [`take_and_enter`] does where nothing can be claimed, for a tenth less.
 fn enter_alone(
     places: Places,
     call: &Call<'_>,
@@ -156,9 +157,9 @@ fn enter_alone(
         return Ok(Verdict::Pass(entry));
     };
     give_back_probe(resource, admission);
-    match Refusal::of(denied, resource.gate().rules()) {
-        Refusal::Moved => Err(Moved),
-        Refusal::Full(rule) => full(&places, call, now, rule, &mut Claims::default()),
+    match NoTokens::of(denied, resource.gate().rules()) {
+        NoTokens::Moved => Err(Moved),
+        NoTokens::Full(rule) => full(&places, call, now, rule, &mut Claims::default()),
     }
 }
 
@@ -169,7 +170,7 @@ fn give_back_probe(resource: &Resource, admission: Option<Admission>) {
 }
 
 /// Takes the call's tokens in every place, and starts it.
-fn pass(
+fn enter_everywhere(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
@@ -180,7 +181,7 @@ fn pass(
         Ok(places) => places,
         Err(NoPlaces::Moved) => return Err(Moved),
         Err(NoPlaces::Refused(rule)) => {
-            let places = Places::only(resource.clone());
+            let places = Places::without_branches(resource.clone());
             let blocked = resource.blocked(BlockKind::MissingKey, rule);
             return Ok(refuse(Counted::In(&places), call, now, blocked));
         }
@@ -243,7 +244,7 @@ fn take_and_enter(
     };
     let taken = if places.are_one_lane() {
         let taken = take_alone(resource, now, call.weight);
-        taken.map_err(|denied| Refusal::of(denied, resource.gate().rules()))
+        taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
     } else {
         take(&mut places.lanes(now), now, call.weight)
     };
@@ -261,8 +262,8 @@ fn take_and_enter(
     };
     give_back_probe(resource, admission);
     match refused {
-        Refusal::Full(rule) => full(&places, call, now, rule, claims),
-        Refusal::Moved => {
+        NoTokens::Full(rule) => full(&places, call, now, rule, claims),
+        NoTokens::Moved => {
             places.give_up(claims);
             Err(Moved)
         }
@@ -289,7 +290,7 @@ fn wait_for_turn(
 }
 
 /// Takes `n` tokens in every lane, or in none.
-fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<(), Refusal> {
+fn take(lanes: &mut dyn Iterator<Item = Lane<'_>>, now: Tick, n: u32) -> Result<(), NoTokens> {
     let Some(lane) = lanes.next() else {
         return Ok(());
     };

@@ -26,11 +26,11 @@
 //! AtOnce        fixed slots, the ring                     pass_at_once
 //! WithBreakers  the same, and breakers                    pass_at_once; judge, enter_alone
 //!                                                         unless all are closed
-//! WithShare     as at once, and one rule on a parameter   pass_at_once; judge, pass for who
-//!               that neither waits nor counts who runs    may wait or is told what is left
+//! WithShare     as at once, and one rule on a parameter   pass_at_once; as Full for who may
+//!               that neither waits nor counts who runs    wait or is told what is left
 //! Alone         the ring; authorities, system, breakers,  judge, enter_alone
 //!               slots of any kind
-//! Full          anything                                  judge, pass
+//! Full          anything                                  judge, enter_everywhere
 //! ```
 //!
 //! [`pass_at_once`] asks first, on whatever way. Where it does not let a call pass, it goes

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::lane::{Held, Refusal};
+use crate::lane::{Held, NoTokens};
 use crate::places::{Claims, Moved, Places};
 use crate::stat::{Node, Wish};
 use crate::waiting::Waiting;
@@ -87,15 +87,15 @@ fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved>
                 places.cancel(wish.now, &held, wish.n);
                 wish.from = latest;
             }
-            Err(Refusal::Full(_)) => return Ok(None),
-            Err(Refusal::Moved) => return Err(Moved),
+            Err(NoTokens::Full(_)) => return Ok(None),
+            Err(NoTokens::Moved) => return Err(Moved),
         }
     }
 }
 
 /// Holds tokens in every lane for `wish.from` or the next time at which each
 /// has room, and tells the latest of these times.
-fn hold(places: &Places, wish: Wish) -> Result<Promise, Refusal> {
+fn hold(places: &Places, wish: Wish) -> Result<Promise, NoTokens> {
     let mut all = Vec::new();
     let mut latest = wish.from;
     for lane in places.lanes(wish.now) {
