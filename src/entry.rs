@@ -411,8 +411,7 @@ impl Entry {
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
         let now = self.places.resource().shared().time.now();
         let noted = self.aside.as_ref().and_then(|aside| aside.quota.clone());
-        let all = self.places.quota_left(now).into_iter().chain(noted);
-        all.min_by(|a, b| a.part().total_cmp(&b.part()))
+        QuotaLeft::tightest(self.places.quota_left(now).into_iter().chain(noted))
     }
 
     /// The call ends as this one does for those who watch.

@@ -6,10 +6,8 @@
 //! all inbound calls counts it too, once it passes: no rule takes tokens there.
 
 mod claims;
+mod left;
 mod room;
-
-use std::sync::Arc as StdArc;
-use std::time::Duration;
 
 use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
@@ -17,11 +15,12 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::lane::{Held, Lane, own, sides};
 use crate::resource::Resource;
-use crate::rule::{Basis, FlowRule, Gate, Line, Standing, Turns};
-use crate::stat::{MAX_TOKENS, Node};
+use crate::rule::{Basis, Gate, Line, Standing, Turns};
+use crate::stat::Node;
 use crate::sync::Arc;
 
 pub(crate) use claims::Claims;
+pub(crate) use left::QuotaLeft;
 
 /// The rings were replaced while the call was judged: it must come again.
 #[derive(Debug)]
@@ -44,17 +43,6 @@ struct Beside {
     is_inbound: bool,
 }
 
-/// What is left of a flow rule's quota.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QuotaLeft {
-    pub(crate) rule: StdArc<str>,
-    pub(crate) limit: u32,
-    pub(crate) interval: Duration,
-    pub(crate) remaining: u32,
-    /// Until more of it is there.
-    pub(crate) reset: Duration,
-}
-
 /// Why there is nothing to count a call on.
 pub(crate) enum NoPlaces {
     /// The rule with this index refuses calls without a key.
@@ -65,15 +53,6 @@ pub(crate) enum NoPlaces {
 impl From<Moved> for NoPlaces {
     fn from(Moved: Moved) -> Self {
         Self::Moved
-    }
-}
-
-// === impl QuotaLeft ===
-
-impl QuotaLeft {
-    /// The part that is left.
-    pub(crate) fn part(&self) -> f64 {
-        f64::from(self.remaining) / f64::from(self.limit.max(1))
     }
 }
 
@@ -194,53 +173,6 @@ impl Places {
         let is_inbound = self.beside.as_ref()?.is_inbound;
         let inbound = self.resource.shared().inbound.get();
         inbound.filter(|_| is_inbound)
-    }
-
-    /// What is left of the quota that has the smallest part left.
-    pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
-        let rules = self.resource.rules();
-        let part = |left: u32, limit: u32| f64::from(left) / f64::from(limit.max(1));
-        self.lanes(now)
-            .flat_map(|lane| {
-                let ring = lane.ring;
-                let all = lane.quotas.iter().copied().zip(lane.indices);
-                let limited = all.filter(|(quota, _)| quota.limit() < MAX_TOKENS);
-                let left = limited.map(|(quota, &index)| {
-                    let left = ring.room(now, &quota);
-                    (ring, quota, index, left)
-                });
-                left.collect::<Vec<_>>()
-            })
-            .min_by(|a, b| part(a.3, a.1.limit()).total_cmp(&part(b.3, b.1.limit())))
-            .map(|(ring, quota, index, remaining)| {
-                // Nothing may leave when the next bucket begins. All of it is left to
-                // a call without weight.
-                let more = ring.room_at(now, remaining.saturating_add(1), &quota);
-                QuotaLeft {
-                    rule: rules.id(index),
-                    limit: quota.limit(),
-                    interval: rules
-                        .flow(index)
-                        .map(FlowRule::interval)
-                        .unwrap_or_default(),
-                    remaining,
-                    reset: more.unwrap_or(now) - now,
-                }
-            })
-    }
-
-    /// The same for the parameters of `call`.
-    pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
-        let rules = self.resource.rules();
-        let (index, limit, remaining, more) = self.resource.params()?.tightest(call, now)?;
-        let (_, rate) = rules.rate(index);
-        Some(QuotaLeft {
-            rule: rules.id(index),
-            limit,
-            interval: rate.map(|(_, interval)| interval).unwrap_or_default(),
-            remaining,
-            reset: more - now,
-        })
     }
 
     /// The first rule that looks at another resource and finds no room there for `n`

@@ -183,12 +183,16 @@ impl HotParams {
         }
     }
 
-    /// What the values of `call` have left by the rule on a rate that leaves them the
-    /// smallest part: the rule, its limit, what is left, and when there is more.
-    pub(crate) fn tightest(&self, call: &Call<'_>, now: Tick) -> Option<(u32, u32, u32, Tick)> {
+    /// What the values of `call` have left by each rule on a rate: the rule, its limit,
+    /// what is left, and when there is more.
+    pub(crate) fn rates_left(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> impl Iterator<Item = (u32, u32, u32, Tick)> {
         // Calls at once are no quota in any time.
         let rates = self.0.iter().filter(|rule| rule.running.is_none());
-        let left = rates.filter_map(|rule| {
+        rates.filter_map(move |rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
             let limit = quota.threshold as u32;
@@ -196,9 +200,7 @@ impl HotParams {
             let left = rule.keys.left(now, key, &quota.prepared).min(limit);
             let more = rule.keys.next_change(now, key, &quota.prepared);
             Some((rule.index, limit, left, more))
-        });
-        let part = |limit: u32, left: u32| f64::from(left) / f64::from(limit.max(1));
-        left.min_by(|a, b| part(a.1, a.2).total_cmp(&part(b.1, b.2)))
+        })
     }
 
     /// What a call that runs must keep of its shares.

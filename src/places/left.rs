@@ -1,0 +1,82 @@
+//! What is left of the tightest quota: what calls are told that pass.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::Places;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::stat::MAX_TOKENS;
+
+/// What is left of the quota of a flow rule, or of a value by a hot-parameter rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaLeft {
+    pub(crate) rule: StdArc<str>,
+    pub(crate) limit: u32,
+    pub(crate) interval: Duration,
+    pub(crate) remaining: u32,
+    /// Until more of it is there.
+    pub(crate) reset: Duration,
+}
+
+// === impl QuotaLeft ===
+
+impl QuotaLeft {
+    /// The part that is left.
+    pub(crate) fn part(&self) -> f64 {
+        part(self.remaining, self.limit)
+    }
+
+    /// The one with the smallest part.
+    pub(crate) fn tightest(all: impl Iterator<Item = Self>) -> Option<Self> {
+        all.min_by(|a, b| a.part().total_cmp(&b.part()))
+    }
+}
+
+fn part(remaining: u32, limit: u32) -> f64 {
+    f64::from(remaining) / f64::from(limit.max(1))
+}
+
+// === impl Places ===
+
+impl Places {
+    /// What is left of the tightest quota of a flow rule.
+    pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
+        let mut tightest: Option<QuotaLeft> = None;
+        for lane in self.lanes(now) {
+            for (quota, &rule) in lane.quotas.iter().zip(lane.indices) {
+                let (limit, remaining) = (quota.limit(), lane.ring.room(now, quota));
+                let is_tighter = tightest
+                    .as_ref()
+                    .is_none_or(|left| part(remaining, limit) < left.part());
+                if limit < MAX_TOKENS && is_tighter {
+                    // Nothing may leave when the next bucket begins. All of it is left to
+                    // a call without weight.
+                    let more = lane.ring.room_at(now, remaining.saturating_add(1), quota);
+                    tightest = Some(self.left(rule, limit, remaining, more.unwrap_or(now) - now));
+                }
+            }
+        }
+        tightest
+    }
+
+    /// The same for the parameters of `call`.
+    pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
+        let all = self.resource.params()?.rates_left(call, now);
+        QuotaLeft::tightest(
+            all.map(|(rule, limit, remaining, more)| self.left(rule, limit, remaining, more - now)),
+        )
+    }
+
+    fn left(&self, rule: u32, limit: u32, remaining: u32, reset: Duration) -> QuotaLeft {
+        let rules = self.resource.rules();
+        let (_, rate) = rules.rate(rule);
+        QuotaLeft {
+            rule: rules.id(rule),
+            limit,
+            interval: rate.map(|(_, interval)| interval).unwrap_or_default(),
+            remaining,
+            reset,
+        }
+    }
+}
