@@ -227,7 +227,7 @@ fn whatever_else_a_layer_does_its_calls_end_with_their_bodies() {
         (|layer| layer.completion(Completion::Head), 0),
     ];
     for (index, (set, running)) in settings.into_iter().enumerate() {
-        let (_clock, sentinel) = engine(rules());
+        let (sentinel, _clock) = engine(rules());
         let layer = set(SentinelLayer::with(sentinel.clone()));
         let service = layer.layer(service_fn(async |_: Request<Body>| {
             Ok::<_, BoxError>(Response::new(streamed(vec![data("one"), data("two")])))
@@ -369,7 +369,7 @@ fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
         assert_eq!(sentinel.shadows()[0].would_block(), 0, "{place}");
     };
 
-    let (_clock, sentinel) = engine(rules());
+    let (sentinel, _clock) = engine(rules());
     let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, BoxError>>()
     }));
@@ -378,7 +378,7 @@ fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
     drop_by_a_panic(call);
     assert_no_failure(&sentinel, 0, 1, "in flight");
 
-    let (_clock, sentinel) = engine(rules());
+    let (sentinel, _clock) = engine(rules());
     let layer = CallLayer::with(sentinel.clone(), |_: &()| Call::new(RESOURCE));
     let service = layer.layer(service_fn(|()| {
         std::future::pending::<Result<(), BoxError>>()
@@ -389,7 +389,7 @@ fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
     assert_no_failure(&sentinel, 0, 1, "in flight, of any kind");
 
     for content_type in ["text/plain", "application/grpc"] {
-        let (_clock, sentinel) = engine(rules());
+        let (sentinel, _clock) = engine(rules());
         let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(
             |_: Request<Body>| async move {
                 let mut response = Response::new(streamed(vec![data("one"), data("two")]));
@@ -430,7 +430,7 @@ fn who_panics_instead_of_saying_how_a_call_ended_makes_it_a_panic_of_the_service
     };
 
     for status in [StatusCode::NOT_FOUND, StatusCode::OK] {
-        let (_clock, sentinel) = engine(rules());
+        let (sentinel, _clock) = engine(rules());
         let layer = SentinelLayer::with(sentinel.clone()).classify(Panicking);
         let service = layer.layer(service_fn(move |_: Request<Body>| async move {
             let mut response = Response::new(streamed(vec![data("one"), trailers()]));
@@ -447,7 +447,7 @@ fn who_panics_instead_of_saying_how_a_call_ended_makes_it_a_panic_of_the_service
         assert_panicked(&sentinel);
     }
 
-    let (_clock, sentinel) = engine(rules());
+    let (sentinel, _clock) = engine(rules());
     let layer = CallLayer::with(sentinel.clone(), |_: &()| Call::new(RESOURCE));
     let layer = layer.classify(|answer: Result<&(), &BoxError>| {
         assert!(answer.is_err(), "there is nothing to say");

@@ -102,7 +102,7 @@ fn five_a_second_two_at_once() -> Rules {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_upstream_gets_five_calls_a_second_and_two_at_once() {
-    let (clock, sentinel) = engine(five_a_second_two_at_once());
+    let (sentinel, clock) = engine(five_a_second_two_at_once());
     let (server, seen) = upstream().await;
     let client = client(&sentinel);
     let uri = format!("http://{}/count", server.addr);
@@ -144,7 +144,7 @@ async fn an_upstream_gets_five_calls_a_second_and_two_at_once() {
 
 #[tokio::test]
 async fn a_third_call_at_once_never_leaves_the_client() {
-    let (_clock, sentinel) = engine(five_a_second_two_at_once());
+    let (sentinel, _clock) = engine(five_a_second_two_at_once());
     let (server, seen) = upstream().await;
     let client = client(&sentinel);
     let uri = format!("http://{}/count", server.addr);
@@ -174,7 +174,7 @@ async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/users/{id}", 1))
         .with(HotParamRule::per_second("/carts/{id}", 1));
-    let (_clock, sentinel) = engine(rules);
+    let (sentinel, _clock) = engine(rules);
     let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
     let upstream = SentinelLayer::with(sentinel.clone())
         .param(PathParam::new("id"))
@@ -200,7 +200,7 @@ async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
 
 #[tokio::test]
 async fn a_refusal_is_told_from_an_answer_of_the_upstream_that_says_the_same() {
-    let (_clock, sentinel) = engine(FlowRule::per_second(UPSTREAM, 3));
+    let (sentinel, _clock) = engine(FlowRule::per_second(UPSTREAM, 3));
     let (server, _seen) = upstream().await;
     let client = client(&sentinel);
     let fetch = |path: &str| fetch(client.clone(), format!("http://{}{path}", server.addr));
@@ -225,7 +225,7 @@ async fn who_may_not_connect_says_nothing_about_the_upstream() {
     let rules = Rules::new()
         .with(FlowRule::per_second("connections", 1))
         .with(CircuitBreakerRule::error_count(UPSTREAM, 1).min_calls(1));
-    let (clock, sentinel) = engine(rules);
+    let (sentinel, clock) = engine(rules);
     let (server, seen) = upstream().await;
     let connections = CallLayer::with(sentinel.clone(), |_: &Uri| {
         Call::new("connections").outbound()
@@ -270,7 +270,7 @@ async fn who_may_not_connect_says_nothing_about_the_upstream() {
 #[test]
 fn a_service_of_any_kind_gets_exactly_its_limit() {
     const THREADS: usize = 8;
-    let (clock, sentinel) = engine(FlowRule::per_second("dns", 50));
+    let (sentinel, clock) = engine(FlowRule::per_second("dns", 50));
     let asked = Arc::new(AtomicU32::new(0));
     let resolver = {
         let asked = asked.clone();
@@ -318,7 +318,7 @@ async fn a_breaker_spares_a_flaky_upstream_and_lets_exactly_its_probes_through()
         .min_calls(10)
         .open_for(ms(2_000))
         .probes(3);
-    let (clock, sentinel) = engine(rule);
+    let (sentinel, clock) = engine(rule);
     let broken = Arc::new(AtomicBool::new(true));
     let total = Arc::new(AtomicU32::new(0));
     let (is_broken, seen) = (broken.clone(), total.clone());

@@ -13,14 +13,10 @@ use tower_sentinel::{
     Rules, Sentinel, SentinelLayer, ShadowView, Verdict, Waiting,
 };
 
-use support::{Rng, configured, get};
+use support::{Rng, configured, engine, get};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
-    configured(rules, |builder| builder)
-}
 
 fn enter(sentinel: &Sentinel, resource: &str) -> Option<Entry> {
     match sentinel.try_enter(Call::new(resource)) {

@@ -199,7 +199,7 @@ fn no_spelling_brings_a_fresh_quota() {
     let rule = FlowRule::per_second("/x", 3)
         .by_origin()
         .missing(MissingKey::Refuse);
-    let layer = SentinelLayer::with(support::engine(rule).1).origin(Query::new("k"));
+    let layer = SentinelLayer::with(support::engine(rule).0).origin(Query::new("k"));
     let long = "n".repeat(300);
     for name in ["ann", "a n", &long] {
         // Each byte as it is or in hexadecimal, in either case.
@@ -231,7 +231,7 @@ fn rules_name_an_encoded_key_by_what_it_says() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/x", 0).for_origin("a b"))
         .with(HotParamRule::per_second("/x", 100).except("caf\u{e9}", 0));
-    let layer = SentinelLayer::with(support::engine(rules).1)
+    let layer = SentinelLayer::with(support::engine(rules).0)
         .origin(Query::new("user"))
         .param(Query::new("q"));
     let cases = [

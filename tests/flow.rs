@@ -2,14 +2,18 @@
 //! back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::stat::{Event, InvalidWindow};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, MissingKey,
-    Rules, Sentinel, SlidingWindow, Tick, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rules,
+    Sentinel, SlidingWindow, Tick, Verdict,
 };
+
+use support::{engine, enter};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -18,22 +22,9 @@ fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::new();
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .clock(clock.clone())
-        .build();
-    (sentinel, clock)
-}
-
 /// The refusal of a call that ends at once if it passes.
 fn refusal(sentinel: &Sentinel, call: Call<'_>) -> Option<Blocked> {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(_) => None,
-        Verdict::Block(blocked) => Some(blocked),
-        other => panic!("an ordinary call never waits: {other:?}"),
-    }
+    enter(sentinel, call).err()
 }
 
 fn passes(sentinel: &Sentinel, call: Call<'_>) -> bool {

@@ -170,7 +170,7 @@ async fn at_rest(sentinel: &Sentinel, resource: &str) -> tower_sentinel::stat::T
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_a_second_pass_over_twenty_connections() {
-    let (clock, sentinel) = engine(FlowRule::per_second(SAY, 5));
+    let (sentinel, clock) = engine(FlowRule::per_second(SAY, 5));
     let server = serve(SentinelLayer::with(sentinel.clone())).await;
     let channels = join_all((0..20).map(|_| connect(&server))).await;
     for window in 1..=4 {
@@ -192,7 +192,7 @@ async fn five_a_second_pass_over_twenty_connections() {
 
 #[tokio::test]
 async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
-    let (_clock, sentinel) = engine(FlowRule::per_second(SAY, 1));
+    let (sentinel, _clock) = engine(FlowRule::per_second(SAY, 1));
     let http = axum::Router::new().route("/", axum::routing::get(|| async {}));
     let grpc = tonic::service::Routes::new(Echo).into_axum_router();
     let server = Server::axum(
@@ -213,7 +213,7 @@ async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
 
 #[tokio::test]
 async fn a_stream_holds_its_slot_until_it_ends_or_is_dropped() {
-    let (_clock, sentinel) = engine(IsolationRule::new(REPEAT, 1));
+    let (sentinel, _clock) = engine(IsolationRule::new(REPEAT, 1));
     let server = serve(SentinelLayer::with(sentinel.clone())).await;
     let (one, other) = (connect(&server).await, connect(&server).await);
     let node = || sentinel.node(REPEAT).unwrap();
@@ -244,7 +244,7 @@ async fn a_tonic_server_tells_the_peers_of_its_connections() {
         .by_origin()
         .lend(true)
         .missing(MissingKey::Refuse);
-    let (_clock, sentinel) = engine(rule);
+    let (sentinel, _clock) = engine(rule);
     let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp::new())).await;
     let channel = connect(&server).await;
     call_say(&channel, Code::Ok).await.unwrap();
@@ -262,7 +262,7 @@ async fn a_refusal_tells_the_client_when_to_retry_or_not_to() {
     let rules = Rules::new()
         .with(FlowRule::per_second(SAY, 1))
         .with(FlowRule::per_second(REPEAT, 0));
-    let (clock, sentinel) = engine(rules);
+    let (sentinel, clock) = engine(rules);
     let server = serve(SentinelLayer::with(sentinel)).await;
     let channel = connect(&server).await;
     call_say(&channel, Code::Ok).await.unwrap();
@@ -291,8 +291,8 @@ async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
             .with(never)
             .with(unknown.missing(MissingKey::Refuse))
     };
-    let (_clock, layered) = engine(rules());
-    let (_clock, asked) = engine(rules());
+    let (layered, _clock) = engine(rules());
+    let (asked, _clock) = engine(rules());
     let service = SentinelLayer::with(layered).layer(service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     }));
@@ -318,7 +318,7 @@ async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
 
 #[tokio::test]
 async fn a_refusal_is_one_frame_of_headers_on_the_wire() {
-    let (_clock, sentinel) = engine(FlowRule::per_second(SAY, 0));
+    let (sentinel, _clock) = engine(FlowRule::per_second(SAY, 0));
     let server = serve(SentinelLayer::with(sentinel)).await;
     let stream = TcpStream::connect(server.addr).await.unwrap();
     let (mut sender, connection) =
@@ -363,7 +363,7 @@ async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
         (Code::DataLoss, 1),
     ];
     for (code, errors) in codes {
-        let (_clock, sentinel) = engine(Rules::new());
+        let (sentinel, _clock) = engine(Rules::new());
         let server = serve(SentinelLayer::with(sentinel.clone())).await;
         let channel = connect(&server).await;
 
@@ -402,7 +402,7 @@ async fn call_hang(sentinel: &Sentinel, channel: &Channel) -> Code {
 async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
     let breaker = || CircuitBreakerRule::error_count(HANG, 3).min_calls(3);
     let now = Duration::from_nanos(1);
-    let (_clock, served) = engine(breaker());
+    let (served, _clock) = engine(breaker());
     let layer = SentinelLayer::with(served.clone());
     let server = Server::start(move |listener| async move {
         let server = tonic::transport::Server::builder().timeout(now);
@@ -412,7 +412,7 @@ async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
     })
     .await;
     let channel = connect(&server).await;
-    let (_clock, called) = engine(breaker());
+    let (called, _clock) = engine(breaker());
     for _ in 0..4 {
         assert_eq!(call_hang(&called, &channel).await, Code::Cancelled);
     }
@@ -425,7 +425,7 @@ async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
     let server = serve(SentinelLayer::new(Rules::new())).await;
     let endpoint = Endpoint::from_shared(format!("http://{}", server.addr)).unwrap();
     let channel = endpoint.timeout(now).connect().await.unwrap();
-    let (_clock, called) = engine(breaker());
+    let (called, _clock) = engine(breaker());
     let mut codes = Vec::new();
     for _ in 0..4 {
         codes.push(call_hang(&called, &channel).await);
@@ -438,7 +438,7 @@ async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
 async fn a_breaker_learns_of_a_stream_when_it_ends() {
     let rule = CircuitBreakerRule::error_ratio(REPEAT, 0.5).min_calls(3);
     for (completion, is_open) in [(Completion::Body, true), (Completion::Head, false)] {
-        let (_clock, sentinel) = engine(rule.clone());
+        let (sentinel, _clock) = engine(rule.clone());
         let layer = SentinelLayer::with(sentinel.clone()).completion(completion);
         let server = serve(layer).await;
         let channel = connect(&server).await;
@@ -479,7 +479,7 @@ fn who_does_not_see_trailers_takes_messages_for_a_success() {
     ];
     for (content_type, completion) in cases {
         let breaker = CircuitBreakerRule::error_ratio(SAY, 0.5).min_calls(5);
-        let (_clock, sentinel) = engine(breaker);
+        let (sentinel, _clock) = engine(breaker);
         let layer = SentinelLayer::with(sentinel.clone()).completion(completion);
         let answer = move |request: Request<&'static str>| async move {
             let mut response = Response::builder().header("content-type", content_type);
@@ -515,8 +515,8 @@ fn who_does_not_see_trailers_takes_messages_for_a_success() {
 
 #[test]
 fn a_refusal_that_a_method_returns_is_no_failure_of_the_service() {
-    let (_clock, inside) = engine(SystemRule::new().qps(0));
-    let (_clock, around) = engine(CircuitBreakerRule::error_count(SAY, 1).min_calls(1));
+    let (inside, _clock) = engine(SystemRule::new().qps(0));
+    let (around, _clock) = engine(CircuitBreakerRule::error_count(SAY, 1).min_calls(1));
     let method = service_fn(move |_: Request<()>| {
         let Verdict::Block(blocked) = inside.try_enter(Call::new("say")) else {
             panic!("nobody passes");

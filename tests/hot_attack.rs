@@ -60,7 +60,7 @@ fn view(sentinel: &Sentinel, resource: &str) -> HotParamView {
 /// Floods a rule that lets `quota` calls of a value pass at one moment.
 fn flood(rule: HotParamRule, quota: usize, rng: &mut Rng) {
     let attempts = attempts();
-    let (clock, sentinel) = engine(rule.max_keys(16_384));
+    let (sentinel, clock) = engine(rule.max_keys(16_384));
     assert_eq!(passed(&sentinel, "attacker", 20), quota);
     assert_eq!(passed(&sentinel, "victim", 1), 1);
     let params = view(&sentinel, "r");
@@ -121,7 +121,7 @@ fn a_flood_of_values_pushes_nobody_out_of_a_line() {
 /// How many calls of a flood from one network find no place in the table of the rule on
 /// addresses, which is at `place` among those with tables.
 fn overflows_of_a_network(rules: Rules, place: usize) -> u64 {
-    let (clock, sentinel) = engine(rules);
+    let (sentinel, clock) = engine(rules);
     for address in 0..4_000 {
         clock.advance(ms(1));
         let params = [Param::new("network", 1), Param::new("address", address)];
@@ -158,7 +158,7 @@ fn a_coarser_rule_in_front_keeps_a_flood_out_of_a_table() {
 #[test]
 fn a_flood_of_values_pushes_no_call_in_flight_out() {
     let mut rng = Rng::seeded();
-    let (_, sentinel) = engine(HotParamRule::concurrency("r", 2).max_keys(1_024));
+    let (sentinel, _) = engine(HotParamRule::concurrency("r", 2).max_keys(1_024));
     let enter = |value: Key<'_>| match sentinel.try_enter(Call::new("r").param(value)) {
         Verdict::Pass(entry) => Some(entry),
         _ => None,
@@ -187,7 +187,7 @@ fn a_flood_of_values_pushes_no_call_in_flight_out() {
 #[test]
 fn values_without_a_place_earn_no_more_than_one_value() {
     let mut rng = Rng::seeded();
-    let (clock, sentinel) = engine(HotParamRule::per_second("r", 10).max_keys(16));
+    let (sentinel, clock) = engine(HotParamRule::per_second("r", 10).max_keys(16));
     assert!(passes(&sentinel, rng.next()));
     let params = view(&sentinel, "r");
     let steps = attempts() / 10;
@@ -250,7 +250,7 @@ fn values_made_for_a_hash_fare_like_any_others() {
     // Where all have a place, nobody is without one.
     let max_keys = u32::try_from(values / 3 * 4).unwrap();
     for (family, numbers) in families {
-        let (_, sentinel) = engine(HotParamRule::per("r", 1, HOUR).max_keys(max_keys));
+        let (sentinel, _) = engine(HotParamRule::per("r", 1, HOUR).max_keys(max_keys));
         let passed = numbers
             .take(values as usize)
             .filter(|number| passes(&sentinel, *number));
@@ -286,7 +286,7 @@ fn behind_proxies(sentinel: &Sentinel) -> SentinelLayer {
 
 #[test]
 fn forged_addresses_give_a_client_no_quota() {
-    let (_, sentinel) = engine(HotParamRule::per("/x", 5, HOUR).by_origin());
+    let (sentinel, _) = engine(HotParamRule::per("/x", 5, HOUR).by_origin());
     let layer = behind_proxies(&sentinel);
     let served = (0..attempts() / 2).filter(|number| {
         let field = format!("{}, 203.0.113.7", address(*number));
@@ -302,7 +302,7 @@ fn forged_addresses_give_a_client_no_quota() {
 #[test]
 fn a_client_with_a_million_addresses_gets_a_bounded_table() {
     let rule = HotParamRule::per("/x", 5, HOUR).by_origin().max_keys(4_096);
-    let (_, sentinel) = engine(rule);
+    let (sentinel, _) = engine(rule);
     let layer = behind_proxies(&sentinel);
     let victim = || status(&layer, forwarded("/x", "203.0.113.7"));
     assert_eq!([0; 4].map(|_| victim()), [StatusCode::OK; 4]);

@@ -77,7 +77,7 @@ fn run(
 
 /// Eight threads on a table of `max_keys`.
 fn storm(max_keys: u32, most: (u32, u32)) {
-    let (_, sentinel) = engine(HotParamRule::concurrency("r", MOST).max_keys(max_keys));
+    let (sentinel, _) = engine(HotParamRule::concurrency("r", MOST).max_keys(max_keys));
     let counted = Counted {
         of_key: (0..KEYS).map(|_| AtomicU32::new(0)).collect(),
         of_all: AtomicU32::new(0),
@@ -159,7 +159,9 @@ fn take(
 #[test]
 fn no_aligned_window_of_a_value_is_ever_over() {
     let rule = HotParamRule::per("r", LIMIT, BUCKET * 2).window();
-    let (clock, sentinel) = engine(rule);
+    let (sentinel, clock) = engine(rule);
+    // So that there is a bucket before each.
+    clock.advance(BUCKET);
     let round_begins = Barrier::new(4);
     let mut seed = Rng::seeded();
     let rounds = attempts() / 160;

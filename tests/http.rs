@@ -68,7 +68,7 @@ async fn assert_five_pass_in_each_window(app: Router, clock: ManualClock, sentin
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_a_second_pass_where_an_extension_names_both_routes() {
-    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let (sentinel, clock) = engine(FlowRule::per_second("shared", 5));
     let app = Router::new()
         .route("/a", hello())
         .route("/b", hello())
@@ -79,7 +79,7 @@ async fn five_a_second_pass_where_an_extension_names_both_routes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_a_second_pass_where_an_extractor_names_both_routes() {
-    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let (sentinel, clock) = engine(FlowRule::per_second("shared", 5));
     let layer =
         SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("shared"))));
     let app = Router::new()
@@ -91,7 +91,7 @@ async fn five_a_second_pass_where_an_extractor_names_both_routes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_a_second_pass_where_each_route_has_a_layer_over_the_one_engine() {
-    let (clock, sentinel) = engine(FlowRule::per_second("shared", 5));
+    let (sentinel, clock) = engine(FlowRule::per_second("shared", 5));
     let layer =
         || SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("shared"))));
     let app = Router::new()
@@ -104,7 +104,7 @@ async fn five_a_second_pass_where_each_route_has_a_layer_over_the_one_engine() {
 fn a_thousand_clones_on_eight_threads_get_exactly_the_limit() {
     const THREADS: usize = 8;
     const WINDOWS: u32 = 5;
-    let (clock, sentinel) = engine(FlowRule::per_second("/x", 100));
+    let (sentinel, clock) = engine(FlowRule::per_second("/x", 100));
     let app = Router::new()
         .route("/x", hello())
         .layer(SentinelLayer::with(sentinel.clone()));
@@ -139,7 +139,7 @@ fn a_thousand_clones_on_eight_threads_get_exactly_the_limit() {
 
 #[test]
 fn all_services_of_a_layer_share_one_limit() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 5));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 5));
     let layer = SentinelLayer::with(sentinel);
     let upstream =
         service_fn(|_| async { Ok::<_, Infallible>(axum::http::Response::new(Body::empty())) });
@@ -188,7 +188,7 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
 
 #[tokio::test]
 async fn a_stream_of_events_holds_its_slot_until_its_client_goes_away() {
-    let (_clock, sentinel) = engine(IsolationRule::new("/events", 1));
+    let (sentinel, _clock) = engine(IsolationRule::new("/events", 1));
     let app = Router::new()
         .route("/events", on_get(events))
         .layer(SentinelLayer::with(sentinel.clone()));
@@ -233,7 +233,7 @@ fn replies() -> Router {
 
 #[tokio::test]
 async fn what_clients_get_is_the_same_with_and_without_the_layer() {
-    let (_clock, sentinel) = engine(Rules::new());
+    let (sentinel, _clock) = engine(Rules::new());
     let layer = SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("all"))));
     let bare = Server::axum(replies()).await;
     let guarded = Server::axum(replies().layer(layer)).await;
@@ -300,7 +300,7 @@ async fn passes_at_api(app: Router) -> usize {
 }
 
 fn limited(resource: &str) -> SentinelLayer {
-    SentinelLayer::with(engine(FlowRule::per_second(resource, 1)).1)
+    SentinelLayer::with(engine(FlowRule::per_second(resource, 1)).0)
 }
 
 fn users() -> Router {
@@ -368,7 +368,7 @@ async fn below_a_route_for_the_rest_of_a_path_rules_may_name_paths() {
     };
     let names = async |rules: &[&str]| {
         let rules = rules.iter().map(|name| FlowRule::per_second(*name, 9));
-        let (_clock, sentinel) = engine(Rules::build(rules).unwrap());
+        let (sentinel, _clock) = engine(Rules::build(rules).unwrap());
         let app = Router::new()
             .nest("/api", files())
             .layer(SentinelLayer::with(sentinel.clone()));

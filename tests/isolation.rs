@@ -1,6 +1,8 @@
 //! Isolation: how many calls run at once, however they begin and end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -15,23 +17,10 @@ use tower_sentinel::middleware::Completion;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     AdaptiveRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule, IsolationRule, ManualClock,
-    Rules, Sentinel, SentinelLayer, Verdict,
+    Rules, Sentinel, SentinelLayer,
 };
 
-fn engine(rules: impl Into<Rules>) -> Sentinel {
-    Sentinel::builder()
-        .rules(rules)
-        .clock(ManualClock::new())
-        .build()
-}
-
-fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(entry) => Ok(entry),
-        Verdict::Block(blocked) => Err(blocked),
-        other => panic!("an ordinary call never waits: {other:?}"),
-    }
-}
+use support::{engine, enter};
 
 fn run(sentinel: &Sentinel) -> Result<Entry, Blocked> {
     enter(sentinel, Call::new("r"))
@@ -43,7 +32,7 @@ fn slots(sentinel: &Sentinel) -> u32 {
 
 #[test]
 fn the_fourth_of_three_is_refused_until_one_ends() {
-    let sentinel = engine(IsolationRule::new("r", 3).id("three"));
+    let (sentinel, _) = engine(IsolationRule::new("r", 3).id("three"));
     let mut running: Vec<_> = (0..3).map(|_| run(&sentinel).unwrap()).collect();
     let blocked = run(&sentinel).unwrap_err();
     assert_eq!(
@@ -68,7 +57,7 @@ fn the_fourth_of_three_is_refused_until_one_ends() {
 
 #[test]
 fn a_call_takes_one_slot_whatever_its_weight() {
-    let sentinel = engine(IsolationRule::new("r", 2));
+    let (sentinel, _) = engine(IsolationRule::new("r", 2));
     let heavy = Call::new("r").batch(1_000);
     let running = [0, 1].map(|_| enter(&sentinel, heavy).unwrap());
     assert!(enter(&sentinel, Call::new("r").batch(0)).is_err());
@@ -79,7 +68,7 @@ fn a_call_takes_one_slot_whatever_its_weight() {
 
 #[test]
 fn a_slot_is_free_again_however_the_call_ends() {
-    let sentinel = engine(IsolationRule::new("r", 1));
+    let (sentinel, _) = engine(IsolationRule::new("r", 1));
     let endings: [fn(Entry); 5] = [
         drop,
         |mut entry| entry.fail(),
@@ -114,7 +103,7 @@ fn a_slot_is_free_again_however_the_call_ends() {
 
 #[test]
 fn a_limit_of_zero_refuses_every_call() {
-    let sentinel = engine(IsolationRule::new("r", 0));
+    let (sentinel, _) = engine(IsolationRule::new("r", 0));
     assert!((0..10).all(|_| run(&sentinel).is_err()));
     assert_eq!(slots(&sentinel), 0);
 }
@@ -126,7 +115,7 @@ fn of_several_rules_the_tightest_holds_and_is_named() {
         .with(IsolationRule::new("r", 2).id("two"))
         .with(IsolationRule::new("r", 7).id("seven"))
         .with(IsolationRule::new("other", 1));
-    let sentinel = engine(rules);
+    let (sentinel, _) = engine(rules);
     let _running = [0, 1].map(|_| run(&sentinel).unwrap());
     assert_eq!(run(&sentinel).unwrap_err().rule(), "two");
     assert!(enter(&sentinel, Call::new("other")).is_ok());
@@ -138,7 +127,7 @@ fn a_call_refused_by_a_flow_rule_keeps_no_slot_and_the_other_way_takes_no_token(
         .with(FlowRule::per_second("r", 2))
         .with(FlowRule::per_second("r", 1).for_origin("small"))
         .with(IsolationRule::new("r", 2));
-    let sentinel = engine(rules);
+    let (sentinel, _) = engine(rules);
     let small = Call::new("r").origin("small");
     let first = enter(&sentinel, small).unwrap();
     for _ in 0..5 {
@@ -158,7 +147,7 @@ fn a_call_refused_by_a_flow_rule_keeps_no_slot_and_the_other_way_takes_no_token(
 
 #[test]
 fn inbound_and_outbound_calls_have_slots_of_their_own() {
-    let sentinel = engine(IsolationRule::new("r", 1));
+    let (sentinel, _) = engine(IsolationRule::new("r", 1));
     let _inbound = run(&sentinel).unwrap();
     let _outbound = enter(&sentinel, Call::new("r").outbound()).unwrap();
     assert!(run(&sentinel).is_err());
@@ -170,7 +159,7 @@ fn eight_threads_never_run_more_than_the_limit_and_reach_it() {
     const THREADS: usize = 8;
     const CALLS: u32 = 2_000;
     for limit in [1, 2, 7] {
-        let sentinel = engine(IsolationRule::new("r", limit));
+        let (sentinel, _) = engine(IsolationRule::new("r", limit));
         let (running, peak, passed) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let barrier = Barrier::new(THREADS);
         thread::scope(|scope| {
@@ -260,7 +249,7 @@ fn quick_calls_without_a_response_of_the_service_teach_an_adaptive_limit_nothing
 /// How many of a thousand streams that nobody closes are let in under `rule`.
 async fn streams(rule: AdaptiveRule, completion: Completion) -> usize {
     let endless = || futures_util::stream::pending::<Result<&'static str, BoxError>>();
-    let service = SentinelLayer::with(engine(Rules::new().with(rule)))
+    let service = SentinelLayer::with(engine(Rules::new().with(rule)).0)
         .completion(completion)
         .layer(service_fn(move |_: Request<Body>| async move {
             Ok::<_, BoxError>(Response::new(Body::from_stream(endless())))

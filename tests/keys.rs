@@ -44,7 +44,7 @@ fn templates() -> SentinelLayer {
         .with(FlowRule::per_second("/users/me", 100))
         .with(FlowRule::per_second("/files/{*rest}", 100))
         .with(FlowRule::per_second("GET /orders/{id}", 100));
-    SentinelLayer::with(engine(rules).1)
+    SentinelLayer::with(engine(rules).0)
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn an_extractor_names_the_resource() {
 #[test]
 fn two_texts_that_are_joined_are_one_resource_whatever_they_look_like() {
     let rule = FlowRule::per_second("svc list all", 1);
-    let (_clock, sentinel) = engine(rule);
+    let (sentinel, _clock) = engine(rule);
     let keys = [
         Key::Joined("svc", "list all"),
         Key::Joined("svc list", "all"),
@@ -192,7 +192,7 @@ fn methods_of_one_route_can_have_limits_of_their_own() {
     let rules = Rules::new()
         .with(FlowRule::per_second("GET /users/{id}", 2))
         .with(FlowRule::per_second("DELETE /users/{id}", 1));
-    let layer = SentinelLayer::with(engine(rules).1).resource(MethodRoute);
+    let layer = SentinelLayer::with(engine(rules).0).resource(MethodRoute);
     let passed = |method: &str| {
         let request = |id: i32| {
             let request = Request::builder().method(method);
@@ -284,7 +284,7 @@ async fn a_forwarded_address_counts_only_behind_a_trusted_peer() {
 fn calls_without_a_key_share_a_quota_or_are_let_go_or_refused() {
     let layer = |missing| {
         let rule = FlowRule::per_second("/x", 1).by_origin().missing(missing);
-        SentinelLayer::with(engine(rule).1).origin(Header::from_static("x-key"))
+        SentinelLayer::with(engine(rule).0).origin(Header::from_static("x-key"))
     };
     let with_key = |key: &str| {
         let request = Request::get("/x").header("x-key", key);

@@ -35,11 +35,7 @@ impl Bench {
 
     /// The running call, or who refused it.
     fn judge(&self, call: Call<'_>) -> Result<Entry, Blocked> {
-        match self.sentinel.try_enter(call) {
-            Verdict::Pass(entry) => Ok(entry),
-            Verdict::Block(blocked) => Err(blocked),
-            other => panic!("{other:?}"),
-        }
+        support::enter(&self.sentinel, call)
     }
 
     /// The running call, or what refused it.

@@ -28,6 +28,7 @@ use tower_sentinel::{
     MissingKey, Rules, SentinelLayer, SystemRule,
 };
 
+use support::bench::Bench;
 use support::{collect, engine, get, ms};
 
 /// A router that answers everything, behind a layer with `rules` that
@@ -36,7 +37,7 @@ fn app(
     rules: impl Into<Rules>,
     configure: impl FnOnce(SentinelLayer) -> SentinelLayer,
 ) -> (ManualClock, Router) {
-    let (clock, sentinel) = engine(rules);
+    let Bench { sentinel, clock } = Bench::new(rules);
     let layer = configure(SentinelLayer::with(sentinel));
     let app = Router::new()
         .route("/x", any(|| async { "hello" }))
@@ -215,8 +216,8 @@ async fn a_handler_that_asks_itself_refuses_as_the_layer_does() {
     ];
     for rules in cases {
         let (_clock, of_layer) = app(rules.clone(), |layer| layer);
-        let (_clock, asked) = engine(rules);
-        let (_clock, outer) = engine(Rules::new());
+        let (asked, _clock) = engine(rules);
+        let (outer, _clock) = engine(Rules::new());
         let handler = async move || match asked.enter(Call::new("/x")).await {
             Ok(_) => Ok("hello"),
             Err(blocked) => Err::<_, Blocked>(blocked),
@@ -383,7 +384,7 @@ async fn of_two_layers_a_client_is_told_the_tightest_quota() {
         let rules = Rules::new()
             .with(FlowRule::per("/x", 3, ms(60_000)).id("route"))
             .with(FlowRule::per("all", 6, ms(60_000)).id("all"));
-        let (_clock, sentinel) = engine(rules);
+        let Bench { sentinel, .. } = Bench::new(rules);
         let layer = || {
             let layer = SentinelLayer::with(sentinel.clone()).fields(fields);
             layer.reject(Http::new().fields(fields))
@@ -454,7 +455,7 @@ async fn serve(_: Bytes) -> StatusCode {
 
 #[tokio::test]
 async fn a_refused_request_reaches_no_service_and_its_body_is_not_read() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 0));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 0));
     let app = Router::new()
         .route("/x", any(serve))
         .layer(SentinelLayer::with(sentinel));
@@ -467,12 +468,12 @@ async fn a_refused_request_reaches_no_service_and_its_body_is_not_read() {
 async fn an_outer_layer_does_not_count_a_refusal_as_a_failure() {
     // Refused for want of a key with 503, which from a service were a failure.
     let inner = FlowRule::per_second("/x", 5).by_origin();
-    let (_clock, inner) = engine(inner.missing(MissingKey::Refuse));
+    let (inner, _clock) = engine(inner.missing(MissingKey::Refuse));
     let status = Http::new().status(BlockKind::MissingKey, StatusCode::SERVICE_UNAVAILABLE);
     let inner = SentinelLayer::with(inner)
         .origin(from_fn(|head| head.uri().query().map(Key::Str)))
         .reject(Auto::new().http(status));
-    let (_clock, outer) = engine(Rules::new());
+    let (outer, _clock) = engine(Rules::new());
     let app = Router::new()
         .route("/x", any(|| async { StatusCode::SERVICE_UNAVAILABLE }))
         .layer(inner)

@@ -9,23 +9,15 @@ use std::time::Duration;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    Blocked, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
-    Sentinel, Snapshot, Verdict,
+    Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope, Sentinel,
+    Snapshot, Verdict,
 };
 
-use support::configured;
+use support::{configured, enter};
 
 const OVERFLOW: &str = "__overflow__";
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(entry) => Ok(entry),
-        Verdict::Block(blocked) => Err(blocked),
-        other => panic!("an ordinary call never waits: {other:?}"),
-    }
-}
 
 /// Whether a call passes; it ends at once.
 fn passes(sentinel: &Sentinel, call: Call<'_>) -> bool {

@@ -2,6 +2,8 @@
 //! half of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -16,20 +18,13 @@ use tower_sentinel::{
     IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
 };
 
+use support::engine;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
-}
-
-fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::new();
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .clock(clock.clone())
-        .build();
-    (sentinel, clock)
 }
 
 fn run(sentinel: &Sentinel) -> Option<Entry> {

@@ -65,7 +65,7 @@ impl Stage {
             .with(at_once("/stream"))
             .with(at_once("/endless"))
             .with(at_once("/clean"));
-        let (clock, sentinel) = engine(rules);
+        let (sentinel, clock) = engine(rules);
         let hang = || async { pending::<&str>().await };
         let first = || stream::iter([Ok::<_, Infallible>(Bytes::from("first"))]);
         let chunk = || Ok::<_, Infallible>(Bytes::from(vec![b'x'; 1 << 16]));

@@ -1,31 +1,16 @@
 //! Rules that look at other resources, and rules for single contexts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
-use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict,
-};
+use tower_sentinel::{BlockKind, Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+
+use support::{engine, enter};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
-    let clock = ManualClock::starting_at(Tick::from_millis(10_000));
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .clock(clock.clone())
-        .build();
-    (sentinel, clock)
-}
-
-fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<(), Blocked> {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(_) => Ok(()),
-        Verdict::Block(blocked) => Err(blocked),
-        other => panic!("{other:?}"),
-    }
-}
 
 fn passed(sentinel: &Sentinel, call: Call<'_>, times: usize) -> usize {
     (0..times).filter(|_| enter(sentinel, call).is_ok()).count()

@@ -51,7 +51,7 @@ fn poll_ready<S: Service<Request<Body>>>(service: &mut S) -> Poll<Result<(), S::
 
 #[test]
 fn readiness_is_that_of_the_inner_service_and_counts_nothing() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 1));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 1));
     let (mock, mut upstream) = mock::pair::<_, Response<Body>>();
     let layer = SentinelLayer::with(sentinel.clone());
     let call = CallLayer::with(sentinel.clone(), |_: &Request<Body>| Call::new("/x"));
@@ -88,7 +88,7 @@ fn readiness_is_that_of_the_inner_service_and_counts_nothing() {
 
 #[test]
 fn in_fail_mode_a_refusal_is_an_error_that_can_be_told_from_the_services() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 2));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 2));
     let layer = SentinelLayer::with(sentinel.clone()).fail();
     let service = layer.layer(service_fn(|request: Request<Body>| async move {
         match request.uri().query() {
@@ -127,7 +127,7 @@ fn a_refused_call_does_not_hold_the_permit_of_an_inner_limit() {
         drop(service);
         is_free
     }
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 0));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 0));
     let layer = SentinelLayer::with(sentinel.clone());
     let calls = CallLayer::with(sentinel.clone(), |_: &()| Call::new("/x"));
     let limit = ConcurrencyLimitLayer::new(1);
@@ -151,8 +151,8 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
         Ok(Response::new(Body::empty()))
     }
     let breaker = CircuitBreakerRule::error_count("/x", 1).min_calls(1);
-    let (_clock, outer) = engine(breaker);
-    let (_clock, inner) = engine(FlowRule::per_second("/x", 0));
+    let (outer, _clock) = engine(breaker);
+    let (inner, _clock) = engine(FlowRule::per_second("/x", 0));
     let fail = SentinelLayer::with(outer.clone()).fail();
     let fail = fail.layer(
         SentinelLayer::with(inner.clone())
@@ -177,7 +177,7 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
     // Nor where errors are not made boxes by this layer, but are some.
     let respond = SentinelLayer::with(outer.clone());
     let respond = respond.layer(
-        SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).1)
+        SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).0)
             .fail()
             .layer(service_fn(answer)),
     );
@@ -211,11 +211,11 @@ fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
         Err(io::Error::from(ErrorKind::ConnectionRefused).into())
     }
     let breaker = CircuitBreakerRule::error_count("/x", 1).min_calls(1);
-    let (_clock, outer) = engine(breaker);
+    let (outer, _clock) = engine(breaker);
     let layer = SentinelLayer::with(outer.clone());
     let calls = CallLayer::with(outer.clone(), |_: &Request<Body>| Call::new("/x"));
     let inside = |limit| {
-        let (_clock, inner) = engine(FlowRule::per_second("/x", limit));
+        let (inner, _clock) = engine(FlowRule::per_second("/x", limit));
         let service = SentinelLayer::with(inner).fail().layer(service_fn(answer));
         service.map_err(wrap)
     };
@@ -246,7 +246,7 @@ fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
 
 #[test]
 fn a_refusal_inside_of_an_io_error_says_nothing_about_the_service() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/inner", 0));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/inner", 0));
     let layer = |name| CallLayer::with(sentinel.clone(), move |(): &()| Call::new(name));
     let inner = layer("/inner").layer(service_fn(|()| async { Ok::<_, BoxError>(()) }));
     let inner = inner.map_err(io::Error::other).map_err(io::Error::other);
@@ -271,7 +271,7 @@ fn an_error_that_is_its_own_source_ends_like_any_other() {
         }
     }
 
-    let (_clock, sentinel) = engine(Rules::new());
+    let (sentinel, _clock) = engine(Rules::new());
     let layer = CallLayer::with(sentinel.clone(), |(): &()| Call::new("/x"));
     let service = layer.layer(service_fn(|()| async { Err::<(), _>(Endless) }));
     ready(service.oneshot(())).unwrap_err();
@@ -280,7 +280,7 @@ fn an_error_that_is_its_own_source_ends_like_any_other() {
 
 #[test]
 fn an_error_of_any_service_is_a_failure_and_an_answer_is_none() {
-    let (_clock, sentinel) = engine(Rules::new());
+    let (sentinel, _clock) = engine(Rules::new());
     let layer = CallLayer::with(sentinel.clone(), |_: &bool| Call::new("job"));
     let service = layer.layer(service_fn(|is_good: bool| async move {
         let error = || io::Error::from(ErrorKind::ConnectionRefused);
@@ -304,7 +304,7 @@ fn what_an_answer_means_can_be_told_of_any_service() {
     let breaker = CircuitBreakerRule::error_ratio("job", 0.5)
         .min_calls(2)
         .open_for(ms(5_000));
-    let (clock, sentinel) = engine(breaker);
+    let (sentinel, clock) = engine(breaker);
     let layer = CallLayer::with(sentinel.clone(), |_: &u16| Call::new("job")).classify(classify);
     let service = layer.layer(service_fn(|status| async move {
         if status == 0 {
@@ -359,7 +359,7 @@ fn what_an_error_means_can_be_told_by_what_it_is() {
         std::future::ready(Err::<Response<Body>, _>(io::Error::from(kind(&request))))
     });
     let boxed = plain.map_err(BoxError::from);
-    let (_clock, sentinel) = engine(Rules::new());
+    let (sentinel, _clock) = engine(Rules::new());
     let layer = SentinelLayer::with(sentinel.clone()).classify(Unsent);
     for path in ["/bad", "/away"] {
         ready(layer.layer(plain).oneshot(get(path))).unwrap_err();
@@ -418,7 +418,7 @@ impl<F: Fn() + Send + Sync + 'static> Hook for Always<F> {
 
 #[test]
 fn a_hook_that_panics_harms_neither_calls_nor_other_hooks() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 2));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 2));
     let told = Arc::new(AtomicU32::new(0));
     let count = {
         let told = told.clone();
@@ -446,7 +446,7 @@ fn a_hook_that_panics_harms_neither_calls_nor_other_hooks() {
 #[test]
 fn a_hook_may_read_everything_and_reload_the_rules() {
     let rule = |limit: u32| FlowRule::per_second("/x", limit);
-    let (_clock, sentinel) = engine(rule(1));
+    let (sentinel, _clock) = engine(rule(1));
     let limit = Arc::new(AtomicU32::new(1));
     let raise = {
         let (sentinel, limit) = (sentinel.clone(), limit.clone());
@@ -517,7 +517,7 @@ fn public_types_can_be_sent_shared_and_shown() {
 /// As layers for CORS and timeouts do that answer on their own.
 #[tokio::test]
 async fn a_layer_around_can_answer_with_an_empty_body() {
-    let (_clock, sentinel) = engine(IsolationRule::new("/x", 1));
+    let (sentinel, _clock) = engine(IsolationRule::new("/x", 1));
     let layer = SentinelLayer::with(sentinel.clone());
     let service = layer.layer(service_fn(answer));
     let Ok(response) = service.oneshot(get("/x")).await;
@@ -571,7 +571,7 @@ fn a_response_future_is_little_larger_than_the_one_inside() {
     assert!(size_of::<Of<Inner<Boxed>, Respond>>() <= request + 96);
 
     // The large one works like any other.
-    let (_clock, sentinel) = engine(Rules::new());
+    let (sentinel, _clock) = engine(Rules::new());
     let large = service_fn(|_: Request<Body>| Large([7; 1_024]));
     let answer = ready(SentinelLayer::with(sentinel).layer(large).call(get("/x")));
     assert_eq!(answer.unwrap_err().to_string(), "7");
@@ -604,7 +604,7 @@ async fn templates_come_and_go_with_the_rules() {
 
 #[test]
 fn a_resource_that_a_rule_looks_at_is_named_by_its_template() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/search", 2).when("/orders/{id}"));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/search", 2).when("/orders/{id}"));
     let service = SentinelLayer::with(sentinel).layer(service_fn(answer));
     let status = |path| ready(service.clone().oneshot(get(path))).unwrap().status();
     for path in ["/orders/1", "/search", "/orders/2"] {

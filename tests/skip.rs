@@ -111,7 +111,7 @@ async fn what_is_skipped_is_counted_nowhere_while_it_runs_and_after() {
 
 #[test]
 fn a_preflight_passes_while_the_quota_is_exhausted() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 1));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 1));
     let layer = SentinelLayer::with(sentinel.clone()).skip(skip::options());
     for _ in 0..3 {
         assert_eq!(status(&layer, options("/x")), StatusCode::OK);
@@ -126,7 +126,7 @@ fn a_preflight_passes_while_the_quota_is_exhausted() {
 
 #[test]
 fn predicates_add_up_and_none_skips_nothing() {
-    let layer = || SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).1);
+    let layer = || SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).0);
     let both = layer()
         .skip(skip::options())
         .skip(|head| head.headers().contains_key("x-probe"));
@@ -149,7 +149,7 @@ fn predicates_add_up_and_none_skips_nothing() {
 
 #[test]
 fn a_client_skips_too_and_errors_stay_what_they_are() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("/x", 0));
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 0));
     let layer = SentinelLayer::with(sentinel.clone())
         .skip(skip::options())
         .fail();
@@ -173,7 +173,7 @@ fn a_client_skips_too_and_errors_stay_what_they_are() {
 
 #[test]
 fn calls_that_are_no_requests_are_not_concerned() {
-    let (_clock, sentinel) = engine(FlowRule::per_second("job", 1));
+    let (sentinel, _clock) = engine(FlowRule::per_second("job", 1));
     let layer = CallLayer::with(sentinel, |_: &u32| Call::new("job"));
     let service = layer.layer(service_fn(|n: u32| async move { Ok::<_, Infallible>(n) }));
     assert_eq!(ready(service.clone().oneshot(1)).unwrap(), 1);
@@ -184,7 +184,7 @@ fn calls_that_are_no_requests_are_not_concerned() {
 
 #[test]
 fn paths_are_skipped_by_template_unless_they_climb() {
-    let rules = || engine(FlowRule::per_second("__overflow__", 0)).1;
+    let rules = || engine(FlowRule::per_second("__overflow__", 0)).0;
     let layer = || {
         let sentinel = rules();
         // Whatever is judged is seen.
@@ -280,7 +280,7 @@ fn assert_skipped(layer: &SentinelLayer, cases: &[Case<'_>]) {
 }
 
 fn closed() -> SentinelLayer {
-    SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).1)
+    SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).0)
 }
 
 #[test]
@@ -394,7 +394,7 @@ async fn health_checks_of_a_grpc_server_are_skipped_by_their_path() {
     let rules = Rules::new()
         .with(FlowRule::per_second(CHECK, 0))
         .with(FlowRule::per_second(OTHER, 0));
-    let (_clock, sentinel) = engine(rules);
+    let (sentinel, _clock) = engine(rules);
     let layer = SentinelLayer::with(sentinel.clone()).skip(skip::paths([CHECK]));
     let server = Server::start(|listener| async {
         let incoming = TcpListenerStream::new(listener);

@@ -88,7 +88,7 @@ async fn pass_on(
 #[tokio::test]
 async fn upgrades_go_through_a_proxy_with_layers_on_both_sides_and_end_with_their_heads() {
     let rules = || Rules::new().with(IsolationRule::new("/echo", 1));
-    let (_, served) = engine(rules().with(FlowRule::per_second("/echo", 2)));
+    let (served, _) = engine(rules().with(FlowRule::per_second("/echo", 2)));
     let on_echo = any(async |mut request: Request<Body>| {
         tokio::spawn(echo(hyper::upgrade::on(&mut request)));
         switched()
@@ -97,7 +97,7 @@ async fn upgrades_go_through_a_proxy_with_layers_on_both_sides_and_end_with_thei
     let server = Server::axum(app.layer(SentinelLayer::with(served.clone()))).await;
 
     let slow = CircuitBreakerRule::slow_ratio("127.0.0.1", ms(1), 0.5).min_calls(1);
-    let ((_, came), (_, went)) = (engine(rules()), engine(slow));
+    let ((came, _), (went, _)) = (engine(rules()), engine(slow));
     let client = SentinelLayer::with(went.clone())
         .resource(Authority)
         .outbound()
@@ -165,7 +165,7 @@ async fn tunnels_are_named_by_their_targets_and_end_with_their_heads() {
     let rules = Rules::new()
         .with(IsolationRule::new(target, 1))
         .with(FlowRule::per_second(target, 2));
-    let (_, sentinel) = engine(rules);
+    let (sentinel, _) = engine(rules);
     let server = tunnels(&sentinel).await;
 
     let mut open = Vec::new();

@@ -1,6 +1,6 @@
 //! An engine whose clock stands at 10 s; times are told from there.
 
-use tower_sentinel::{Blocked, Builder, Call, Entry, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Blocked, Builder, Call, Entry, ManualClock, Rules, Sentinel, Tick};
 
 const START_MS: u64 = 10_000;
 
@@ -38,10 +38,6 @@ impl Bench {
     /// A call that does not wait: it runs, or is refused.
     #[track_caller]
     pub(crate) fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
-        match self.sentinel.try_enter(call) {
-            Verdict::Pass(entry) => Ok(entry),
-            Verdict::Block(blocked) => Err(blocked),
-            other => panic!("{other:?}"),
-        }
+        super::enter(&self.sentinel, call)
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn status(layer: &SentinelLayer, request: Request<Body>) -> StatusCod
 /// One call a second for each caller, as `extractor` names them.
 pub(crate) fn per_caller(extractor: impl KeyExtractor) -> SentinelLayer {
     let rule = FlowRule::per_second("/x", 1).by_origin().lend(true);
-    SentinelLayer::with(engine(rule).1).origin(extractor)
+    SentinelLayer::with(engine(rule).0).origin(extractor)
 }
 
 /// The callers that have been counted, in no order.

@@ -23,9 +23,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_sentinel::stat::Totals;
-use tower_sentinel::{Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Verdict};
-
-use bench::Bench;
+use tower_sentinel::{
+    Blocked, Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Verdict,
+};
 
 /// How long a test waits for something that must happen: far longer than it
 /// takes.
@@ -37,7 +37,12 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 // === engines ===
 
-/// An engine over a clock that stands still, configured further by `configure`.
+/// An engine with `rules`, over a clock that stands still.
+pub(crate) fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
+    configured(rules, |builder| builder)
+}
+
+/// The same, configured further by `configure`.
 pub(crate) fn configured(
     rules: impl Into<Rules>,
     configure: impl FnOnce(Builder) -> Builder,
@@ -47,13 +52,20 @@ pub(crate) fn configured(
     (configure(builder).build(), clock)
 }
 
+/// A call that does not wait: it runs, or is refused.
+#[track_caller]
+pub(crate) fn enter(sentinel: &Sentinel, call: Call<'_>) -> Result<Entry, Blocked> {
+    match sentinel.try_enter(call) {
+        Verdict::Pass(entry) => Ok(entry),
+        Verdict::Block(blocked) => Err(blocked),
+        other => panic!("an ordinary call never waits: {other:?}"),
+    }
+}
+
 /// A call that has to pass.
 #[track_caller]
 pub(crate) fn run(sentinel: &Sentinel, call: Call<'_>) -> Entry {
-    match sentinel.try_enter(call) {
-        Verdict::Pass(entry) => entry,
-        other => panic!("the call runs: {other:?}"),
-    }
+    enter(sentinel, call).expect("the call runs")
 }
 
 // === books ===
@@ -86,12 +98,6 @@ pub(crate) fn assert_at_rest(sentinel: &Sentinel, resource: &str) -> Totals {
 }
 
 // === time ===
-
-/// An engine with `rules`, and its clock, which stands still at 10 s.
-pub(crate) fn engine(rules: impl Into<Rules>) -> (ManualClock, Sentinel) {
-    let bench = Bench::new(rules);
-    (bench.clock, bench.sentinel)
-}
 
 /// Polls `future` once; nobody is woken by it.
 pub(crate) fn poll_now<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
