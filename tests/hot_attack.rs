@@ -22,22 +22,9 @@ use tower_sentinel::{
 };
 
 use support::caller::status;
-use support::{Rng, engine, get, ms};
+use support::{Rng, attempts, engine, get, ms};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// How many values an attacker makes up.
-fn attempts() -> u64 {
-    let default = if cfg!(debug_assertions) {
-        200_000
-    } else {
-        1_000_000
-    };
-    let attempts = std::env::var("SENTINEL_ATTEMPTS");
-    let attempts = attempts.map_or(default, |text| text.parse().expect("a number"));
-    println!("SENTINEL_ATTEMPTS={attempts}");
-    attempts
-}
 
 fn passes<'a>(sentinel: &Sentinel, value: impl Into<Key<'a>>) -> bool {
     matches!(

@@ -15,22 +15,10 @@ use std::time::Duration;
 
 use tower_sentinel::{Call, Clock, HotParamRule, ManualClock, Sentinel, Verdict};
 
-use support::{Rng, engine, ms};
+use support::{Rng, attempts, engine, ms};
 
 const KEYS: usize = 1_000;
 const MOST: u32 = 3;
-
-fn attempts() -> usize {
-    let default = if cfg!(debug_assertions) {
-        200_000
-    } else {
-        1_000_000
-    };
-    let attempts = std::env::var("SENTINEL_ATTEMPTS");
-    let attempts = attempts.map_or(default, |text| text.parse().expect("a number"));
-    println!("SENTINEL_ATTEMPTS={attempts}");
-    attempts
-}
 
 // === calls at once ===
 
@@ -83,7 +71,7 @@ fn storm(max_keys: u32, most: (u32, u32)) {
         of_all: AtomicU32::new(0),
     };
     let mut seed = Rng::seeded();
-    let n = attempts() / 8;
+    let n = attempts() as usize / 8;
     thread::scope(|scope| {
         for _ in 0..8 {
             let rng = seed.split();
@@ -164,7 +152,7 @@ fn no_aligned_window_of_a_value_is_ever_over() {
     clock.advance(BUCKET);
     let round_begins = Barrier::new(4);
     let mut seed = Rng::seeded();
-    let rounds = attempts() / 160;
+    let rounds = attempts() as usize / 160;
     let mut passed = HashMap::<_, u32>::new();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..4)

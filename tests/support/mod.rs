@@ -1,5 +1,5 @@
-//! What the tests of the middleware share: balanced books, polls by hand, real
-//! servers and connections, and a generator of choices.
+//! What tests share: engines, balanced books, polls by hand, real servers and
+//! connections, and a generator of choices.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod bench;
@@ -242,6 +242,22 @@ impl Rng {
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
+}
+
+// === runs ===
+
+/// How many calls a run with many of them makes: `SENTINEL_ATTEMPTS`, or as many as
+/// the build can do in a few seconds.
+pub(crate) fn attempts() -> u64 {
+    let default = if cfg!(debug_assertions) {
+        200_000
+    } else {
+        1_000_000
+    };
+    let attempts = std::env::var("SENTINEL_ATTEMPTS");
+    let attempts = attempts.map_or(default, |text| text.parse().expect("a number"));
+    println!("SENTINEL_ATTEMPTS={attempts}");
+    attempts
 }
 
 /// Bytes of this process that are in memory; `None` where that is not known.
