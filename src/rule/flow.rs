@@ -10,7 +10,7 @@ use super::problem::Inspector;
 use super::shaping::Shaping;
 use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::MOST_IN_WINDOW;
-use crate::stat::{MAX_TOKENS, Quota, Share};
+use crate::stat::{Lending, MAX_TOKENS, Quota};
 
 /// Most buckets of one window.
 const MAX_BUCKETS: u32 = 1_024;
@@ -480,16 +480,16 @@ impl FlowRule {
     /// The rule on an array with buckets of `bucket_ns`.
     pub(crate) fn quota(&self, bucket_ns: u64) -> Quota {
         let stride = (self.bucket_ns() / bucket_ns) as u32;
-        Quota::new(self.counted_buckets(), stride, self.limit(), self.share())
+        Quota::new(self.counted_buckets(), stride, self.limit(), self.lending())
     }
 
-    fn share(&self) -> Share {
+    fn lending(&self) -> Lending {
         if !self.lends() {
-            Share::Nothing
+            Lending::Nothing
         } else if self.max_occupy_ratio < 1.0 {
-            Share::Part(self.max_occupy_ratio)
+            Lending::Part(self.max_occupy_ratio)
         } else {
-            Share::All
+            Lending::All
         }
     }
 

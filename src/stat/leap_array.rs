@@ -76,7 +76,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::quota::{MAX_TOKENS, Quota, Share};
+use super::quota::{Lending, MAX_TOKENS, Quota};
 use super::window::InvalidWindow;
 use super::word::{Cut, Head, Loan, bucket_of, distance, fits, holds, stamp, swap};
 use crate::clock::{Tick, nanos};
@@ -521,7 +521,7 @@ impl LeapArray {
             buckets,
             span as u32 / buckets,
             limit,
-            Share::All,
+            Lending::All,
         ))
     }
 

@@ -56,7 +56,7 @@ pub use node::Node;
 pub use occupy::Loan;
 pub(crate) use occupy::Wish;
 pub use quota::Quota;
-pub(crate) use quota::{MAX_TOKENS, Share};
+pub(crate) use quota::{Lending, MAX_TOKENS};
 pub(crate) use table::{Census, Resident, Table};
 pub use totals::{NodeBucket, Totals};
 pub use view::{BucketCount, WindowView};

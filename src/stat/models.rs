@@ -21,7 +21,7 @@ use loom::thread;
 use super::cuts::{Cuts, StepHead};
 use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::{Loan, Wish};
-use super::quota::{Quota, Share};
+use super::quota::{Lending, Quota};
 use crate::clock::Tick;
 use crate::sync::fault::model;
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn array(buckets: u32) -> Arc<LeapArray> {
 }
 
 fn quota(buckets: u32, limit: u32) -> Quota {
-    Quota::new(buckets, 1, limit, Share::All)
+    Quota::new(buckets, 1, limit, Lending::All)
 }
 
 fn wish(now: u64) -> Wish {

@@ -145,7 +145,7 @@ impl Image<'_> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::quota::{Quota, Share};
+    use super::super::quota::{Lending, Quota};
     use super::super::view::BucketCount;
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn loans_move_along_and_are_taken_when_their_bucket_opens() {
         let old = LeapArray::with_grid(grid(500, 2), at(0));
-        let quota = [Quota::new(2, 1, 10, Share::All)];
+        let quota = [Quota::new(2, 1, 10, Lending::All)];
         assert!(old.acquire(1, 10, &quota).is_ok());
         assert!(
             old.reserve(at(1_200), 4, &quota, Duration::from_millis(500))

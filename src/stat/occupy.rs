@@ -43,7 +43,7 @@
 use std::time::Duration;
 
 use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved};
-use super::quota::{Quota, Share};
+use super::quota::{Lending, Quota};
 use super::word::{Head, Loan as Cell, stamp};
 use super::word::{fits, swap};
 use crate::clock::{Tick, nanos};
@@ -369,10 +369,10 @@ impl LeapArray {
             let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
             cut.wrapping_sub(before)
         };
-        let most = match quota.share() {
-            Share::Nothing => 0,
-            Share::Part(share) => (f64::from(leaving) * share) as u32,
-            Share::All => u32::MAX,
+        let most = match quota.lending() {
+            Lending::Nothing => 0,
+            Lending::Part(part) => (f64::from(leaving) * part) as u32,
+            Lending::All => u32::MAX,
         };
         Ok(most)
     }

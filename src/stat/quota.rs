@@ -49,12 +49,12 @@ pub struct Quota {
     buckets: NonZeroU32,
     stride: NonZeroU32,
     limit: u32,
-    share: Share,
+    lending: Lending,
 }
 
 /// How much of what leaves a full window may be lent to prioritized calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Share {
+pub(crate) enum Lending {
     /// Nothing.
     Nothing,
     /// A part of it, between 0 and 1.
@@ -70,13 +70,13 @@ impl Quota {
     ///
     /// If `buckets` or `stride` is zero or `limit` is above [`MAX_TOKENS`]:
     /// rules are checked before they become quotas.
-    pub(crate) fn new(buckets: u32, stride: u32, limit: u32, share: Share) -> Self {
+    pub(crate) fn new(buckets: u32, stride: u32, limit: u32, lending: Lending) -> Self {
         assert!(limit <= MAX_TOKENS, "a limit of {limit} was not checked");
         Self {
             buckets: NonZeroU32::new(buckets).expect("a window has a bucket"),
             stride: NonZeroU32::new(stride).expect("a bucket spans a bucket"),
             limit,
-            share,
+            lending,
         }
     }
 
@@ -89,8 +89,8 @@ impl Quota {
         self.limit
     }
 
-    pub(crate) const fn share(&self) -> Share {
-        self.share
+    pub(crate) const fn lending(&self) -> Lending {
+        self.lending
     }
 
     /// How many buckets of the array the window needs to look back, at most.
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_stride_keeps_the_rules_own_buckets() {
-        let minute = Quota::new(2, 60, 1, Share::All);
+        let minute = Quota::new(2, 60, 1, Lending::All);
         assert_eq!(minute.start(119), 0);
         assert_eq!(minute.start(120), 60);
         assert_eq!(minute.start(179), 60);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
-use super::quota::{MAX_TOKENS, Quota, Share};
+use super::quota::{Lending, MAX_TOKENS, Quota};
 use crate::clock::{SHORTEST_INTERVAL, Tick};
 
 /// Longest window: what is compared with it cannot overflow.
@@ -324,7 +324,7 @@ impl SlidingWindow {
     /// `limit`; otherwise it adds nothing and returns false. A limit above 2³¹ − 1
     /// is as good as that one.
     pub fn try_add(&self, now: Tick, n: u32, limit: u32) -> bool {
-        let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Share::Nothing);
+        let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Lending::Nothing);
         self.0.try_acquire(now, n, &[quota]).is_ok()
     }
 
