@@ -141,7 +141,7 @@ impl Engine {
         self.rules.load_full()
     }
 
-    /// Judges `call`.
+    /// The verdict on `call`, in one value.
     #[inline]
     pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
         let mut otherwise = Otherwise::new();
@@ -151,7 +151,8 @@ impl Engine {
         }
     }
 
-    /// Judges `call`. A known resource costs one look-up.
+    /// Judges `call`. One that passes on the common path is returned, any other verdict is
+    /// put into `otherwise`. A known resource costs one look-up.
     #[inline]
     pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Otherwise) -> Option<Passed> {
         let now = self.shared.time.now();

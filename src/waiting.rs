@@ -12,6 +12,8 @@ use crate::places::{Claims, Places, QuotaLeft};
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
 
+const TAKEN_LAST: &str = "only consuming methods take it out";
+
 /// A call that has been promised a place in a coming bucket, or a turn in a line.
 ///
 /// Its tokens are held on every node that counts it, and are taken when the
@@ -142,9 +144,11 @@ impl Waiting {
     }
 
     fn inner(&self) -> &Inner {
-        self.inner
-            .as_deref()
-            .expect("only consuming methods take it out")
+        self.inner.as_deref().expect(TAKEN_LAST)
+    }
+
+    fn take(&mut self) -> Box<Inner> {
+        self.inner.take().expect(TAKEN_LAST)
     }
 
     /// How long the call has to wait, from the moment of the verdict on.
@@ -213,10 +217,7 @@ impl Waiting {
 
     /// Starts the call, whose timer has fired.
     pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
-        let inner = self
-            .inner
-            .take()
-            .expect("only consuming methods take it out");
+        let inner = self.take();
         let resource = inner.places.resource();
         let now = inner.now();
         let has_slot = match resource.take_slot() {
@@ -255,10 +256,7 @@ impl Waiting {
 
     /// Gives the place up because there is nothing to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
-        let inner = self
-            .inner
-            .take()
-            .expect("only consuming methods take it out");
+        let inner = self.take();
         let text = inner.places.resource().text().clone();
         let blocked = Blocked::new(BlockKind::NoTimer, text, "".into());
         inner.refuse(inner.now(), blocked)

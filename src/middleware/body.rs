@@ -55,7 +55,7 @@ pin_project! {
 pin_project! {
     #[project = KindProj]
     enum Kind<B> {
-        Guarded {
+        Served {
             #[pin]
             body: B,
             tail: Option<Tail>,
@@ -86,10 +86,11 @@ impl From<Tail> for Entry {
 }
 
 impl<B> ResponseBody<B> {
-    /// `body`, with the call that it belongs to unless that has ended.
-    pub(super) fn guarded(body: B, tail: Option<Tail>) -> Self {
+    /// The `body` of a service's answer, with the call that it belongs to unless that
+    /// has ended or was skipped.
+    pub(super) fn served(body: B, tail: Option<Tail>) -> Self {
         Self {
-            kind: Kind::Guarded { body, tail },
+            kind: Kind::Served { body, tail },
         }
     }
 
@@ -114,7 +115,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
-            KindProj::Guarded { mut body, tail } => end_on_panic(tail, |tail| {
+            KindProj::Served { mut body, tail } => end_on_panic(tail, |tail| {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 let is_over = match &frame {
                     None => true,
@@ -149,14 +150,14 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Guarded { body, .. } => body.is_end_stream(),
+            Kind::Served { body, .. } => body.is_end_stream(),
             Kind::Refused { data } => data.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Guarded { body, .. } => body.size_hint(),
+            Kind::Served { body, .. } => body.size_hint(),
             Kind::Refused { data } => {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }

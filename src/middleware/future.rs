@@ -138,7 +138,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered = |answer, entry: &mut _| answered(settings, answer, entry, convert::identity);
+        let answered = |answer, entry: &mut _| settle(settings, answer, entry, convert::identity);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
@@ -160,7 +160,7 @@ where
         let this = self.project();
         let settings = this.settings.as_deref();
         let answered = |answer: Result<_, S::Error>, entry: &mut _| {
-            answered(settings, answer, entry, Into::<BoxError>::into)
+            settle(settings, answer, entry, Into::<BoxError>::into)
         };
         let refuse = |blocked, _: &_| blocked;
         let refused = |blocked: Blocked| Err(blocked.into());
@@ -175,7 +175,7 @@ where
 /// `told` makes of it, and judged as that: in a box its sources can be seen.
 // Always: a response is dear to pass on, and the compiler is of two minds about it.
 #[inline(always)]
-fn answered<B, E, T>(
+fn settle<B, E, T>(
     settings: Option<&Settings>,
     answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
@@ -186,7 +186,7 @@ where
     T: 'static,
 {
     let Some(entry) = running else {
-        let answer = answer.map(|response| response.map(|body| ResponseBody::guarded(body, None)));
+        let answer = answer.map(|response| response.map(|body| ResponseBody::served(body, None)));
         return Poll::Ready(answer.map_err(told));
     };
     let own = settings.and_then(|settings| settings.classify.as_deref());
@@ -220,14 +220,14 @@ where
     }
     if ends_at_head || has_ended {
         end(running, outcome);
-        return Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, None))));
+        return Poll::Ready(Ok(response.map(|body| ResponseBody::served(body, None))));
     }
-    let end = entry.respond(outcome, at_trailers.is_none());
+    let responded_at = entry.respond(outcome, at_trailers.is_none());
     let entry = running.take().expect("it has just responded");
-    let tail = Tail::new(entry.responded(end, outcome), at_trailers);
-    let (head, body) = response.into_parts();
-    let body = ResponseBody::guarded(body, Some(tail));
-    Poll::Ready(Ok(Response::from_parts(head, body)))
+    let tail = Tail::new(entry.responded(responded_at, outcome), at_trailers);
+    let (parts, body) = response.into_parts();
+    let body = ResponseBody::served(body, Some(tail));
+    Poll::Ready(Ok(Response::from_parts(parts, body)))
 }
 
 #[cold]
