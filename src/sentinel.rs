@@ -119,6 +119,17 @@ impl Sentinel {
     /// the new rules, never by some of each. Whoever has seen a new rule in force never
     /// meets an old one again. Returns false, and does nothing, if the rules are the same.
     ///
+    /// All rules: who wants to add one, or to change one, begins with the
+    /// [rules in force](Self::rules).
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, IsolationRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
+    /// assert!(sentinel.reload(sentinel.rules().with(IsolationRule::new("/report", 2))));
+    /// assert_eq!(sentinel.rules().len(), 2);
+    /// ```
+    ///
     /// Counts are kept. A window whose rule keeps its length and its buckets keeps its
     /// counts exactly; a window of another shape takes over what is known of them, and
     /// rather refuses too much. The quotas of a parameter's values begin anew if more than
@@ -133,8 +144,8 @@ impl Sentinel {
     /// at once if no rule names it any more, or if resources still go by more than eight
     /// older sets: the memory of old sets is bounded. Of several reloads in between, a
     /// resource sees only the last.
-    pub fn reload(&self, rules: impl Into<Rules>) -> bool {
-        self.engine.reload(rules.into())
+    pub fn reload(&self, rules: Rules) -> bool {
+        self.engine.reload(rules)
     }
 
     /// Checks `rules` and puts them in force; returns what [`reload`](Self::reload) does.

@@ -410,7 +410,7 @@ fn a_default_breaker_is_for_resources_without_their_own() {
         panic!("two errors open it");
     };
     assert_eq!(blocked.rule(), "default");
-    assert!(bench.sentinel.reload(errors()));
+    assert!(bench.sentinel.reload(errors().into()));
     assert!(matches!(
         bench.sentinel.try_enter(Call::new("other")),
         Verdict::Pass(_)
@@ -509,7 +509,7 @@ fn whoever_changes_a_breaker_it_is_told_by_the_id_of_its_rule() {
     bench.clock.advance(ms(10_000));
     let mut probe = bench.enter().unwrap();
     assert_eq!(bench.told().len(), 2);
-    bench.sentinel.reload(by_errors().id("new"));
+    bench.sentinel.reload(by_errors().id("new").into());
     let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
     assert_eq!(view.rule(), "new");
     probe.fail();

@@ -421,7 +421,7 @@ fn a_call_of_weight_0_passes_when_no_limit_is_exceeded_any_more() {
     let weightless = Call::new("r").batch(0);
     assert!(passes(&sentinel, Call::new("r").batch(10)));
     assert!(passes(&sentinel, weightless));
-    assert!(sentinel.reload(FlowRule::per_second("r", 5)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 5).into()));
     let told = || refusal(&sentinel, weightless).unwrap().retry_after();
     assert_eq!(told(), Some(SECOND));
     clock.advance(SECOND - Duration::from_nanos(1));

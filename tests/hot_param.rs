@@ -135,10 +135,10 @@ fn a_turn_may_be_later_than_any_loan() {
     let waits: Vec<_> = queue.iter().map(|(wait, _)| wait.as_millis()).collect();
     assert_eq!(waits, [0, 500, 1_000, 1_500, 2_000]);
     // New rules may have a longer wait for the same line, or a shorter one.
-    assert!(bench.sentinel.reload(rules(256_000)));
+    assert!(bench.sentinel.reload(rules(256_000).into()));
     queue.extend((0..600).map_while(|_| wait()));
     assert_eq!(queue.last().unwrap().0, ms(256_000));
-    assert!(bench.sentinel.reload(rules(2_000)));
+    assert!(bench.sentinel.reload(rules(2_000).into()));
     bench.at(254_500);
     assert_eq!(wait().map(|(wait, _)| wait), Some(ms(2_000)));
 }
@@ -451,7 +451,7 @@ fn calls_without_the_parameter_of_a_rule_are_counted() {
                 let missing = || bench.sentinel.node("r").unwrap().hot_params()[0].missing();
                 assert_eq!(missing(), expected, "{rule:?} {call:?}");
                 // A reload that keeps what the values have spent keeps this as well.
-                bench.sentinel.reload(rule.clone().burst(1));
+                bench.sentinel.reload(rule.clone().burst(1).into());
                 bench.passed(1, call);
                 assert_eq!(missing(), expected / 5 * 6, "{rule:?} {call:?}");
             }
@@ -604,16 +604,19 @@ fn a_reload_keeps_what_values_have_spent() {
         .with(rule(5));
     assert!(bench.sentinel.reload(more));
     assert_eq!(bench.passed(1, by("x")), 1);
-    assert!(bench.sentinel.reload(rule(7)), "another threshold");
+    assert!(bench.sentinel.reload(rule(7).into()), "another threshold");
     assert_eq!(bench.passed(9, by("x")), 3);
     let other = HotParamRule::per("r", 7, MINUTE * 2).window();
-    assert!(bench.sentinel.reload(other), "another interval");
+    assert!(bench.sentinel.reload(other.into()), "another interval");
     assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
     let larger = HotParamRule::per("r", 7, MINUTE * 2).window().max_keys(9);
-    assert!(bench.sentinel.reload(larger.clone()), "another table");
+    assert!(
+        bench.sentinel.reload(larger.clone().into()),
+        "another table"
+    );
     assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
     let other = larger.tier("pro", 8).except("y", 1).except("x", 7);
-    assert!(bench.sentinel.reload(other), "only limits");
+    assert!(bench.sentinel.reload(other.into()), "only limits");
     assert_eq!(bench.passed(9, by("x")), 0);
 }
 
@@ -622,12 +625,12 @@ fn calls_in_flight_end_where_they_began() {
     let rule = |max| HotParamRule::concurrency("r", max);
     let bench = Bench::new(rule(2));
     let old = [bench.enter(by("x")).unwrap(), bench.enter(by("x")).unwrap()];
-    assert!(bench.sentinel.reload(rule(3)));
+    assert!(bench.sentinel.reload(rule(3).into()));
     let third = bench.enter(by("x")).unwrap();
     assert!(bench.enter(by("x")).is_err(), "the two still run");
     // A rule that is gone and comes back knows nothing of them.
     assert!(bench.sentinel.reload(Rules::new()));
-    assert!(bench.sentinel.reload(rule(1)));
+    assert!(bench.sentinel.reload(rule(1).into()));
     let new = bench.enter(by("x")).unwrap();
     drop((old, third));
     assert!(bench.enter(by("x")).is_err(), "theirs were not its own");
@@ -756,9 +759,9 @@ fn a_rule_that_goes_from_the_table_to_nodes_or_back_starts_afresh() {
     for rule in over_nodes() {
         let bench = Bench::new(both()[0].clone());
         assert_eq!(bench.passed(9, call), 5);
-        assert!(bench.sentinel.reload(rule.clone()));
+        assert!(bench.sentinel.reload(rule.clone().into()));
         assert!(bench.enter(call).is_ok(), "{rule:?}");
-        assert!(bench.sentinel.reload(both()[0].clone()));
+        assert!(bench.sentinel.reload(both()[0].clone().into()));
         assert_eq!(bench.passed(9, call), 5, "{rule:?}");
     }
 }
@@ -772,7 +775,7 @@ fn another_interval_begins_a_table_anew_and_nodes_not() {
         let longer = FlowRule::per("r", 5, 2 * MINUTE).by_origin().id("each");
         let is_table = passes > 0;
         let longer = if is_table { longer } else { longer.lend(true) };
-        assert!(bench.sentinel.reload(longer));
+        assert!(bench.sentinel.reload(longer.into()));
         assert_eq!(bench.passed(9, call), passes, "a table: {is_table}");
     }
 }

@@ -67,7 +67,7 @@ fn only_those_on_the_list_may_call() {
     assert!(bench.is_in(call));
     assert!(bench.is_in(Call::new("other").origin("c")));
     let strict = AuthorityRule::allow_list("r", "a, b").deny_unknown();
-    assert!(bench.sentinel.reload(strict));
+    assert!(bench.sentinel.reload(strict.into()));
     assert_eq!(bench.enter(call).err(), Some(BlockKind::Authority));
     assert!(bench.is_in(call.origin("a")));
 }
@@ -243,7 +243,11 @@ fn what_the_service_can_hold_is_known_where_resources_keep_no_seconds() {
 fn a_rule_that_comes_later_counts_from_then_on() {
     let bench = Bench::new(Rules::new());
     let early = bench.enter(Call::new("a")).unwrap();
-    assert!(bench.sentinel.reload(SystemRule::new().concurrency(1)));
+    assert!(
+        bench
+            .sentinel
+            .reload(SystemRule::new().concurrency(1).into())
+    );
     let late = bench.enter(Call::new("a")).unwrap();
     assert!(!bench.is_in(Call::new("a")));
     // It was not counted when it came, so it is not when it goes.

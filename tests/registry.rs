@@ -67,7 +67,7 @@ fn resources_beyond_the_bound_share_one_whose_rules_apply_to_them() {
 fn a_reload_reaches_those_without_a_place() {
     let (sentinel, _clock) = configured(Rules::new(), |builder| builder.max_resources(1));
     let passed = |limit| {
-        assert!(sentinel.reload(FlowRule::per_second(OVERFLOW, limit)));
+        assert!(sentinel.reload(FlowRule::per_second(OVERFLOW, limit).into()));
         (0..20)
             .filter(|_| passes(&sentinel, Call::new("d")))
             .count()
@@ -96,7 +96,7 @@ fn a_resource_with_a_rule_has_a_place_whatever_the_bound() {
     assert!(!passes(&sentinel, Call::new("report")));
     assert_eq!(report.resource(), "report");
     // A rule that comes later brings a place with it.
-    sentinel.reload(FlowRule::per_second("/77", 2));
+    sentinel.reload(FlowRule::per_second("/77", 2).into());
     assert_eq!(
         (0..9)
             .filter(|_| passes(&sentinel, Call::new("/77")))
@@ -150,7 +150,7 @@ fn what_calls_from_before_a_reload_count_on_does_not_make_place() {
     // Both are made anew, by another thread, and neither is called for an hour.
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            sentinel.reload(CircuitBreakerRule::error_count("*", 9));
+            sentinel.reload(CircuitBreakerRule::error_count("*", 9).into());
             assert!(passes(&sentinel, Call::new("busy").origin("ann")));
             call_all(&sentinel, ["old".to_owned()]);
         });

@@ -97,9 +97,9 @@ fn a_changed_threshold_keeps_the_counts() {
     let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
     clock.set(at(700));
     assert_eq!(passed(&sentinel, 20), 10);
-    assert!(sentinel.reload(FlowRule::per_second("r", 13)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 13).into()));
     assert_eq!(passed(&sentinel, 20), 3);
-    assert!(sentinel.reload(FlowRule::per_second("r", 4)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 4).into()));
     clock.set(at(1_499));
     assert_eq!(passed(&sentinel, 20), 0);
     clock.set(at(1_500));
@@ -112,11 +112,11 @@ fn a_new_rule_counts_what_has_passed_before_it_and_a_removed_one_is_gone() {
     let (sentinel, clock) = engine(Rules::new());
     clock.set(at(700));
     assert_eq!(passed(&sentinel, 8), 8);
-    assert!(sentinel.reload(FlowRule::per_second("r", 10)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 10).into()));
     assert_eq!(passed(&sentinel, 8), 2);
     assert!(sentinel.reload(Rules::new()));
     assert_eq!(passed(&sentinel, 8), 8);
-    assert!(sentinel.reload(FlowRule::per_second("r", 10)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 10).into()));
     assert_eq!(passed(&sentinel, 8), 0);
     assert_eq!(sentinel.node("r").unwrap().sum(Event::Pass), 18);
 }
@@ -209,9 +209,9 @@ fn the_quotas_of_origins_are_kept() {
             .count()
     };
     assert_eq!(["a", "b"].map(passed), [3, 3]);
-    assert!(sentinel.reload(rule(5)));
+    assert!(sentinel.reload(rule(5).into()));
     assert_eq!(["a", "b", "c"].map(passed), [2, 2, 5]);
-    assert!(sentinel.reload(rule(4)));
+    assert!(sentinel.reload(rule(4).into()));
     assert_eq!(["a", "b", "c", "d"].map(passed), [0, 0, 0, 4]);
 }
 
@@ -221,7 +221,7 @@ fn calls_in_flight_settle_under_whatever_rules_are_in_force_when_they_end() {
     let node = || sentinel.node("r").unwrap();
     let two = [0, 1].map(|_| run(&sentinel).unwrap());
     // A lower limit disturbs nobody, and holds for new calls.
-    assert!(sentinel.reload(IsolationRule::new("r", 1)));
+    assert!(sentinel.reload(IsolationRule::new("r", 1).into()));
     assert!(run(&sentinel).is_none());
     assert_eq!(node().slots_in_use(), 2);
     // Without the rule everybody passes; the two give back what they took.
@@ -232,7 +232,7 @@ fn calls_in_flight_settle_under_whatever_rules_are_in_force_when_they_end() {
     drop(two);
     assert_eq!((node().slots_in_use(), node().concurrency()), (0, 1));
     // A rule that is new counts the calls that start from then on.
-    assert!(sentinel.reload(IsolationRule::new("r", 1)));
+    assert!(sentinel.reload(IsolationRule::new("r", 1).into()));
     let fourth = run(&sentinel).unwrap();
     assert!(run(&sentinel).is_none());
     drop((third, fourth));
@@ -246,7 +246,7 @@ fn a_view_and_a_call_from_before_follow_the_resource_to_another_ring() {
     let running = run(&sentinel).unwrap();
     let view = sentinel.node("r").unwrap();
     // Finer buckets: the resource counts on a ring of another shape.
-    assert!(sentinel.reload(FlowRule::per_second("r", 9).buckets(4)));
+    assert!(sentinel.reload(FlowRule::per_second("r", 9).buckets(4).into()));
     assert_eq!(passed(&sentinel, 3), 3);
     assert_eq!((view.sum(Event::Pass), view.totals().pass()), (4, 4));
     assert_eq!(view.concurrency(), 1);
@@ -375,7 +375,7 @@ proptest! {
                 let before = shapes[(turn / 40 - 1) % shapes.len()];
                 known = known.max(now.saturating_sub(before.0 - before.0 / u64::from(before.1)));
                 reloaded = now;
-                sentinel.reload(rule(shape));
+                sentinel.reload(rule(shape).into());
             }
             let limit = shape.2 as usize;
             let passes = run(&sentinel).is_some();
@@ -624,6 +624,6 @@ fn a_system_rule_of_another_id_is_named_by_it_where_no_other_rule_is() {
         _ => panic!("nothing may pass"),
     };
     assert_eq!(refused(), "old");
-    assert!(sentinel.reload(rule("new")));
+    assert!(sentinel.reload(rule("new").into()));
     assert_eq!(refused(), "new");
 }

@@ -120,7 +120,7 @@ fn what_a_context_took_is_given_back_when_the_resource_refuses() {
     let call = Call::new("db").context("batch");
     assert_eq!(passed(&sentinel, call, 20), 1);
     // In the same window, so what had not come back would be missing.
-    assert!(sentinel.reload(FlowRule::per_second("db", 5).in_context("batch")));
+    assert!(sentinel.reload(FlowRule::per_second("db", 5).in_context("batch").into()));
     assert_eq!(passed(&sentinel, call, 20), 4);
 }
 

@@ -455,7 +455,7 @@ fn a_hook_may_read_everything_and_reload_the_rules() {
             assert_eq!(sentinel.snapshot().nodes().len(), 1);
             assert!(sentinel.inbound().totals().pass() > 0);
             let raised = limit.fetch_add(1, Ordering::Relaxed) + 1;
-            assert!(sentinel.reload(rule(raised)));
+            assert!(sentinel.reload(rule(raised).into()));
         }
     };
     sentinel.hooks().register("raise", Arc::new(Always(raise)));
@@ -592,10 +592,10 @@ async fn templates_come_and_go_with_the_rules() {
     assert_eq!(status("/login").await, refused);
     assert_eq!(status("/users/7").await, StatusCode::OK);
     for _ in 0..2 {
-        assert!(sentinel.reload(FlowRule::per_second("/users/{id}", 0)));
+        assert!(sentinel.reload(FlowRule::per_second("/users/{id}", 0).into()));
         assert_eq!(status("/users/7").await, refused);
         assert_eq!(status("/login").await, StatusCode::OK);
-        assert!(sentinel.reload(FlowRule::per_second("/users/8", 0)));
+        assert!(sentinel.reload(FlowRule::per_second("/users/8", 0).into()));
         assert_eq!(status("/users/7").await, StatusCode::OK);
         assert_eq!(status("/users/8").await, refused);
     }

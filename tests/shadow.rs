@@ -229,11 +229,11 @@ fn an_engine_in_shadow_mode_refuses_nothing_after_any_reload() {
         drop(bench.enter(call()));
     }
     assert_eq!(bench.seen(), (2, 3));
-    assert!(bench.sentinel.reload(FlowRule::per_second("r", 3)));
+    assert!(bench.sentinel.reload(FlowRule::per_second("r", 3).into()));
     drop(bench.enter(call()));
     drop(bench.enter(call()));
     assert_eq!(bench.seen(), (3, 4), "a new threshold keeps the counts");
-    assert!(!bench.sentinel.reload(FlowRule::per_second("r", 3)));
+    assert!(!bench.sentinel.reload(FlowRule::per_second("r", 3).into()));
     assert_eq!(bench.told().len(), 4);
 }
 
@@ -244,12 +244,12 @@ fn a_rule_that_is_enforced_later_starts_by_what_really_passed() {
     for _ in 0..5 {
         drop(bench.enter(call()));
     }
-    assert!(bench.sentinel.reload(rule()));
+    assert!(bench.sentinel.reload(rule().into()));
     assert!(matches!(
         bench.sentinel.try_enter(call()),
         Verdict::Block(_)
     ));
-    assert!(bench.sentinel.reload(rule().shadow()));
+    assert!(bench.sentinel.reload(rule().shadow().into()));
     drop(bench.enter(call()));
 }
 
@@ -258,7 +258,11 @@ fn without_such_a_rule_nobody_watches() {
     let bench = Bench::new(FlowRule::per_second("r", 2));
     drop(bench.enter(call()));
     assert!(bench.sentinel.shadows().is_empty());
-    assert!(bench.sentinel.reload(FlowRule::per_second("r", 2).shadow()));
+    assert!(
+        bench
+            .sentinel
+            .reload(FlowRule::per_second("r", 2).shadow().into())
+    );
     drop(bench.enter(call()));
     let shadow = bench.sentinel.shadows().remove(0);
     assert_eq!(
@@ -274,7 +278,11 @@ fn a_rule_that_comes_with_a_reload_watches_a_resource_that_had_none() {
     let bench = Bench::new(Rules::new());
     drop(bench.enter(call()));
     for _ in 0..2 {
-        assert!(bench.sentinel.reload(FlowRule::per_second("r", 1).shadow()));
+        assert!(
+            bench
+                .sentinel
+                .reload(FlowRule::per_second("r", 1).shadow().into())
+        );
         for _ in 0..3 {
             drop(bench.enter(call()));
         }
@@ -434,7 +442,7 @@ fn a_rule_for_another_resource_starts_afresh_under_an_old_id() {
     let bench = Bench::new(rule("r"));
     drop(bench.enter(call()));
     assert_eq!(bench.seen(), (0, 1));
-    assert!(bench.sentinel.reload(rule("s")));
+    assert!(bench.sentinel.reload(rule("s").into()));
     assert_eq!(bench.sentinel.shadows()[0].would_block(), 0);
 }
 
@@ -448,7 +456,7 @@ fn reloads_at_once_leave_those_in_force_that_watch_by_the_newest_rules() {
                 scope.spawn(move || {
                     for round in 0..5 {
                         let id = format!("{thread}-{round}");
-                        sentinel.reload(FlowRule::per_second("r", 1).id(id).shadow());
+                        sentinel.reload(FlowRule::per_second("r", 1).id(id).shadow().into());
                     }
                 });
             }

@@ -304,7 +304,7 @@ fn a_loan_and_a_turn_are_one_wait_the_longer_of_both() {
 fn a_reload_keeps_the_line() {
     let bench = Bench::new(paced(10, 1_000));
     let (_, queue) = bench.burst(4);
-    assert!(bench.sentinel.reload(paced(5, 1_000)));
+    assert!(bench.sentinel.reload(paced(5, 1_000).into()));
     // Three stand there until 300 ms; the new cost is 200 ms.
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(500));
     assert_eq!(queue.len(), 3);
@@ -339,10 +339,10 @@ fn a_rule_keeps_its_own_line_when_the_one_before_it_goes() {
     assert_eq!(waits.last(), Some(&Some(3_000)));
     drop(queue);
     // Only the last of the slow line went back; the fast one has 300 ms.
-    assert!(bench.sentinel.reload(fast.clone().max_waiting(7)));
+    assert!(bench.sentinel.reload(fast.clone().max_waiting(7).into()));
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(300));
     // A line that is not named goes on as the one that paces alike.
-    assert!(bench.sentinel.reload(paced(5, 60_000)));
+    assert!(bench.sentinel.reload(paced(5, 60_000).into()));
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(400));
 }
 
@@ -464,7 +464,7 @@ fn nobody_pays_for_memory_before_a_rule_looks_at_it() {
     assert!(
         bench
             .sentinel
-            .reload(FlowRule::per_second("r", 5).memory(0.1..0.2, 1))
+            .reload(FlowRule::per_second("r", 5).memory(0.1..0.2, 1).into())
     );
     assert_eq!(bench.at(2_000).passed(9), 5);
 }
@@ -554,7 +554,7 @@ fn a_reload_keeps_what_is_warm() {
         .with(FlowRule::per_second("s", 1));
     assert!(bench.sentinel.reload(other));
     assert_eq!(ramp(&bench, 10, 1), [100]);
-    assert!(bench.sentinel.reload(rule(50)));
+    assert!(bench.sentinel.reload(rule(50).into()));
     assert_eq!(ramp(&bench, 11, 1), [50]);
 }
 

@@ -164,7 +164,7 @@ proptest! {
                         turns = Turns::default();
                     }
                     line = new;
-                    bench.sentinel.reload(line.rule());
+                    bench.sentinel.reload(line.rule().into());
                     // Who looks has the resource take the new rule over.
                     drop(bench.sentinel.node("a"));
                 }
