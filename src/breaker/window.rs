@@ -391,6 +391,22 @@ mod tests {
     }
 
     #[test]
+    fn only_what_has_the_stamp_is_forgotten() {
+        let window = Window::new(1, 3, Tick::from_nanos(10));
+        assert_eq!(count(&window, 10, 5, true), (1, 1));
+        assert_eq!(count(&window, 11, 5, true), (2, 2));
+        for version in [0, 1, 4, 6] {
+            window.forget(version, || false);
+        }
+        assert_eq!(count(&window, 11, 5, false), (3, 2));
+        window.forget(5, || true);
+        assert_eq!(count(&window, 11, 5, false), (4, 2), "another was faster");
+        // Of the same stamp, 256 versions on.
+        window.forget(256 + 5, || false);
+        assert_eq!(count(&window, 11, 256 + 5, false), (1, 0));
+    }
+
+    #[test]
     fn a_full_cell_keeps_its_ratio_or_its_bad_calls() {
         for (keeps_ratio, total, bad) in [
             (true, COUNT_MASK / 2 + 1, COUNT_MASK / 8 + 1),
@@ -405,6 +421,23 @@ mod tests {
             let cell = Cell(full).with(ended);
             assert_eq!(cell.sum(), Sum { total, bad });
             assert!(cell.is_like(Cell::empty(0, 3)));
+            let emptied = cell.emptied();
+            assert_eq!(emptied.sum(), Sum::default());
+            assert!(emptied.is_like(cell));
         }
+    }
+
+    #[test]
+    fn a_cell_full_of_bad_calls_stays_full() {
+        let ended = Ended {
+            version: 3,
+            is_bad: true,
+            keeps_ratio: false,
+        };
+        let (total, bad) = (COUNT_MASK, COUNT_MASK);
+        let full = Cell(total << (TAG_BITS + COUNT_BITS) | bad << TAG_BITS | 3);
+        let cell = full.with(ended);
+        assert_eq!(cell.sum(), Sum { total, bad });
+        assert!(cell.is_like(full));
     }
 }

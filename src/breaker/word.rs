@@ -196,3 +196,60 @@ impl Moment {
         ))
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// So many units from the start.
+    fn unit(n: u64) -> Tick {
+        Tick::from_nanos(n * UNIT_NS)
+    }
+
+    #[test]
+    fn of_two_moments_the_later_one_is_known_also_where_time_comes_round() {
+        let half = TIME_MASK / 2;
+        for start in [0, 1, half, TIME_MASK - 1, TIME_MASK] {
+            let moment = |ahead: u64, version| {
+                let units = start.wrapping_add(ahead) & TIME_MASK;
+                Moment(units << 16 | version)
+            };
+            for (ahead, is_before) in [
+                (0, false),
+                (1, true),
+                (1 << 20, true),
+                (half, true),
+                (half + 1, false),
+                (TIME_MASK, false),
+            ] {
+                // Of whatever versions they are.
+                for (one, other) in [(7, 7), (0, 0xffff), (0xffff, 0)] {
+                    let (first, second) = (moment(0, one), moment(ahead, other));
+                    assert_eq!(first.is_before(second), is_before, "{start} {ahead}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_moment_is_ahead_for_the_longest_time_and_the_slack_and_no_longer() {
+        // A second, which is whole units, as is the slack.
+        let longest_ns = 1_000_000_000;
+        let most = (longest_ns + SLACK_NS) / UNIT_NS;
+        let ahead = |moment: Tick, now| Moment::new(moment, 7).ahead_of(now, longest_ns);
+        assert_eq!(ahead(unit(100), unit(100)), None, "it is over");
+        assert_eq!(ahead(unit(100), unit(99)), Some(unit(100)));
+        assert_eq!(ahead(unit(100 + most), unit(100)), Some(unit(100 + most)));
+        // Both are rounded, in different directions: that may be a unit.
+        let odd = |n| unit(n) + Duration::from_nanos(1);
+        let rounded = Some(unit(101 + most));
+        assert_eq!(ahead(odd(100 + most), odd(100)), rounded);
+        assert_eq!(
+            ahead(unit(102 + most), unit(100)),
+            None,
+            "a clock went back"
+        );
+    }
+}
