@@ -212,6 +212,19 @@ mod tests {
         assert_eq!(plain(&Key::Digest(7, 9)), with(&both, 16));
     }
 
+    /// Two of the vectors of SipHash-1-3 that Rust's own tests have: the bytes 0, 1, 2
+    /// and so on under the key of the bytes 0 to 15. Each ends with its kind.
+    #[test]
+    fn a_hash_is_by_all_of_its_keys() {
+        let [first, second] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        let sip = Sip::keyed(first, second);
+        let digest = |key| sip.digest(&key).0.to_le_bytes();
+        let nine = [0xe4, 0x3d, 0x06, 0x6c, 0xb3, 0x8e, 0xa4, 0x25];
+        assert_eq!(digest(Key::Int(first)), nine);
+        let seventeen = [0x0c, 0xd8, 0xdb, 0x63, 0x90, 0x68, 0xf2, 0x9c];
+        assert_eq!(digest(Key::Digest(first, second)), seventeen);
+    }
+
     #[test]
     fn joined_texts_are_the_text() {
         for (at, _) in TEXTS.char_indices() {

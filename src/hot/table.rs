@@ -323,7 +323,7 @@ impl Table {
 
     /// The two sets in which a key may live: different ones, if there are two.
     #[inline]
-    fn sets_of(&self, tag: u64) -> [usize; 2] {
+    pub(super) fn sets_of(&self, tag: u64) -> [usize; 2] {
         let sets = self.sets.len();
         let first = scale(tag >> 32, sets);
         let second = first + 1 + scale(tag & u64::from(u32::MAX), sets - 1);

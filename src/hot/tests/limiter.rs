@@ -47,20 +47,24 @@ fn keys_without_a_place_share_one_quota() {
     let sum: usize = (0..100)
         .map(|key| passed(&limiter, 0, &key.to_string()))
         .sum();
-    assert!(limiter.overflows() > 0);
-    // One set of eight, and the word that the others share.
-    assert_eq!(sum, 9 * 5);
+    // One set of eight, and the word that the others share: five of these calls pass,
+    // and one of each of the 92 keys is refused.
+    assert_eq!((sum, limiter.overflows()), (9 * 5, 5 + 92));
     assert_eq!(passed(&limiter, 5_000, "new"), 5);
 }
 
 #[test]
 fn memory_is_taken_once() {
-    let limiter = KeyedLimiter::per_second(5.0)
-        .max_keys(10_000)
-        .build(at(0))
-        .unwrap();
+    let mut built = None;
+    let info = allocation_counter::measure(|| {
+        let builder = KeyedLimiter::per_second(5.0).max_keys(10_000);
+        built = builder.build(at(0)).ok();
+    });
+    let limiter = built.unwrap();
     let before = limiter.footprint();
     assert!((320_000..325_000).contains(&before), "{before}");
+    let heap = info.bytes_current as usize;
+    assert_eq!(before, heap + size_of::<KeyedLimiter>());
     let info = allocation_counter::measure(|| {
         for key in 0..50_000_u64 {
             let _ = limiter.try_acquire(at(0), key, 1);
@@ -129,6 +133,7 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
     for good in [
         second(0.0),
         second(2_147_483_647.0),
+        second(1.0).burst(2_147_483_647),
         second(1_048_575.0).window(),
     ] {
         assert!(good.max_keys(1).build(at(0)).is_ok());

@@ -318,3 +318,19 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
         assert_eq!(info.count_total, 0, "{count:?}");
     }
 }
+
+#[test]
+fn a_key_has_two_sets_where_there_are_two() {
+    for sets in [2, 3, 5, 64, 1_000] {
+        let table = Table::of_sets(sets);
+        let edges = [0, 1, u32::MAX - 1, u32::MAX].map(u64::from);
+        let corners = edges
+            .iter()
+            .flat_map(|high| edges.map(|low| high << 32 | low));
+        for tag in corners.chain((0..1_000).map(|number| digest(number).0)) {
+            let [first, second] = table.sets_of(tag);
+            assert!(first < sets && second < sets && first != second, "{tag:#x}");
+        }
+    }
+    assert_eq!(Table::of_sets(1).sets_of(u64::MAX), [0, 0]);
+}

@@ -3,6 +3,10 @@
 use std::cell::Cell;
 
 use super::*;
+use crate::hot::Judge;
+use crate::hot::line::{Line, Pace};
+use crate::hot::refill::{Rate, Refill};
+use crate::hot::running::{self, Running};
 
 #[test]
 fn five_and_a_burst_of_two_then_one_each_200_ms() {
@@ -76,6 +80,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
             );
             assert_eq!(keys.left(at(5), digest(1), &limit), 0);
             assert!(keys.take(at(5), digest(1), &limit, 0).is_ok());
+            assert_eq!(keys.room_at(at(5), digest(1), &limit, 0), Some(at(5)));
         }
         assert_eq!(keys.keys_in_use(at(5)), 0);
     }
@@ -288,6 +293,7 @@ fn calls_of_a_line_wait_for_their_turn_or_are_refused() {
     // Its tokens, once earned, wait for it.
     assert_eq!(start(9_000, 84), Ok(at(9_000)));
     assert_eq!(start(9_000, 1), Ok(at(9_100)));
+    assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);
     // The first of a line starts at once, whatever it costs.
     let first = keys.take(at(9_000), digest(2), &limit, 100);
     assert_eq!(first.unwrap().start(), at(9_000));
@@ -325,4 +331,61 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     keys.give_back(|| at(4), &third);
     assert_eq!(keys.left(at(3), digest(1), &limit), 2);
     assert_eq!(keys.keys_in_use(at(3)), 0);
+}
+
+#[test]
+fn a_line_ends_where_its_time_does() {
+    let keys = keys(Count::Line(SECOND), SECOND);
+    let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
+    assert!(keys.take(end, digest(1), &limit, 1).is_ok());
+    assert_eq!(refused(&keys, end, digest(1), &limit, 1), None);
+    // A call that costs more than all time: no other one follows, and its key is
+    // never at rest.
+    let slow = keys.limit(1e-12, 0);
+    assert!(keys.take(at(0), digest(2), &slow, 1).is_ok());
+    assert_eq!(refused(&keys, end, digest(2), &slow, 1), None);
+    assert_eq!(keys.keys_in_use(end), 2);
+}
+
+#[test]
+fn a_new_owner_begins_later_than_all_that_was_at_rest() {
+    fn is_passed_on(judge: impl Judge, last: u64) {
+        let fresh = judge.fresh(last);
+        assert!(fresh > last, "{fresh:#x} after {last:#x}");
+        assert!(judge.take(fresh).unwrap() > fresh);
+    }
+    let moment = Tick::from_nanos;
+
+    // Of 100 ms, which the line keeps as 2^28 ns. Times are one more.
+    let pace = Pace::new(10.0, SECOND);
+    let line = |ns| Line::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
+    let last = line(0).take(0).unwrap();
+    let over = 1 << 28;
+    assert_eq!(line(over).rest(last), None);
+    assert_eq!(line(over + 1).rest(last), Some(over + 1));
+    is_passed_on(line(over + 1), last);
+    // One without a turn, as after the only one was given back.
+    let empty = line(7).fresh(0);
+    assert_eq!(line(7).rest(empty), None);
+    assert_eq!(line(8).rest(empty), Some(1));
+    is_passed_on(line(8), empty);
+
+    let rate = Rate::new(10.0, 0, SECOND);
+    let refill = |ns| Refill::new(Tick::ZERO, moment(ns), rate, 1);
+    let last = refill(0).take(0).unwrap();
+    let over = 100_000_000;
+    assert_eq!(refill(over).rest(last), None);
+    let age = refill(over + 1).rest(last).unwrap();
+    assert!(refill(over + 2).rest(last).unwrap() > age);
+    is_passed_on(refill(over + 1), last);
+
+    let call = Running::new(3, 1);
+    let mut last = 0;
+    for _ in 0..3 {
+        is_passed_on(call, last);
+        let running = call.take(call.fresh(last)).unwrap();
+        assert_eq!(call.rest(running), None);
+        last = running::free(running, 1).unwrap();
+        assert_eq!(call.rest(last), Some(0));
+    }
 }
