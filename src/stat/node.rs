@@ -465,6 +465,11 @@ impl Node {
         self.ring.waiting(now)
     }
 
+    /// How many buckets a window has; the first ones of a clock have fewer before them.
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.counters.shape().buckets
+    }
+
     /// The buckets of the window, oldest first. Copies them.
     #[must_use]
     pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {

@@ -107,7 +107,10 @@ impl Capacity {
     pub(crate) fn estimate(self, node: &Node, now: Tick) -> Estimate {
         match self {
             Capacity::Robust => Estimate::of_seconds(&node.seconds(now).unwrap_or_default()),
-            Capacity::Sentinel => Estimate::of_buckets(&node.buckets(now), node.interval()),
+            Capacity::Sentinel => {
+                let (count, interval) = (node.bucket_count(), node.interval());
+                Estimate::of_buckets(&node.buckets(now), count, interval)
+            }
         }
     }
 }
@@ -126,12 +129,12 @@ impl Estimate {
         self.max_complete_per_second * self.min_rt.as_nanos() as f64 / 1e9
     }
 
-    /// Sentinel's form, of the buckets that cover `interval`.
-    pub(crate) fn of_buckets(buckets: &[NodeBucket], interval: Duration) -> Self {
+    /// Sentinel's form, of the `buckets` of a window of `count` that cover `interval`.
+    pub(crate) fn of_buckets(buckets: &[NodeBucket], count: u32, interval: Duration) -> Self {
         let most = buckets.iter().map(NodeBucket::complete).max();
         let min_rt = buckets.iter().filter_map(NodeBucket::min_rt).min();
         Self {
-            max_complete_per_second: most.unwrap_or(0).max(1) as f64 * buckets.len() as f64
+            max_complete_per_second: most.unwrap_or(0).max(1) as f64 * f64::from(count)
                 / interval.as_secs_f64(),
             min_rt: min_rt
                 .unwrap_or(LONGEST_MIN_RT)
@@ -197,6 +200,17 @@ mod tests {
     }
 
     #[test]
+    fn sentinels_form_is_of_a_second_however_long_the_window() {
+        for (window_ms, per_second) in [(500, 200.0), (2_000, 50.0)] {
+            let window = Duration::from_millis(window_ms);
+            let node = Node::new(window, 2, at(0)).unwrap();
+            complete(&node, 100, 50, 1, 20);
+            let estimate = Capacity::Sentinel.estimate(&node, at(100));
+            assert_eq!(estimate.max_complete_per_second, per_second);
+        }
+    }
+
+    #[test]
     fn sentinels_form_counts_weights_and_the_robust_one_calls() {
         let node = node();
         complete(&node, 100, 10, 3, 100);
@@ -207,7 +221,10 @@ mod tests {
     #[test]
     fn without_completions_it_is_ten_calls() {
         for capacity in [Capacity::Robust, Capacity::Sentinel] {
-            assert_eq!(capacity.estimate(&node(), at(700)).calls(), 10.0);
+            // Also in the first bucket of all.
+            for now in [0, 100, 700, 90_000] {
+                assert_eq!(capacity.estimate(&node(), at(now)).calls(), 10.0, "{now}");
+            }
         }
         assert_eq!(Estimate::of_seconds(&[]), Estimate::INITIAL);
     }
