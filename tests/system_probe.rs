@@ -44,6 +44,10 @@ impl Machine {
         fs::write(self.root.join(file), text).unwrap();
     }
 
+    fn make(&self, folder: &str) {
+        fs::create_dir_all(self.root.join(folder)).unwrap();
+    }
+
     fn remove(&self, file: &str) {
         fs::remove_file(self.root.join(file)).unwrap();
     }
@@ -133,6 +137,44 @@ fn a_share_of_the_tightest_quota_of_nested_groups_of_version_2() {
 }
 
 #[test]
+fn a_group_of_version_1_is_that_of_its_controller() {
+    let machine = Machine::new("cgroup_v1", "own-group");
+    // All groups are to be seen, and memory has another one.
+    let mounts = machine.read("proc/self/mountinfo");
+    machine.write(
+        "proc/self/mountinfo",
+        &mounts.replace("/docker/5f0e21aa", "/"),
+    );
+    machine.write(
+        "proc/self/cgroup",
+        "11:memory:/other\n4:cpu,cpuacct:/shop\n",
+    );
+    let top = "sys/fs/cgroup/cpu,cpuacct";
+    machine.make(&format!("{top}/shop"));
+    for file in ["cpu.cfs_quota_us", "cpu.cfs_period_us"] {
+        let text = machine.read(&format!("{top}/{file}"));
+        machine.remove(&format!("{top}/{file}"));
+        machine.write(&format!("{top}/shop/{file}"), &text);
+    }
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    assert_share(&probe, 0.6);
+}
+
+#[test]
+fn of_two_mounts_the_one_that_shows_the_group_is_read() {
+    let machine = Machine::new("cgroup_v2", "mounts");
+    let mounts = machine.read("proc/self/mountinfo");
+    let other = "29 24 0:26 /other /mnt/other rw - cgroup2 cgroup2 rw";
+    machine.write("proc/self/mountinfo", &format!("{other}\n{mounts}"));
+    machine.make("mnt/other");
+    machine.write("mnt/other/cpu.max", "10000 100000\n");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 500, [7_200, 800]);
+    assert_share(&probe, 0.25);
+}
+
+#[test]
 fn without_a_quota_the_larger_share_counts() {
     let machine = Machine::new("no_quota", "share");
     let probe = machine.probe();
@@ -198,15 +240,26 @@ fn readings_too_close_together_change_nothing() {
     assert_share(&probe, 0.6);
     machine.run(Duration::from_millis(99), 15, [40, 0]);
     assert_share(&probe, 0.6);
+    // 100 ms are enough: all of the quota, since the last reading that counted.
+    machine.run(Duration::from_millis(1), 0, [0, 0]);
+    assert_share(&probe, 1.0 - 0.4 * (-0.05_f64).exp());
+    // At the very same time nothing is measured anew.
+    let machine = Machine::new("cgroup_v1", "same-time");
+    let probe = machine.probe();
+    machine.run(Duration::ZERO, 450, [2_000, 0]);
+    assert_eq!(probe.cpu(), None);
+    machine.run(TEN_SECONDS, 450, [2_000, 0]);
+    assert_share(&probe, 0.6);
 }
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// A clock one of whose readers sleeps before it uses the reading: something else
-/// happens meanwhile.
+/// A clock one of whose readers sleeps before it uses the reading, or before it reads:
+/// something else happens meanwhile.
 struct Sleepy {
     clock: ManualClock,
     meanwhile: Arc<Mutex<Vec<Option<Meanwhile>>>>,
+    is_before: bool,
 }
 
 impl fmt::Debug for Sleepy {
@@ -222,18 +275,24 @@ impl Clock for Sleepy {
         if let Some(Some(meanwhile)) = next {
             meanwhile();
         }
-        now
+        if self.is_before {
+            self.clock.now()
+        } else {
+            now
+        }
     }
 }
 
 #[test]
 fn a_share_is_right_though_its_reader_was_put_to_sleep() {
-    for reading in 0..4 {
-        let machine = Arc::new(Machine::new("cgroup_v1", &format!("sleep-{reading}")));
+    for (reading, is_before) in (0..4).flat_map(|reading| [(reading, false), (reading, true)]) {
+        let name = format!("sleep-{reading}-{is_before}");
+        let machine = Arc::new(Machine::new("cgroup_v1", &name));
         let meanwhile = Arc::new(Mutex::new(Vec::new()));
         let clock = Sleepy {
             clock: machine.clock.clone(),
             meanwhile: meanwhile.clone(),
+            is_before,
         };
         let probe = SystemProbe::with(&machine.root, clock);
         // 1.5 cores, of which it uses 60 % all the time.
@@ -262,6 +321,29 @@ fn after_a_step_back_of_the_clock_a_share_is_measured_anew() {
     let second = Duration::from_secs(1);
     machine.run(second, 150, [400, 0]);
     assert_share(&probe, 1.0 - (-0.5_f64).exp());
+}
+
+#[test]
+fn a_clock_that_steps_back_within_a_reading_leaves_the_share_as_it_was() {
+    let machine = Machine::new("cgroup_v1", "back-within");
+    machine.clock.set(Tick::from_millis(3_600_000));
+    let meanwhile = Arc::new(Mutex::new(Vec::new()));
+    let clock = Sleepy {
+        clock: machine.clock.clone(),
+        meanwhile: meanwhile.clone(),
+        is_before: false,
+    };
+    let probe = SystemProbe::with(&machine.root, clock);
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    assert_share(&probe, 0.6);
+    machine.run(TEN_SECONDS, 450, [4_000, 0]);
+    // After the look at the time, before the counters are read.
+    let clock = machine.clock.clone();
+    let back: Meanwhile = Box::new(move || clock.set(Tick::ZERO));
+    meanwhile.lock().unwrap().push(Some(back));
+    assert_share(&probe, 0.6);
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    assert_share(&probe, 0.6);
 }
 
 #[test]
@@ -368,6 +450,12 @@ fn without_a_quota_either_share_will_do() {
     machine.remove("proc/stat");
     machine.remove("proc/self/stat");
     assert_eq!(probe.cpu(), None);
+    // A machine that has counted nothing meanwhile says nothing either.
+    let machine = Machine::new("no_quota", "stands-still");
+    let probe = machine.probe();
+    machine.remove("proc/self/stat");
+    machine.clock.advance(TEN_SECONDS);
+    assert_eq!(probe.cpu(), None);
 }
 
 #[test]
@@ -392,6 +480,16 @@ fn what_is_malformed_is_not_known() {
         machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
         assert_share(&probe, 0.55);
     }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_taken_for_what_is_not_there() {
+    let machine = Machine::new("no_quota", "unreadable");
+    machine.remove("sys/fs/cgroup/cpu.max");
+    machine.make("sys/fs/cgroup/cpu.max");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+    assert_eq!(probe.cpu(), None);
 }
 
 #[test]
@@ -444,4 +542,17 @@ fn a_probe_by_hand_knows_only_what_can_be() {
         probe.set_cpu(odd);
         assert_eq!((probe.load(), probe.cpu()), (Some(0.0), None), "{odd}");
     }
+}
+
+#[test]
+fn a_probe_that_is_shared_says_the_same() {
+    let machine = Machine::new("cgroup_v1", "shared");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [4_000, 0]);
+    let shared: Arc<dyn Probe> = Arc::new(probe);
+    let said = (Probe::load(&shared), Probe::cpu(&shared));
+    assert_eq!(said, (Some(3.41), Some(0.6)));
+    let memory = Probe::memory(&shared);
+    assert!(memory.is_some());
+    assert_eq!(memory, machine.probe().memory());
 }
