@@ -282,8 +282,8 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     if metric == 1 && behavior == 1 {
         // There a call must wait less than the longest time.
         rule = rule.throttle(millis(max_wait).saturating_sub(Duration::from_nanos(1)));
-    } else if metric == 1 && threshold > 0 {
-        // Without a threshold a burst is of no use there.
+    } else if metric == 1 {
+        // Without a threshold it is of use to the specific items alone, as there.
         rule = rule.burst(burst as u32);
     }
     if max_keys > 0 {

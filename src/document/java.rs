@@ -298,8 +298,8 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     if grade == 1 && behavior == 2 {
         let max_wait = Duration::from_millis(max_wait.unsigned_abs());
         rule = rule.throttle(max_wait.saturating_sub(NANOSECOND));
-    } else if grade == 1 && count > 0 {
-        // Without a count a burst is of no use there.
+    } else if grade == 1 {
+        // Without a count it is of use to the items with one of their own, as there.
         rule = rule.burst(burst as u32);
     }
     if !matches!(behavior, 0 | 2) {

@@ -101,6 +101,14 @@ fn flow_rules() {
                 FlowRule::per_second("a", 1).when("b").into(),
             ),
             (
+                json!({"resource": "a", "threshold": 1, "statIntervalInMs": 750}),
+                FlowRule::per("a", 1, ms(750)).into(),
+            ),
+            (
+                json!({"resource": "a", "threshold": 1, "statIntervalInMs": 1_500}),
+                FlowRule::per("a", 1, ms(1_500)).buckets(3).into(),
+            ),
+            (
                 json!({"resource": "a", "threshold": 1, "statIntervalInMs": 1}),
                 FlowRule::per("a", 1, ms(1)).buckets(1).into(),
             ),
@@ -173,6 +181,11 @@ fn system_rules() {
                 json!({"id": "s", "metricType": 0, "triggerCount": 8.0, "strategy": 1}),
                 SystemRule::new().load(above(8.0)).into(),
             ),
+            // Any load at all exceeds it.
+            (
+                json!({"metricType": 0, "triggerCount": 0, "strategy": 1}),
+                SystemRule::new().load(above(0.0)).into(),
+            ),
             (
                 json!({"metricType": 1, "triggerCount": 400.5, "strategy": -1}),
                 SystemRule::new().rt(Duration::from_micros(400_500)).into(),
@@ -229,6 +242,29 @@ fn hot_parameter_rules() {
                 HotParamRule::per_second("a", 10)
                     .param("user")
                     .throttle(ms(50) - Duration::from_nanos(1))
+                    .missing(MissingKey::Skip)
+                    .into(),
+            ),
+            // Nothing passes without a threshold, whatever the burst; an item that has a
+            // threshold has the burst as well.
+            (
+                json!({
+                    "resource": "a", "metricType": 1, "threshold": 0, "burstCount": 3,
+                    "durationInSec": 1,
+                    "specificItems": [{"valKind": 1, "valStr": "vip", "threshold": 5}],
+                }),
+                HotParamRule::per_second("a", 0)
+                    .param_at(0)
+                    .burst(3)
+                    .missing(MissingKey::Skip)
+                    .except("vip", 5)
+                    .into(),
+            ),
+            // Calls at once have no burst.
+            (
+                json!({"resource": "a", "metricType": 0, "threshold": 3, "burstCount": 3}),
+                HotParamRule::concurrency("a", 3)
+                    .param_at(0)
                     .missing(MissingKey::Skip)
                     .into(),
             ),

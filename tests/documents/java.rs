@@ -104,6 +104,17 @@ fn flow_rules() {
                     .throttle(secs(2))
                     .into(),
             ),
+            // The shortest ones that there are.
+            (
+                json!({
+                    "resource": "/a", "count": 5, "controlBehavior": 3.0, "warmUpPeriodSec": 1,
+                    "maxQueueingTimeMs": 1,
+                }),
+                FlowRule::per_second("/a", 5)
+                    .warm_up(secs(1))
+                    .throttle(ms(1))
+                    .into(),
+            ),
             (
                 json!({"resource": "/a", "grade": 0, "count": 8.0}),
                 IsolationRule::new("/a", 8).into(),
@@ -279,10 +290,27 @@ fn parameter_rules() {
                     .missing(MissingKey::Skip)
                     .into(),
             ),
-            // There nothing passes without a count, whatever the burst.
+            // There nothing passes without a count, whatever the burst; an item that has
+            // a count has the burst as well.
             (
-                json!({"resource": "/a", "paramIdx": 1, "count": 0, "burstCount": 5}),
+                json!({
+                    "resource": "/a", "paramIdx": 1, "count": 0, "burstCount": 5,
+                    "paramFlowItemList": [
+                        {"object": "vip", "count": 2, "classType": "java.lang.String"},
+                    ],
+                }),
                 HotParamRule::per_second("/a", 0)
+                    .param_at(1)
+                    .burst(5)
+                    .missing(MissingKey::Skip)
+                    .except("vip", 2)
+                    .into(),
+            ),
+            (
+                json!({
+                    "resource": "/a", "grade": 0, "paramIdx": 1, "count": 4, "burstCount": 5,
+                }),
+                HotParamRule::concurrency("/a", 4)
                     .param_at(1)
                     .missing(MissingKey::Skip)
                     .into(),
