@@ -292,4 +292,25 @@ mod tests {
         let two = read([(NUMBER, "1"), ("other", "1")]).unwrap();
         assert!(matches!(two, Value::Table(table) if table.len() == 2));
     }
+
+    #[test]
+    fn a_long_text_is_told_by_its_first_half() {
+        let text = |length: usize| Value::Text("é".repeat(length / 2));
+        let quoted = |length: usize| format!("\"{}\"", "é".repeat(length));
+        assert_eq!(text(LONGEST).excerpt(), quoted(LONGEST / 2));
+        assert!(text(LONGEST).is_short());
+        let start = format!("{}…", quoted(LONGEST / 2));
+        assert_eq!(text(LONGEST + 20).excerpt(), start);
+        assert!(!text(LONGEST + 2).is_short());
+    }
+
+    #[test]
+    fn what_toml_has_no_number_for_is_near_it() {
+        for (number, told) in [
+            (i128::from(i64::MAX), Value::Whole(i64::MAX.into())),
+            (1 << 63, Value::Number(9_223_372_036_854_775_808.0)),
+        ] {
+            assert_eq!(Value::Whole(number).for_toml(), Some(told));
+        }
+    }
 }

@@ -87,6 +87,7 @@ const OTHERS: &str = r#"
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0.5} | .error_count | 0.5 | a whole number
 {"kind": "circuit-breaker", "resource": "a", "max_rt": "1s", "slow_ratio": 2} | .slow_ratio | 2 | above 0 and at most 1
 {"kind": "authority", "resource": "a", "allow": ["x", " "]} | .allow | "" | not blank
+{"kind": "authority", "resource": "a", "deny": ["x", " "]} | .deny | "" | not blank
 {"kind": "authority", "resource": "a", "deny": ["x", 5]} | .deny | a list of 2 | a list of texts
 {"kind": "system", "cpu": 85} | .cpu | 85 | above 0 and at most 1
 {"kind": "system", "rt": 0} | .rt | 0 | above 0
@@ -226,6 +227,7 @@ fn assert_refused(table: &str, prefix: &str, read: impl Fn(&Value) -> Document) 
         let problems = document.strict().unwrap_err();
         let problem = &problems.as_slice()[0];
         assert_eq!(problems.len(), 1, "{rule}: {problems}");
+        assert!(!problems.is_empty() && (&problems).into_iter().eq(problems.as_slice()));
         assert_eq!(problem.path(), format!("{prefix}[1]{path}"), "{problem}");
         assert_eq!(problem.value(), value, "{problem}");
         assert!(problem.allowed().contains(allowed), "{problem}");
