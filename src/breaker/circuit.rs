@@ -401,3 +401,47 @@ impl Breaker {
         }
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::super::stage::{at, ms, spec};
+    use super::*;
+
+    #[test]
+    fn of_two_times_of_a_version_the_later_one_stands() {
+        let breaker = Breaker::new(spec(), Tick::ZERO, 0, None);
+        let refused = |until| (breaker.word(), Answer::Refuse(Some(at(until))));
+        let closed = breaker.word();
+        let open = closed.opened(Kind::Waiting);
+        assert!(breaker.swap(closed, open));
+        for (time, stands) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
+            breaker.publish(open, at(time));
+            assert_eq!(breaker.ask(at(0)), refused(stands));
+        }
+        // What is written late, for a version that is over, is not its time.
+        let next = open.opened(Kind::Waiting);
+        assert!(breaker.swap(open, next));
+        breaker.publish(next, at(500));
+        for past in [closed, open] {
+            breaker.publish(past, at(1_800));
+            assert_eq!(breaker.ask(at(0)), refused(500));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_breaker_whose_time_is_not_written_yet_is_open_as_well() {
+        let old = Breaker::new(spec(), Tick::ZERO, 0, None);
+        let closed = old.word();
+        // Who has opened it sleeps before it writes until when.
+        assert!(old.swap(closed, closed.opened(Kind::Waiting)));
+        let otherwise = Spec {
+            interval: ms(5_000),
+            ..spec()
+        };
+        let new = Breaker::new(otherwise, at(7_000), 1, Some(&old));
+        let refused = Answer::Refuse(Some(at(9_000)));
+        assert_eq!(new.ask(at(7_000)).1, refused);
+        old.publish(old.word(), at(8_000));
+        assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
+    }
+}
