@@ -162,11 +162,10 @@ impl Throttle {
     /// for never. Takes nothing.
     pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
         let last = self.0.load(Ordering::Relaxed);
-        let from = now.as_nanos().min(FRESH - 1);
         if cost_ns == 0 {
             return Some(now);
         }
-        place(last, from, cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
+        place(last, now.as_nanos(), cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
     /// The start of the latest turn; `None` if there is none yet.

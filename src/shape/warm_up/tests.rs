@@ -333,6 +333,19 @@ fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
 }
 
 #[test]
+fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one() {
+    // Nobody comes, so that the limit falls at 8 000, from 71 to 55.
+    let rule = used(100.0, 10, 600.0);
+    let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
+    let from = at(7_100);
+    let found = rule.room_at(from, None, from, |_| 5, room);
+    assert_eq!(found, Some(at(8_300)));
+    let room = |limit: f64| Some(at(if limit > 70.0 { 7_999 } else { 8_300 }));
+    let found = rule.room_at(from, None, from, |_| 5, room);
+    assert_eq!(found, Some(at(7_999)));
+}
+
+#[test]
 fn an_equal_rule_goes_on_where_the_old_one_was() {
     let (old, new) = (used(10.0, 10, 62.5), per_second(10.0, 10, 3.0));
     new.take_over(&old);
