@@ -174,6 +174,27 @@ fn a_table_has_a_place_for_as_many_as_asked() {
 }
 
 #[test]
+fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
+    let max_keys = 10_000;
+    let spec = Spec {
+        max_keys,
+        ..spec(Count::Refill, SECOND)
+    };
+    let keys = HotKeys::new(spec, Tick::ZERO);
+    let limit = keys.limit(1.0, 0);
+    for round in 0..20 {
+        // Those of the rounds before are at rest, and in the way.
+        let now = round * 2_000;
+        for key in 0..u64::from(max_keys) {
+            let key = Digest(mixed(round * u64::from(max_keys) + key));
+            assert!(keys.take(at(now), key, &limit, 1).is_ok());
+        }
+        assert_eq!(keys.overflows(), 0, "round {round}");
+        assert_eq!(keys.keys_in_use(at(now)), max_keys as usize);
+    }
+}
+
+#[test]
 fn keys_at_rest_keep_their_slots_while_there_are_others() {
     let (count, max_keys) = (10_000, 10_000);
     let table = Table::new(max_keys);

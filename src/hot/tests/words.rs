@@ -7,6 +7,7 @@ use crate::hot::Judge;
 use crate::hot::line::{Line, Pace};
 use crate::hot::refill::{Rate, Refill};
 use crate::hot::running::{self, Running};
+use crate::hot::window::Window;
 
 #[test]
 fn five_and_a_burst_of_two_then_one_each_200_ms() {
@@ -378,6 +379,14 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     let age = refill(over + 1).rest(last).unwrap();
     assert!(refill(over + 2).rest(last).unwrap() > age);
     is_passed_on(refill(over + 1), last);
+
+    // Two buckets of 500 ms.
+    let window = |ms| Window::new(at(ms), SECOND, 5, 1);
+    let last = window(0).take(window(0).fresh(0)).unwrap();
+    assert_eq!(window(999).rest(last), None);
+    let age = window(1_000).rest(last).unwrap();
+    assert!(window(1_500).rest(last).unwrap() > age);
+    is_passed_on(window(1_000), last);
 
     let call = Running::new(3, 1);
     let mut last = 0;
