@@ -335,6 +335,21 @@ fn so_many_at_once_and_one_more_when_one_ends() {
 }
 
 #[test]
+fn one_more_token_comes_with_time_or_with_a_bucket() {
+    let next = |keys: &HotKeys, now| keys.next_change(at(now), digest(1), &keys.limit(5.0, 0));
+    assert_eq!(next(&keys(Count::Refill, SECOND), 7), at(207));
+    let window = keys(Count::Window, SECOND);
+    assert_eq!(
+        passes(&window, 10_200, digest(1), &window.limit(5.0, 0), 9),
+        5
+    );
+    assert_eq!(next(&window, 10_200), at(11_000));
+    for count in [Count::Line(SECOND), Count::Running] {
+        assert_eq!(next(&keys(count, SECOND), 7), at(7));
+    }
+}
+
+#[test]
 fn a_line_ends_where_its_time_does() {
     let keys = keys(Count::Line(SECOND), SECOND);
     let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
