@@ -145,10 +145,7 @@ fn a_group_of_version_1_is_that_of_its_controller() {
         "proc/self/mountinfo",
         &mounts.replace("/docker/5f0e21aa", "/"),
     );
-    machine.write(
-        "proc/self/cgroup",
-        "11:memory:/other\n4:cpu,cpuacct:/shop\n",
-    );
+    machine.write("proc/self/cgroup", "11:memory:/other\n4:cpu:/shop\n");
     let top = "sys/fs/cgroup/cpu,cpuacct";
     machine.make(&format!("{top}/shop"));
     for file in ["cpu.cfs_quota_us", "cpu.cfs_period_us"] {
