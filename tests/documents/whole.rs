@@ -330,6 +330,12 @@ fn a_long_document_is_read_and_a_longer_one_refused() {
             "the document has 100001 rules, must be at most 100000"
         );
     }
+    // As many as may be are read, one by one.
+    let zeros = format!("[{}0]", "0,".repeat(Document::MAX_RULES - 1));
+    assert!(Document::read_sentinel(&zeros, Kind::Flow).is_ok());
+    let empty = r#"{"rules": []}"#;
+    let longest = format!("{empty}{}", " ".repeat(Document::MAX_BYTES - empty.len()));
+    assert!(Document::read(&longest, Format::Json).is_ok());
     let longer = " ".repeat(Document::MAX_BYTES + 1);
     for format in [Format::Json, Format::Toml] {
         assert_eq!(
