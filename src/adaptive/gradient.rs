@@ -473,6 +473,122 @@ mod tests {
     }
 
     #[test]
+    fn what_a_full_window_says_of_the_long_response_time() {
+        let close = |settings: &Settings, long: f64, mean_ms| {
+            let mut state = State {
+                long: long * MS,
+                probed: long * MS,
+                ..known()
+            };
+            let now = Tick::from_millis(100);
+            state.close(settings, now, 20, sample(40, mean_ms, 20));
+            state
+        };
+        let is_near = |found: f64, ms: f64| (found / MS - ms).abs() < 1e-9;
+        // Clearly less than known is fed to the average, the same is not.
+        assert!(is_near(close(&settings(), 40.0, 30).long, 40.0));
+        let fed = 40.0 - 11.0 * 80.0 / 601.0;
+        assert!(is_near(close(&settings(), 40.0, 29).long, fed));
+        // What is left of an overload is forgotten faster.
+        let fed = 100.0 - 80.0 * 80.0 / 601.0;
+        assert!(is_near(close(&settings(), 100.0, 20).long, fed * DECAY));
+        // At the floor there is nothing to probe, and the average follows.
+        let at_floor = Settings {
+            floor: 20,
+            ..settings()
+        };
+        for (mean_ms, long) in [(60, 52.0), (40, 48.0)] {
+            let state = close(&at_floor, 50.0, mean_ms);
+            assert!(is_near(state.long, long), "{}", state.long);
+        }
+        let mut state = State {
+            next: Tick::ZERO,
+            ..known()
+        };
+        state.close(&at_floor, Tick::from_millis(100), 20, sample(40, 50, 20));
+        assert_eq!((state.phase, state.limit()), (Phase::Steady, 20));
+    }
+
+    #[test]
+    fn either_doubt_begins_a_probe() {
+        let shrunk = State {
+            mark: 40.0,
+            ..known()
+        };
+        let faster = State {
+            probed: 80.0 * MS,
+            ..known()
+        };
+        let cases = [
+            (known(), Phase::Steady),
+            (shrunk, Phase::Settling),
+            (faster, Phase::Settling),
+        ];
+        for (mut state, phase) in cases {
+            let now = Tick::from_millis(100);
+            state.close(&settings(), now, 20, sample(40, 50, 20));
+            assert_eq!(state.phase, phase);
+        }
+    }
+
+    #[test]
+    fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
+        // Whether it was confirmed, and its response time; what is known then, and
+        // whether it is confirmed.
+        let cases = [
+            (false, 49, 49.0, true),
+            (true, 49, 49.5, true),
+            (true, 52, 52.0, true),
+            (true, 60, 60.0, false),
+            (true, 40, 40.0, false),
+            (false, 40, 40.0, false),
+        ];
+        for (is_confirmed, mean_ms, long, agrees) in cases {
+            let mut state = State {
+                phase: Phase::Measuring,
+                level: 15,
+                above: 45.0 * MS,
+                is_confirmed,
+                ..known()
+            };
+            let now = Tick::from_millis(100);
+            state.close(&settings(), now, 15, sample(10, mean_ms, 15));
+            assert_eq!((state.phase, state.long), (Phase::Steady, long * MS));
+            assert_eq!(state.is_confirmed, agrees, "{mean_ms} ms");
+            let least = if agrees { PROBE_EVERY } else { CONFIRM_AFTER };
+            assert_eq!(state.next, now + least);
+        }
+        // One sample too few says nothing.
+        let mut state = State {
+            phase: Phase::Measuring,
+            level: 15,
+            above: 45.0 * MS,
+            ..known()
+        };
+        state.close(&settings(), Tick::from_millis(100), 15, sample(9, 60, 15));
+        assert_eq!((state.phase, state.long), (Phase::Steady, 50.0 * MS));
+        assert_eq!(Sample::default().mean_ns(), None);
+    }
+
+    #[test]
+    fn who_goes_on_probes_when_the_old_one_would_have_but_within_ten_seconds() {
+        let now = Tick::from_millis(5_000);
+        for (next_ms, expected_ms) in [(8_000, 8_000), (1_000_000, 15_000)] {
+            let old = State {
+                estimate: 30.0,
+                next: Tick::from_millis(next_ms),
+                is_confirmed: true,
+                ..known()
+            };
+            let new = State::of(old, &settings(), now);
+            assert_eq!(new.next, Tick::from_millis(expected_ms));
+            assert_eq!((new.estimate, new.mark), (30.0, 30.0));
+            assert_eq!((new.long, new.probed), (50.0 * MS, 50.0 * MS));
+            assert!(new.is_confirmed && new.phase == Phase::Steady);
+        }
+    }
+
+    #[test]
     fn a_probe_goes_down_until_the_response_time_no_longer_follows() {
         // 15 slots, 50 ms of work, a limit of 60: 200 ms.
         let rt = |limit: u32| u64::from(50 * limit.max(15)) / 15;
