@@ -200,6 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_learned_is_read_again() {
+        let phases = [Phase::Steady, Phase::Settling, Phase::Measuring];
+        for (phase, is_confirmed) in phases.into_iter().zip([true, false, true]) {
+            let state = State {
+                estimate: 1.5,
+                long: 2.5,
+                phase,
+                level: 3,
+                above: 4.5,
+                began: Tick::from_nanos(5),
+                next: Tick::from_nanos(6),
+                mark: 7.5,
+                probed: 8.5,
+                is_confirmed,
+            };
+            let memory = Memory::new(&State::new(&settings(1, 20, 200), Tick::ZERO));
+            memory.store(&state);
+            for memory in [memory, Memory::new(&state)] {
+                assert_eq!(format!("{:?}", memory.load()), format!("{state:?}"));
+            }
+        }
+    }
+
+    #[test]
     fn a_quick_failure_or_cancellation_is_no_sample() {
         for end in [End::Failed, End::Cancelled] {
             let limiter = Limiter::new(settings(1, 20, 200), Tick::ZERO);
