@@ -116,3 +116,26 @@ impl Line {
         line + self.rule.heap() + self.threshold.heap()
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_matters_for_its_cost_at_the_lowest_threshold_and_the_longest_wait() {
+        let rule = || FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
+        let cold = rule().warm_up(Duration::from_secs(10)).cold_factor(4.0);
+        // What a call of ten tokens costs.
+        for (rule, seconds) in [
+            (rule(), 1),
+            (cold, 4),
+            (rule().memory_bytes(1..2, 5), 2),
+            // At 0 nothing passes that could be waited for.
+            (rule().memory_bytes(1..2, 0), 1),
+        ] {
+            let line = Line::new(0, &rule, None, None);
+            let expected = Duration::from_millis(seconds * 1_000 + 500);
+            assert_eq!(line.memory(), expected, "{rule:?}");
+        }
+    }
+}
