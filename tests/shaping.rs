@@ -733,3 +733,27 @@ fn bad_shaping_names_the_field() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn a_rule_that_looks_at_another_resource_asks_nothing_of_the_calls_there() {
+    // However its own calls may borrow, and how many may wait.
+    let looks = || FlowRule::per_second("read", 1).when("r");
+    for looks in [
+        looks().lend(false),
+        looks().max_occupy_ratio(0.1),
+        looks().max_waiting(1),
+    ] {
+        let what = format!("{looks:?}");
+        let own = FlowRule::per_second("r", 2);
+        let bench = Bench::new(Rules::build([own, looks]).unwrap());
+        let call = |urgent| bench.call(Call::new("r").prioritized(urgent));
+        assert!(call(false).is_ok() && call(false).is_ok());
+        bench.clock.advance(ms(600));
+        assert!(call(false).is_err());
+        let waiting = [call(true), call(true)];
+        let waits = |it: &Result<(Duration, Option<Waiting>), _>| {
+            it.as_ref().is_ok_and(|(_, waiting)| waiting.is_some())
+        };
+        assert!(waiting.iter().all(waits), "{what}");
+    }
+}
