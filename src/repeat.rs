@@ -1,5 +1,6 @@
 //! A thread that does the same thing again and again.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +15,10 @@ const SHORTEST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Repeater {
     stop: Arc<StopSignal>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks
+    /// from it, the system may have given what the handle stands for to another thread,
+    /// which dropping would detach. Nobody could join that one any more.
+    thread: ManuallyDrop<Option<JoinHandle<()>>>,
     /// The one that has the thread: one that forks from it has not.
     process: u32,
 }
@@ -46,7 +50,7 @@ impl Repeater {
             })?;
         Ok(Self {
             stop,
-            thread: Some(thread),
+            thread: ManuallyDrop::new(Some(thread)),
             process: this_process(),
         })
     }
@@ -54,13 +58,12 @@ impl Repeater {
     /// Stops the thread, and waits until it has ended: not for the next turn, but for
     /// one that is under way.
     pub(crate) fn stop(&mut self) {
-        let thread = self.thread.take();
         if self.process != this_process() {
             // Joining a thread that is not there panics, or never ends.
             return;
         }
         self.stop.say();
-        if let Some(thread) = thread {
+        if let Some(thread) = self.thread.take() {
             // What acts may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {
                 // It has not panicked, as nothing that it does.
@@ -98,10 +101,13 @@ mod tests {
         };
         let mut theirs = Repeater::spawn("parent", Duration::from_secs(3_600), act).unwrap();
         theirs.process = theirs.process.wrapping_add(1);
-        let stop = theirs.stop.clone();
         theirs.stop();
         assert!(ended.try_recv().is_err(), "it has waited for the thread");
-        stop.say();
+        assert!(theirs.thread.is_some(), "it has detached the thread");
+        // As the one that it is.
+        theirs.process = this_process();
         drop(release);
+        theirs.stop();
+        assert!(theirs.thread.is_none());
     }
 }
