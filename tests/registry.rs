@@ -400,6 +400,30 @@ fn a_breaker_of_all_resources_does_not_close_because_others_want_the_place() {
 }
 
 #[test]
+fn a_row_of_errors_that_a_rule_for_all_counts_makes_place_and_that_of_a_name_stays() {
+    for (rule, is_kept) in [("*", false), ("rare", true)] {
+        let rule = CircuitBreakerRule::consecutive_errors(rule, 3).open_for(SECOND);
+        let (sentinel, clock) =
+            configured(rule, |builder| builder.max_resources(1).idle_after(MINUTE));
+        let fail = || match sentinel.try_enter(Call::new("rare")) {
+            Verdict::Pass(mut entry) => entry.fail(),
+            other => panic!("{other:?}"),
+        };
+        fail();
+        // Nobody wants the place, or nobody may have it yet.
+        clock.advance(MINUTE * 60);
+        fail();
+        clock.advance(SECOND * 59);
+        drop(sentinel.try_enter(Call::new("other")));
+        clock.advance(SECOND * 61);
+        drop(sentinel.try_enter(Call::new("other")));
+        clock.advance(MINUTE * 2);
+        fail();
+        assert_eq!(!passes(&sentinel, Call::new("rare")), is_kept);
+    }
+}
+
+#[test]
 fn ten_thousand_rules_hold_on_one_resource_and_on_as_many() {
     // On one resource the tightest counts, wherever it stands.
     let on_one = (0..10_000_u32).map(|n| FlowRule::per_second("r", 5 + (n * 7_919) % 10_000));

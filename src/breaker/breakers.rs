@@ -349,7 +349,9 @@ impl Breakers {
 
     /// How long after the last call what they know matters to the next one: a closed
     /// breaker counts in its interval, an open one waits for its recovery time.
-    /// `None` for always, if one has been opened by hand.
+    /// `None` for always, if one has been opened by hand. A row of bad calls would matter
+    /// for ever as well, but then names that fail once would fill a table for good: it is
+    /// worth no more than the rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| {
             let spec = breaker.spec();

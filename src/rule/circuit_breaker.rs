@@ -186,6 +186,9 @@ impl CircuitBreakerRule {
     /// few calls always succeed, a ratio says more. Calls count in the order in which they
     /// end. A call that is cancelled or ignored neither belongs to a row nor ends it.
     ///
+    /// By a rule for `*` a row may be forgotten when the resource has not been called for
+    /// [some time](crate::Builder::idle_after) and others want its place.
+    ///
     /// It costs less than the other rules: a good call after a good one writes nothing.
     ///
     /// # Examples
