@@ -98,8 +98,14 @@ fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
     let suffix = format!(" at line {} column {}", place.0, place.1);
     let mut message = told.strip_suffix(&suffix).unwrap_or(&told).to_owned();
     let line = text.split('\n').nth(place.0.saturating_sub(1));
-    let there = line.and_then(|line| line.as_bytes().get(place.1.checked_sub(1)?));
-    if error.is_syntax() && matches!(there, Some(b'/' | b'#')) {
+    let up_to_there = line.and_then(|line| line.as_bytes().get(..place.1));
+    let is_comment = match up_to_there {
+        // In a text, where a backslash makes it wrong.
+        Some([.., b'\\', b'#']) => false,
+        Some([.., last]) => matches!(last, b'/' | b'#'),
+        _ => false,
+    };
+    if error.is_syntax() && is_comment {
         message.push_str("; JSON has no comments");
     }
     DocumentError {

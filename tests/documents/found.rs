@@ -397,6 +397,7 @@ fn a_comment_is_named() {
         "[1, 2",
         "",
         "[\"a/\n\"]",
+        "[{\"resource\": \"/a\\#b\", \"count\": 1}]",
     ] {
         let error = Document::read(text, Format::Json).unwrap_err().to_string();
         assert!(!error.contains("comments"), "{error}");
