@@ -1,0 +1,283 @@
+//! What samples, windows and probes teach the limit.
+
+use super::*;
+
+const MS: f64 = 1e6;
+
+fn settings() -> Settings {
+    Settings {
+        floor: 2,
+        ceiling: 100,
+        start: 20,
+        tolerance: 1.0,
+        smoothing: 0.2,
+    }
+}
+
+fn sample(count: u32, mean_ms: u64, peak: u32) -> Sample {
+    Sample {
+        opened: Tick::ZERO,
+        count,
+        sum_ns: u64::from(count) * mean_ms * 1_000_000,
+        peak,
+    }
+}
+
+/// A state at a limit of 20 that knows 50 ms, long before its next probe.
+fn known() -> State {
+    State {
+        long: 50.0 * MS,
+        probed: 50.0 * MS,
+        next: Tick::from_millis(1_000_000),
+        ..State::new(&settings(), Tick::ZERO)
+    }
+}
+
+#[test]
+fn one_window_moves_the_limit_as_the_formula_says() {
+    let root = 20_f64.sqrt() / 2.0;
+    for (mean_ms, expected) in [
+        (50, 20.0 + 0.2 * root),
+        (40, 20.0 + 0.2 * root),
+        (60, 20.0 + 0.2 * (20.0 * 5.0 / 6.0 + root - 20.0)),
+        (100, 20.0 + 0.2 * (10.0 + root - 20.0)),
+        (5_000, 20.0 + 0.2 * (10.0 + root - 20.0)),
+    ] {
+        let mut state = known();
+        state.close(
+            &settings(),
+            Tick::from_millis(100),
+            20,
+            sample(40, mean_ms, 20),
+        );
+        let found = state.estimate;
+        assert!((found - expected).abs() < 1e-9, "{mean_ms} ms: {found}");
+    }
+}
+
+#[test]
+fn no_window_begins_before_the_one_that_it_follows() {
+    let opened = Tick::from_millis(5_000);
+    let late = Tick::from_millis(4_500);
+    for phase in [Phase::Steady, Phase::Settling, Phase::Measuring] {
+        let mut state = State { phase, ..known() };
+        let sample = Sample {
+            opened,
+            ..sample(40, 50, 20)
+        };
+        let terms = state.close(&settings(), late, 1, sample);
+        assert_eq!(terms.opened, opened, "after {phase:?}");
+        assert!(terms.since == Tick::ZERO || terms.since >= opened);
+    }
+}
+
+#[test]
+fn a_window_that_is_half_empty_leaves_the_limit_alone() {
+    for mean_ms in [1, 50, 5_000] {
+        let mut state = known();
+        state.close(
+            &settings(),
+            Tick::from_millis(100),
+            9,
+            sample(40, mean_ms, 9),
+        );
+        assert_eq!(state.estimate, 20.0);
+        assert_eq!(state.phase, Phase::Steady);
+    }
+}
+
+#[test]
+fn a_half_empty_window_feeds_the_long_average_of_600_samples() {
+    let mut state = known();
+    state.close(&settings(), Tick::from_millis(100), 9, sample(30, 80, 9));
+    let expected = 50.0 + 30.0 * 60.0 / 601.0;
+    assert!((state.long / MS - expected).abs() < 1e-9);
+}
+
+#[test]
+fn a_full_window_does_not_raise_the_long_response_time() {
+    let mut state = known();
+    for window in 1..10 {
+        state.close(
+            &settings(),
+            Tick::from_millis(100 * window),
+            20,
+            sample(40, 55, 20),
+        );
+        assert_eq!(state.long, 50.0 * MS);
+    }
+}
+
+#[test]
+fn what_a_full_window_says_of_the_long_response_time() {
+    let close = |settings: &Settings, long: f64, mean_ms| {
+        let mut state = State {
+            long: long * MS,
+            probed: long * MS,
+            ..known()
+        };
+        let now = Tick::from_millis(100);
+        state.close(settings, now, 20, sample(40, mean_ms, 20));
+        state
+    };
+    let is_near = |found: f64, ms: f64| (found / MS - ms).abs() < 1e-9;
+    // Clearly less than known is fed to the average, the same is not.
+    assert!(is_near(close(&settings(), 40.0, 30).long, 40.0));
+    let fed = 40.0 - 11.0 * 80.0 / 601.0;
+    assert!(is_near(close(&settings(), 40.0, 29).long, fed));
+    // What is left of an overload is forgotten faster.
+    let fed = 100.0 - 80.0 * 80.0 / 601.0;
+    assert!(is_near(close(&settings(), 100.0, 20).long, fed * DECAY));
+    // At the floor there is nothing to probe, and the average follows.
+    let at_floor = Settings {
+        floor: 20,
+        ..settings()
+    };
+    for (mean_ms, long) in [(60, 52.0), (40, 48.0)] {
+        let state = close(&at_floor, 50.0, mean_ms);
+        assert!(is_near(state.long, long), "{}", state.long);
+    }
+    let mut state = State {
+        next: Tick::ZERO,
+        ..known()
+    };
+    state.close(&at_floor, Tick::from_millis(100), 20, sample(40, 50, 20));
+    assert_eq!((state.phase, state.limit()), (Phase::Steady, 20));
+}
+
+#[test]
+fn either_doubt_begins_a_probe() {
+    let shrunk = State {
+        mark: 40.0,
+        ..known()
+    };
+    let faster = State {
+        probed: 80.0 * MS,
+        ..known()
+    };
+    let cases = [
+        (known(), Phase::Steady),
+        (shrunk, Phase::Settling),
+        (faster, Phase::Settling),
+    ];
+    for (mut state, phase) in cases {
+        let now = Tick::from_millis(100);
+        state.close(&settings(), now, 20, sample(40, 50, 20));
+        assert_eq!(state.phase, phase);
+    }
+}
+
+#[test]
+fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
+    // Whether it was confirmed, and its response time; what is known then, and
+    // whether it is confirmed.
+    let cases = [
+        (false, 49, 49.0, true),
+        (true, 49, 49.5, true),
+        (true, 52, 52.0, true),
+        (true, 60, 60.0, false),
+        (true, 40, 40.0, false),
+        (false, 40, 40.0, false),
+    ];
+    for (is_confirmed, mean_ms, long, agrees) in cases {
+        let mut state = State {
+            phase: Phase::Measuring,
+            level: 15,
+            above: 45.0 * MS,
+            is_confirmed,
+            ..known()
+        };
+        let now = Tick::from_millis(100);
+        state.close(&settings(), now, 15, sample(10, mean_ms, 15));
+        assert_eq!((state.phase, state.long), (Phase::Steady, long * MS));
+        assert_eq!(state.is_confirmed, agrees, "{mean_ms} ms");
+        let least = if agrees { PROBE_EVERY } else { CONFIRM_AFTER };
+        assert_eq!(state.next, now + least);
+    }
+    // One sample too few says nothing.
+    let mut state = State {
+        phase: Phase::Measuring,
+        level: 15,
+        above: 45.0 * MS,
+        ..known()
+    };
+    state.close(&settings(), Tick::from_millis(100), 15, sample(9, 60, 15));
+    assert_eq!((state.phase, state.long), (Phase::Steady, 50.0 * MS));
+    assert_eq!(Sample::default().mean_ns(), None);
+}
+
+#[test]
+fn who_goes_on_probes_when_the_old_one_would_have_but_within_ten_seconds() {
+    let now = Tick::from_millis(5_000);
+    for (next_ms, expected_ms) in [(8_000, 8_000), (1_000_000, 15_000)] {
+        let old = State {
+            estimate: 30.0,
+            next: Tick::from_millis(next_ms),
+            is_confirmed: true,
+            ..known()
+        };
+        let new = State::of(old, &settings(), now);
+        assert_eq!(new.next, Tick::from_millis(expected_ms));
+        assert_eq!((new.estimate, new.mark), (30.0, 30.0));
+        assert_eq!((new.long, new.probed), (50.0 * MS, 50.0 * MS));
+        assert!(new.is_confirmed && new.phase == Phase::Steady);
+    }
+}
+
+#[test]
+fn a_probe_goes_down_until_the_response_time_no_longer_follows() {
+    // 15 slots, 50 ms of work, a limit of 60: 200 ms.
+    let rt = |limit: u32| u64::from(50 * limit.max(15)) / 15;
+    let settings = settings();
+    let mut state = State::new(&settings, Tick::ZERO);
+    state.estimate = 60.0;
+    let mut now = Tick::from_millis(100);
+    let mut levels = Vec::new();
+    let mut terms = state.close(&settings, now, 60, sample(40, rt(60), 60));
+    while state.phase != Phase::Steady {
+        if state.phase == Phase::Settling {
+            levels.push(state.limit());
+            assert_eq!(terms.calm, state.limit());
+        }
+        now = now + Duration::from_millis(500);
+        let level = state.limit();
+        terms = state.close(&settings, now, level, sample(40, rt(level), level));
+    }
+    assert_eq!(levels, [45, 33, 24, 18, 13]);
+    assert_eq!(state.long, 50.0 * MS);
+    assert!(state.limit() >= 59, "a probe leaves the estimate alone");
+    assert!(state.next < now + PROBE_EVERY * 8, "and is to be confirmed");
+}
+
+#[test]
+fn a_probe_that_cannot_settle_is_given_up() {
+    let mut state = known();
+    state.next = Tick::ZERO;
+    let now = Tick::from_millis(100);
+    let terms = state.close(&settings(), now, 20, sample(40, 50, 20));
+    assert_eq!(state.phase, Phase::Settling);
+    assert_eq!(state.limit(), 15);
+    let terms = state.close(&settings(), terms.latest, 18, sample(0, 0, 0));
+    assert_eq!(state.phase, Phase::Steady);
+    assert_eq!(state.limit(), 20);
+    // It took 4 s, so the next one is 80 s away.
+    assert_eq!(state.next, terms.opened + Duration::from_secs(80));
+}
+
+#[test]
+fn a_clock_that_steps_back_starts_the_window_anew() {
+    for phase in [Phase::Steady, Phase::Settling, Phase::Measuring] {
+        let mut state = known();
+        state.phase = phase;
+        state.began = Tick::from_millis(7_000_000);
+        let late = Sample {
+            opened: Tick::from_millis(7_200_000),
+            ..sample(40, 9_000, 20)
+        };
+        let now = Tick::from_millis(5_000);
+        let terms = state.close(&settings(), now, 20, late);
+        assert_eq!((state.estimate, state.long), (20.0, 50.0 * MS));
+        assert_eq!(state.next, now + PROBE_EVERY);
+        assert_eq!(terms.due, now + SHORTEST_WINDOW);
+    }
+}
