@@ -445,9 +445,10 @@ impl Entry {
         };
         if self.kept.is_some() {
             self.tell_breakers(now, outcome, end - self.start);
-            if self.kept.is_some() {
-                self.leave_params();
-            }
+        }
+        // If more was kept than breakers had to know.
+        if self.kept.is_some() {
+            self.leave_params();
         }
         let resource = self.places.resource();
         self.places.each(|node| {

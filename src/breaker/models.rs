@@ -84,22 +84,25 @@ impl Caller {
     }
 }
 
+/// A call of before ends beside a new generation of a breaker that opens at two errors.
+fn old_call_beside_a_new_generation(at_two: Spec) {
+    let breakers = breakers([at_two]);
+    let mut first = Caller::new(&breakers);
+    let old = first.enter(0).unwrap();
+    let mut other = first.clone();
+    let thread = thread::spawn(move || other.end(0, old, true));
+    first.renew();
+    first.fail(0);
+    thread.join().unwrap();
+    assert_eq!(breakers.state(0), Closed, "one error in this generation");
+    first.fail(0);
+    assert_eq!(breakers.state(0), Open, "and two");
+}
+
 model! {
     an_old_call_beside_a_new_generation at 3
         fails with an_old_call_that_counts_in_any: CountInAnyGeneration;
-    || {
-        let breakers = breakers([spec(2)]);
-        let mut first = Caller::new(&breakers);
-        let old = first.enter(0).unwrap();
-        let mut other = first.clone();
-        let thread = thread::spawn(move || other.end(0, old, true));
-        first.renew();
-        first.fail(0);
-        thread.join().unwrap();
-        assert_eq!(breakers.state(0), Closed, "one error in this generation");
-        first.fail(0);
-        assert_eq!(breakers.state(0), Open, "and two");
-    }
+    || old_call_beside_a_new_generation(spec(2))
 }
 
 model! {
@@ -185,19 +188,7 @@ model! {
 model! {
     an_old_call_beside_a_new_row at 3
         fails with an_old_call_that_counts_in_any_row: CountInAnyGeneration;
-    || {
-        let breakers = breakers([in_a_row(2)]);
-        let mut first = Caller::new(&breakers);
-        let old = first.enter(0).unwrap();
-        let mut other = first.clone();
-        let thread = thread::spawn(move || other.end(0, old, true));
-        first.renew();
-        first.fail(0);
-        thread.join().unwrap();
-        assert_eq!(breakers.state(0), Closed, "one error in this generation");
-        first.fail(0);
-        assert_eq!(breakers.state(0), Open, "and two");
-    }
+    || old_call_beside_a_new_generation(in_a_row(2))
 }
 
 model! {
