@@ -7,79 +7,11 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::block_kind::BlockKind;
 use crate::system::SystemReason;
 
 /// How deep a refusal is looked for: far deeper than errors are wrapped.
 const MOST_CAUSES: usize = 64;
-
-/// What kind of rule refused a call.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::{BlockKind, Call, IsolationRule, Sentinel, Verdict};
-///
-/// let sentinel = Sentinel::new(IsolationRule::new("report", 1));
-/// let _running = sentinel.try_enter(Call::new("report"));
-/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("report")) else {
-///     panic!("one is running");
-/// };
-/// let advice = match blocked.kind() {
-///     BlockKind::Flow | BlockKind::HotParam => "slow down",
-///     BlockKind::Isolation => "come back soon",
-///     BlockKind::Authority | BlockKind::MissingKey => "do not come back",
-///     _ => "come back later",
-/// };
-/// assert_eq!(advice, "come back soon");
-/// assert_eq!(
-///     blocked.to_string(),
-///     "call to \"report\" refused by isolation rule \"isolation-0\"",
-/// );
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BlockKind {
-    /// A [`FlowRule`](crate::FlowRule): too many calls in its window.
-    Flow,
-    /// An [`IsolationRule`](crate::IsolationRule) or an
-    /// [`AdaptiveRule`](crate::AdaptiveRule): too many calls at once.
-    Isolation,
-    /// A [`HotParamRule`](crate::HotParamRule): too many calls for this value of
-    /// a parameter.
-    HotParam,
-    /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource does
-    /// not answer well.
-    CircuitBreaker,
-    /// An [`AuthorityRule`](crate::AuthorityRule): this caller may not call.
-    Authority,
-    /// A [`SystemRule`](crate::SystemRule): all inbound calls together, or the
-    /// machine, have reached a limit.
-    System,
-    /// The call would have had to wait, and there is no timer to wait on: it
-    /// runs outside of tokio, or tokio was built without its timer.
-    ///
-    /// tokio tells the latter by a panic only, which is caught. So the hook for panics
-    /// is called, and a program that is compiled to abort on panics ends: build its
-    /// runtime with `enable_time`.
-    NoTimer,
-    /// The call carries no key, and a rule refuses such calls.
-    MissingKey,
-}
-
-impl fmt::Display for BlockKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            BlockKind::Flow => "flow",
-            BlockKind::Isolation => "isolation",
-            BlockKind::HotParam => "hot parameter",
-            BlockKind::CircuitBreaker => "circuit breaker",
-            BlockKind::Authority => "authority",
-            BlockKind::System => "system",
-            BlockKind::NoTimer => "no timer",
-            BlockKind::MissingKey => "missing key",
-        })
-    }
-}
 
 /// A call was refused. The one error that a request can meet.
 ///

@@ -114,6 +114,7 @@
 compile_error!("tower-sentinel needs atomic integers of 64 bits, which this target has none of");
 
 mod adaptive;
+mod block_kind;
 mod blocked;
 mod branch;
 mod breaker;
@@ -150,7 +151,8 @@ mod timer;
 mod waiting;
 mod watch;
 
-pub use blocked::{BlockKind, Blocked};
+pub use block_kind::BlockKind;
+pub use blocked::Blocked;
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};

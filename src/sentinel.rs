@@ -387,7 +387,7 @@ impl Builder {
         self
     }
 
-    /// Whether resources keep the seconds of their last minute: 3.4 KiB for
+    /// Whether resources keep the seconds of their last minute: 3.5 KiB for
     /// each that is called or read in two different seconds. Default: yes.
     pub fn minute(mut self, minute: bool) -> Self {
         self.minute = minute;

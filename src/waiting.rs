@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::{Entry, Kept};
@@ -274,7 +275,8 @@ impl Inner {
     /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.give_up(now);
-        self.places.each(|node| node.block(now, self.n));
+        self.places
+            .each(|node| node.block_by(now, self.n, blocked.kind()));
         let resource = self.places.resource();
         resource.tell_blocked(self.n, None, &blocked);
         blocked

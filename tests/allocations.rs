@@ -440,15 +440,17 @@ fn a_resource_at_rest_is_small() {
     assert!(node.footprint() <= 512, "{}", node.footprint());
 
     let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
-    for _ in 0..20 {
-        drop(sentinel.try_enter(Call::new("r")));
-    }
+    let call = || drop(sentinel.try_enter(Call::new("r")));
+    (0..10).for_each(|_| call());
     // With its rule, its name's place and what the table keeps.
     let view = sentinel.node("r").unwrap();
     assert!(view.footprint() <= 768, "{}", view.footprint());
+    // What each kind of rule has refused.
+    (0..10).for_each(|_| call());
+    assert!(view.footprint() <= 768 + 104, "{}", view.footprint());
     // The seconds of a minute are made in the second second.
     clock.advance(Duration::from_secs(1));
-    drop(sentinel.try_enter(Call::new("r")));
+    call();
     assert!(view.footprint() <= 768 + 3_584, "{}", view.footprint());
 }
 

@@ -9,7 +9,15 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["sync"],
     &["clock"],
-    &["call", "few", "partners", "repeat", "timer", "timekeeper"],
+    &[
+        "block_kind",
+        "call",
+        "few",
+        "partners",
+        "repeat",
+        "timer",
+        "timekeeper",
+    ],
     &["stat"],
     &["shape", "adaptive", "breaker", "hot"],
     &["system"],

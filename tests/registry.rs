@@ -9,8 +9,8 @@ use std::time::Duration;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope, Sentinel,
-    Snapshot, Verdict,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
+    Sentinel, Snapshot, Verdict,
 };
 
 use support::{configured, enter};
@@ -207,6 +207,7 @@ fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
         assert!(totals.pass() >= last.pass() && totals.complete() >= last.complete());
         assert!(totals.block() >= last.block() && totals.calls() >= last.calls());
         assert_eq!((totals.pass(), totals.block()), (passed, calls - passed));
+        assert_eq!(totals.block_by(BlockKind::Flow), totals.block());
         last = totals;
     }
     drop(running);

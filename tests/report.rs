@@ -4,12 +4,14 @@
 mod support;
 
 use serde_json::{Value, json};
+use tower_sentinel::call::Param;
 use tower_sentinel::{
-    AdaptiveRule, BreakerSnapshot, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule,
-    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Verdict,
+    AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Call,
+    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, NodeSnapshot, Rule,
+    Rules, Scope, Sentinel, Snapshot, SystemRule, Verdict,
 };
 
-use support::{configured, ms, run};
+use support::{configured, enter, ms, ready, run};
 
 fn engine(rules: impl Into<Rules>) -> Sentinel {
     configured(rules, |builder| builder).0
@@ -43,6 +45,97 @@ fn fail(sentinel: &Sentinel, name: &str) {
 
 fn three_failures(name: &str) -> CircuitBreakerRule {
     CircuitBreakerRule::error_count(name, 3).min_calls(1)
+}
+
+// === kinds of refusals ===
+
+/// A rule of each kind, each for a resource of its own, or for the origin `told`.
+fn one_of_each() -> Rules {
+    Rules::new()
+        .with(FlowRule::per_second("flow", 1).for_origin("told"))
+        .with(IsolationRule::new("isolation", 0))
+        .with(HotParamRule::per_second("hot parameter", 0).param("user"))
+        .with(three_failures("circuit breaker"))
+        .with(AuthorityRule::deny("authority", ["told"]))
+        .with(SystemRule::new().concurrency(2))
+        .with(
+            FlowRule::per_second("missing key", 9)
+                .by_origin()
+                .missing(MissingKey::Refuse),
+        )
+        .with(FlowRule::per_second("no timer", 1).throttle(ms(5_000)))
+}
+
+#[test]
+fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
+    let (sentinel, clock) = configured(one_of_each(), |builder| builder);
+    let user = [Param::new("user", "7")];
+    let refused = |call: Call<'_>| match sentinel.try_enter(call) {
+        Verdict::Block(blocked) => blocked.kind(),
+        verdict => panic!("{verdict:?}"),
+    };
+    for _ in 0..3 {
+        fail(&sentinel, "circuit breaker");
+    }
+    drop(run(&sentinel, Call::new("flow").origin("told")));
+    for (name, kind, times) in [
+        ("flow", BlockKind::Flow, 1),
+        ("isolation", BlockKind::Isolation, 2),
+        ("hot parameter", BlockKind::HotParam, 3),
+        ("circuit breaker", BlockKind::CircuitBreaker, 4),
+        ("authority", BlockKind::Authority, 5),
+    ] {
+        for _ in 0..times {
+            assert_eq!(
+                refused(Call::new(name).params(&user).origin("told").batch(3)),
+                kind
+            );
+        }
+    }
+    assert_eq!(refused(Call::new("missing key")), BlockKind::MissingKey);
+    let running = [(); 2].map(|()| enter(&sentinel, Call::new("others")).unwrap());
+    assert_eq!(refused(Call::new("others").batch(7)), BlockKind::System);
+    drop(running);
+    // Outside of tokio nothing can wait.
+    drop(run(&sentinel, Call::new("no timer")));
+    let told = ready(sentinel.enter(Call::new("no timer")));
+    assert_eq!(told.unwrap_err().kind(), BlockKind::NoTimer);
+
+    let expected = json!({
+        "flow": 3, "isolation": 6, "hot parameter": 9, "circuit breaker": 12, "authority": 15,
+        "missing key": 1, "system": 7, "no timer": 1,
+    });
+    let check = || {
+        clock.advance(ms(400));
+        let snapshot = sentinel.snapshot();
+        let totals = sentinel.inbound().totals();
+        let by_kind: Value = totals
+            .blocks()
+            .map(|(kind, count)| (kind.to_string(), count))
+            .collect();
+        assert_eq!(by_kind, expected);
+        assert_eq!(*snapshot.totals(), totals);
+        for (kind, count) in totals.blocks() {
+            let name = kind.to_string();
+            assert_eq!(totals.block_by(kind), count);
+            if kind != BlockKind::System {
+                let (of_resource, written) = node(&snapshot, &name);
+                assert_eq!(of_resource.totals().block_by(kind), count);
+                assert_eq!(of_resource.totals().block(), count);
+                assert_eq!(written["totals"]["block_by"][&name], count);
+            }
+        }
+        let mut of_origin = snapshot.nodes().iter().filter(|node| {
+            node.resource() == "flow" && *node.scope() == Scope::Origin("told".into())
+        });
+        assert_eq!(
+            of_origin.next().unwrap().totals().block_by(BlockKind::Flow),
+            3
+        );
+    };
+    check();
+    assert!(sentinel.reload(Rules::new()));
+    check();
 }
 
 // === circuit breakers ===

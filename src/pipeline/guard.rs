@@ -1,7 +1,8 @@
 //! What refuses a call before anything is taken: who calls, how the machine and
 //! all inbound calls are, how well the resource answers.
 
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::resource::Resource;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Verdict;
@@ -107,7 +108,7 @@ pub(super) fn refuse(
     now: Tick,
     blocked: Blocked,
 ) -> Verdict {
-    counted.each(|node| node.block(now, call.weight));
+    counted.each(|node| node.block_by(now, call.weight, blocked.kind()));
     counted
         .resource()
         .tell_blocked(call.weight, Some(call), &blocked);

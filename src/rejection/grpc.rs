@@ -7,7 +7,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 
 use super::{Rejection, is_grpc, retry_after};
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::key::Head;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -58,7 +58,8 @@ use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::key::Head;
 
 pub use self::http::{Http, RateLimitFields, ResetForm};

@@ -23,7 +23,8 @@ impl Snapshot {
     /// Not in it: the totals of all resources together; single buckets, the window
     /// in one, and the footprint of a node; of its minute and its previous second
     /// all but `pass`, `block`, `complete`, `error` and `occupied`; of its totals
-    /// `calls`, `rt` and `waited`.
+    /// `calls`, `rt` and `waited`. What was refused by each kind of rule is in the totals
+    /// as `block_by`.
     ///
     /// Characters that would end a script, or change the direction of the text
     /// around them, are escaped, so it can be put into a page or a log.
@@ -38,6 +39,7 @@ impl Snapshot {
     /// let node = &read["nodes"][0];
     /// assert_eq!((&node["resource"], &node["scope"]), (&"</script>".into(), &"resource".into()));
     /// assert_eq!((&node["totals"]["block"], &node["average_rt"]), (&3.into(), &().into()));
+    /// assert_eq!(node["totals"]["block_by"]["flow"], 3);
     /// assert!(!json.contains("</script>"));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
@@ -126,7 +128,7 @@ impl NodeSnapshot {
         let totals = self.totals();
         write!(
             json,
-            ",\"totals\":{{\"pass\":{},\"block\":{},\"complete\":{},\"error\":{},\"cancelled\":{},\"occupied\":{},\"panicked\":{},\"waits\":{},\"waiting_dropped\":{}}}}}",
+            ",\"totals\":{{\"pass\":{},\"block\":{},\"complete\":{},\"error\":{},\"cancelled\":{},\"occupied\":{},\"panicked\":{},\"waits\":{},\"waiting_dropped\":{},\"block_by\":{{",
             totals.pass(),
             totals.block(),
             totals.complete(),
@@ -136,7 +138,13 @@ impl NodeSnapshot {
             totals.panicked(),
             totals.waits(),
             totals.waiting_dropped(),
-        )
+        )?;
+        for (place, (kind, count)) in totals.blocks().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(json, "{comma}\"{kind}\":{count}")?;
+        }
+        json.push_str("}}}");
+        Ok(())
     }
 }
 

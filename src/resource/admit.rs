@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::{Isolation, Resource};
-use crate::blocked::{BlockKind, Blocked};
+use crate::block_kind::BlockKind;
+use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
 use crate::clock::Tick;
 

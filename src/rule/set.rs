@@ -10,7 +10,7 @@ use super::{
     Who,
 };
 use crate::adaptive::Settings;
-use crate::blocked::BlockKind;
+use crate::block_kind::BlockKind;
 use crate::call::Key;
 use crate::system::Limits;
 

@@ -24,6 +24,7 @@ use super::event::Outcome;
 use super::extremes::Extremes;
 use super::leap_array::LeapArray;
 use super::word::divide;
+use crate::block_kind::BlockKind;
 use crate::clock::{Tick, nanos};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
@@ -110,6 +111,8 @@ pub(super) struct Counters {
 /// What counters have no room for until they need it.
 #[derive(Debug, Default)]
 struct Later {
+    /// Refusals by kind, each at its place.
+    refused: [AtomicU64; BlockKind::ALL.len()],
     minute: OnceLock<Cuts<MINUTE_WORDS>>,
     /// The ring of the newest node over these counters, if there was another one
     /// before. Only who finds its own ring moved looks here.
@@ -228,6 +231,14 @@ impl Counters {
         self.later.get_or_init(Box::default)
     }
 
+    /// What was refused, by kind, each at its place.
+    pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
+        match self.later.get() {
+            Some(later) => std::array::from_fn(|kind| later.refused[kind].load(Ordering::Relaxed)),
+            None => Default::default(),
+        }
+    }
+
     /// The ring of seconds, if there is one.
     pub(super) fn minute(&self) -> Option<&Cuts<MINUTE_WORDS>> {
         self.later.get()?.minute.get()
@@ -275,8 +286,11 @@ impl Counters {
         }
     }
 
-    pub(super) fn block(&self, n: u32) {
+    pub(super) fn block(&self, n: u32, kind: Option<BlockKind>) {
         self.block.fetch_add(u64::from(n), Ordering::Relaxed);
+        if let Some(kind) = kind {
+            self.later().refused[kind as usize].fetch_add(u64::from(n), Ordering::Relaxed);
+        }
     }
 
     /// A call ended that delivered nothing.

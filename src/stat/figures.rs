@@ -256,6 +256,7 @@ impl Counters {
             waits: load(&self.waits),
             waited_us: load(&self.waited_us),
             waiting_dropped: load(&self.waiting_dropped),
+            block_by: self.refused(),
         }
     }
 }

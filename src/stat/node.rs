@@ -20,6 +20,7 @@ use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
 use super::word::divide;
+use crate::block_kind::BlockKind;
 use crate::clock::{Tick, nanos};
 use crate::sync::{Arc, Bug, Ordering, fence, planted};
 
@@ -83,8 +84,9 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.4 KiB more, from the node's second
-/// second on.
+/// The seconds of the last minute take 3.5 KiB more, from the node's second
+/// second on. Of these, 104 bytes come with the first call that is
+/// refused, if that is earlier: they count what each kind of rule refused.
 ///
 /// # Source
 ///
@@ -241,7 +243,13 @@ impl Node {
     /// A call of weight `n` was refused.
     pub fn block(&self, now: Tick, n: u32) {
         self.come(now);
-        self.counters.block(n);
+        self.counters.block(n, None);
+    }
+
+    /// A call of weight `n` was refused by a rule of this `kind`.
+    pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) {
+        self.come(now);
+        self.counters.block(n, Some(kind));
     }
 
     /// A call of weight `n` that had passed ends with a response or an error,

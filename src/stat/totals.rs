@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::block_kind::BlockKind;
 use crate::clock::Tick;
 
 /// Counts from the beginning, which time does not lower.
@@ -48,6 +49,8 @@ pub struct Totals {
     pub(crate) waits: u64,
     pub(crate) waited_us: u64,
     pub(crate) waiting_dropped: u64,
+    /// Each kind at its place.
+    pub(crate) block_by: [u64; BlockKind::ALL.len()],
 }
 
 /// What one bucket counted.
@@ -139,6 +142,41 @@ impl Totals {
         Duration::from_micros(self.waited_us)
     }
 
+    /// Calls that a rule of this `kind` refused, by weight.
+    ///
+    /// Together, those of all kinds are [`block`](Self::block), but for refusals that are
+    /// counted at this moment, and for those that were told to a
+    /// [`Node`](super::Node) of your own.
+    #[must_use]
+    pub const fn block_by(&self, kind: BlockKind) -> u64 {
+        self.block_by[kind as usize]
+    }
+
+    /// [`block_by`](Self::block_by) for each kind that there is, also where it is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{AuthorityRule, BlockKind, Call, FlowRule, Rules, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(
+    ///     Rules::new()
+    ///         .with(FlowRule::per_second("job", 0))
+    ///         .with(AuthorityRule::deny("job", ["crawler"])),
+    /// );
+    /// for origin in ["crawler", "shop", "shop"] {
+    ///     let verdict = sentinel.try_enter(Call::new("job").origin(origin));
+    ///     assert!(matches!(verdict, Verdict::Block(_)));
+    /// }
+    /// let totals = *sentinel.snapshot().totals();
+    /// assert_eq!((totals.block(), totals.block_by(BlockKind::Authority)), (3, 1));
+    /// let seen: Vec<_> = totals.blocks().filter(|(_, count)| *count > 0).collect();
+    /// assert_eq!(seen, [(BlockKind::Flow, 2), (BlockKind::Authority, 1)]);
+    /// ```
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockKind, u64)> + use<> {
+        BlockKind::ALL.into_iter().zip(self.block_by)
+    }
+
     /// Adds what another node counted.
     pub(crate) fn add(&mut self, other: &Self) {
         for (mine, theirs) in [
@@ -155,6 +193,9 @@ impl Totals {
             (&mut self.waited_us, other.waited_us),
             (&mut self.waiting_dropped, other.waiting_dropped),
         ] {
+            *mine = mine.wrapping_add(theirs);
+        }
+        for (mine, theirs) in self.block_by.iter_mut().zip(other.block_by) {
             *mine = mine.wrapping_add(theirs);
         }
     }

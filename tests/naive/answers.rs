@@ -110,6 +110,8 @@ impl Both {
             prop_assert_eq!(node.totals().pass(), naive.tokens(resource, 0));
             let blocked = naive.blocked.get(resource).copied().unwrap_or_default();
             prop_assert_eq!(node.totals().block(), blocked);
+            let by_kind = node.totals().blocks().map(|(_, count)| count);
+            prop_assert_eq!(by_kind.sum::<u64>(), node.totals().block());
             let running = naive.running.iter().filter(|running| **running == resource);
             prop_assert_eq!(node.concurrency() as usize, running.count());
         }

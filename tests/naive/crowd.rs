@@ -296,6 +296,8 @@ impl Crowd {
         prop_assert_eq!(node.concurrency() as usize, running.count());
         let blocked = naive.blocked.get(resource).copied();
         prop_assert_eq!(node.totals().block(), blocked.unwrap_or(0));
+        let by_kind = node.totals().blocks().map(|(_, count)| count);
+        prop_assert_eq!(by_kind.sum::<u64>(), node.totals().block());
         prop_assert_eq!(views(node).count(), self.ledgers(resource).count());
         for (ledger, view) in self.ledgers(resource).zip(views(node)) {
             prop_assert_eq!(view.rule(), &ledger.name);
