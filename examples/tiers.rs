@@ -1,5 +1,5 @@
-//! An axum server with plans: each API key has a quota, and what it pays for
-//! says how large that is.
+//! An axum server with plans: each customer has a quota, and what they pay for
+//! says how large that is. Customers are known by their API keys.
 //!
 //! ```text
 //! cargo run --example tiers
@@ -16,30 +16,51 @@ use tower_sentinel::key::from_fn;
 use tower_sentinel::{BoxError, HotParamRule, Key, SentinelLayer};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// The keys that were given out, and the plan of each. A real server would look
-/// them up where it keeps its customers.
-const KEYS: &[(&str, &str)] = &[
-    ("ann-4711", "free"),
-    ("bob-0815", "free"),
-    ("eve-1234", "pro"),
+/// The keys that were given out.
+const CUSTOMERS: &[Customer] = &[
+    Customer::new("ann-4711", "ann", "free"),
+    Customer::new("ann-0000", "ann", "free"),
+    Customer::new("bob-0815", "bob", "free"),
+    Customer::new("eve-1234", "eve", "pro"),
 ];
+
+/// A real server would look them up where it keeps its customers.
+struct Customer {
+    key: &'static str,
+    name: &'static str,
+    plan: &'static str,
+}
+
+impl Customer {
+    const fn new(key: &'static str, name: &'static str, plan: &'static str) -> Self {
+        Self { key, name, plan }
+    }
+
+    /// Whose key a request brings; nobody's, if it was not given out.
+    fn of(headers: &HeaderMap) -> Option<&'static Self> {
+        let key = headers.get(API_KEY)?.to_str().ok()?;
+        CUSTOMERS.iter().find(|customer| customer.key == key)
+    }
+}
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Five a minute for each key, twenty for one whose plan is "pro". A key that
-    // has rested may spend all of it at once; then it is refilled bit by bit.
+    // Five a minute for each customer, twenty for one whose plan is "pro". Who has
+    // rested may spend all of it at once; then it is refilled bit by bit.
     let rule = HotParamRule::per("api", 5, Duration::from_secs(60)).tier("pro", 20);
     let layer = SentinelLayer::new(rule)
         // One quota over all routes: they are one resource.
         .resource(from_fn(|_| Some(Key::Str("api"))))
-        // Whoever makes a key up has none. Callers without a key share one quota.
+        // Counted by customer: the key itself, which is a secret, gets into no
+        // statistics, and a second key brings no second quota. Whoever makes a key
+        // up is nobody, and all of those share one quota.
         .param(from_fn(|head| {
-            let (key, _) = customer(head.headers())?;
-            Some(Key::Str(key))
+            let customer = Customer::of(head.headers())?;
+            Some(Key::Str(customer.name))
         }))
         .tier(from_fn(|head| {
-            let (_, plan) = customer(head.headers())?;
-            Some(Key::Str(plan))
+            let customer = Customer::of(head.headers())?;
+            Some(Key::Str(customer.plan))
         }));
 
     let app = Router::new()
@@ -53,15 +74,9 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The key that a request brings, and its plan; none, if it was not given out.
-fn customer(headers: &HeaderMap) -> Option<(&'static str, &'static str)> {
-    let key = headers.get(API_KEY)?.to_str().ok()?;
-    KEYS.iter().find(|(known, _)| *known == key).copied()
-}
-
 async fn answer(what: &str, headers: HeaderMap) -> String {
-    match customer(&headers) {
-        Some((key, plan)) => format!("{what} for {key}, who is on plan {plan}\n"),
+    match Customer::of(&headers) {
+        Some(Customer { name, plan, .. }) => format!("{what} for {name}, who is on plan {plan}\n"),
         None => format!("{what} for anybody\n"),
     }
 }
@@ -70,14 +85,14 @@ fn print_what_to_try(addr: &str) {
     println!(
         "listening on http://{addr}
 
-A key on plan free has five calls a minute, over all routes:
+Ann, on plan free, has five calls a minute, over all routes and with both of her keys:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: ann-4711' http://{addr}/search; done; echo
-  curl -si -H 'x-api-key: ann-4711' http://{addr}/orders; echo
+  curl -si -H 'x-api-key: ann-0000' http://{addr}/orders; echo
 
-Another key has five of its own:
+Bob has five of his own:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: bob-0815' http://{addr}/search; done; echo
 
-One on plan pro has twenty:
+Eve, on plan pro, has twenty:
   for i in $(seq 24); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: eve-1234' http://{addr}/search; done; echo
 
 Made-up keys have no quota of their own, but share one with calls without a key:
