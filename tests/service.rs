@@ -20,6 +20,7 @@ use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
+use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::util::ServiceFn;
@@ -640,12 +641,75 @@ async fn the_clock_is_read_once_at_each_end_of_a_call() {
     service.oneshot(()).await.unwrap();
     assert_eq!(read(), 2, "any service");
 
-    for (body, readings) in [("", 2), ("hello", 3)] {
-        let service =
-            SentinelLayer::with(sentinel.clone()).layer(service_fn(async move |_: Request<()>| {
-                Ok::<_, Infallible>(Response::new(body.to_owned()))
-            }));
-        drop(service.oneshot(get("/x").map(|_| ())).await.unwrap());
-        assert_eq!(read(), readings, "the body {body:?}");
+    // (what a body gives, how often it is polled, how often the clock is read)
+    for (frames, polls, readings) in [
+        ("", 0, 2),
+        ("a", 0, 2),
+        ("a", 1, 2),
+        ("ab", 0, 2),
+        ("ab", 1, 3),
+        ("ab", 2, 3),
+        (".a", 0, 2),
+        (".a", 1, 3),
+        (".a", 2, 3),
+    ] {
+        let mut body = body_of(&sentinel, frames).await;
+        for _ in 0..polls {
+            let _ = poll_now(pin!(body.frame()));
+        }
+        drop(body);
+        assert_eq!(read(), readings, "{frames:?} after {polls} polls");
+    }
+}
+
+/// The body of an answer to a call of "/x".
+async fn body_of(sentinel: &Sentinel, frames: &'static str) -> ResponseBody<Frames> {
+    let service =
+        service_fn(async move |_: Request<()>| Ok::<_, Infallible>(Response::new(Frames(frames))));
+    let service = SentinelLayer::with(sentinel.clone()).layer(service);
+    let request = get("/x").map(|_| ());
+    service.oneshot(request).await.unwrap().into_body()
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_counts_when_it_came_and_a_streamed_one_when_it_ends() {
+    for (frames, completed) in [("a", [1, 0]), ("ab", [0, 1]), (".a", [0, 1])] {
+        let (sentinel, clock) = engine(FlowRule::per_second("/x", 1_000));
+        let mut body = body_of(&sentinel, frames).await;
+        clock.advance(ms(1_000));
+        for _ in 0..2 {
+            let _ = poll_now(pin!(body.frame()));
+        }
+        let node = sentinel.node("/x").unwrap();
+        let seconds = node.seconds().unwrap();
+        let complete: Vec<_> = seconds.iter().map(NodeBucket::complete).collect();
+        assert_eq!(complete, completed, "{frames:?}");
+        assert_eq!((node.concurrency(), node.totals().complete()), (0, 1));
+    }
+}
+
+/// A body that is pending for a dot, and gives a frame for each other character.
+struct Frames(&'static str);
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some((now, rest)) = self.0.split_at_checked(1) else {
+            return Poll::Ready(None);
+        };
+        self.0 = rest;
+        match now {
+            "." => Poll::Pending,
+            now => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(now.as_bytes()))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -116,7 +116,10 @@ where
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
             KindProj::Served { mut body, tail } => end_on_panic(tail, |tail| {
-                let frame = ready!(body.as_mut().poll_frame(cx));
+                let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
+                    go_on(tail);
+                    return Poll::Pending;
+                };
                 let is_over = match &frame {
                     None => true,
                     Some(Err(_)) => {
@@ -142,6 +145,8 @@ where
                 };
                 if is_over {
                     drop(tail.take());
+                } else {
+                    go_on(tail);
                 }
                 Poll::Ready(frame)
             }),
@@ -162,6 +167,13 @@ where
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
         }
+    }
+}
+
+/// The call does not end with what the body's first poll has given.
+fn go_on(tail: &mut Option<Tail>) {
+    if let Some(tail) = tail {
+        tail.entry.go_on();
     }
 }
 

@@ -56,7 +56,8 @@ const MOST_PARAMS: usize = 8;
 #[non_exhaustive]
 pub enum Completion {
     /// When the body of its response has ended or is dropped. The response time
-    /// is that of the head in any case.
+    /// is that of the head in any case. So is the time at which the call counts as
+    /// complete, if the body is given whole at its first poll or is never polled.
     #[default]
     Body,
     /// When the head of its response is there.

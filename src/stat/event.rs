@@ -34,7 +34,8 @@ pub enum Event {
     /// A call was refused. Counted by weight.
     Block,
     /// An admitted call delivered a response or an error. Counted by weight
-    /// when the call ends.
+    /// when the call ends. A layer's call whose response comes in one piece counts in the
+    /// bucket of that response, unless a later one has begun.
     Complete,
     /// A call that completed did so with a failure. Counted by weight.
     Error,
