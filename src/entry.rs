@@ -445,11 +445,18 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
+    /// Whether the time of the response is also that of the call's end: it came in one
+    /// piece, and there is neither a circuit breaker nor an adaptive limit that wants to
+    /// know when all of it was gone.
+    #[inline]
+    fn is_timed(&self) -> bool {
+        let limiter = || self.places.resource().limiter();
+        self.is_at_once && self.kept.is_none() && !(self.has_slot && limiter().is_some())
+    }
+
     /// The call ends for everyone who counts it or wants to know.
     #[inline(never)]
-    fn end_everywhere(&mut self, has_panicked: bool) {
-        let now = self.places.resource().shared().time.now();
-        let end = if self.end == RUNNING { now } else { self.end };
+    fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
         let outcome = if has_panicked {
             Some(Outcome::Failure)
         } else {
@@ -490,17 +497,17 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let resource = self.places.resource();
         let shared = resource.shared();
+        let now = if self.is_timed() {
+            self.end
+        } else {
+            shared.time.now()
+        };
+        let end = if self.end == RUNNING { now } else { self.end };
         let has_panicked = !self.is_guarded && std::thread::panicking();
         let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_one_node();
         if has_panicked || more_learn || !shared.hooks.is_empty() {
-            return self.end_everywhere(has_panicked);
+            return self.end_everywhere(now, end, has_panicked);
         }
-        if self.is_at_once && !self.has_slot {
-            let rt_ns = self.end.nanos_since(self.start);
-            return resource.node().leave(self.end, self.n, rt_ns, self.outcome);
-        }
-        let now = shared.time.now();
-        let end = if self.end == RUNNING { now } else { self.end };
         let rt_ns = end.nanos_since(self.start);
         resource.node().leave(now, self.n, rt_ns, self.outcome);
         if self.has_slot {

@@ -35,10 +35,10 @@ use tower_sentinel::middleware::{
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
 use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Outcome, Totals};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock, Entry, FlowRule,
-    InboundView, InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock, NodeSnapshot,
-    NodeView, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService, SlidingWindow,
-    Snapshot, Tick, Verdict, Waiting,
+    AdaptiveRule, BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock,
+    Entry, FlowRule, InboundView, InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock,
+    NodeSnapshot, NodeView, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService,
+    SlidingWindow, Snapshot, Tick, Verdict, Waiting,
 };
 use tower_test::mock;
 
@@ -614,8 +614,8 @@ fn a_resource_that_a_rule_looks_at_is_named_by_its_template() {
     assert_eq!(status("/search"), StatusCode::TOO_MANY_REQUESTS);
 }
 
-#[tokio::test]
-async fn the_clock_is_read_once_at_each_end_of_a_call() {
+/// An engine, and how often its clock has been read.
+fn counting_readings(rules: impl Into<Rules>) -> (Sentinel, Arc<AtomicU32>) {
     #[derive(Debug)]
     struct Counting(Arc<AtomicU32>);
     impl Clock for Counting {
@@ -625,10 +625,13 @@ async fn the_clock_is_read_once_at_each_end_of_a_call() {
         }
     }
     let readings = Arc::new(AtomicU32::new(0));
-    let sentinel = Sentinel::builder()
-        .rules(FlowRule::per_second("/x", 1_000))
-        .clock(Counting(readings.clone()))
-        .build();
+    let builder = Sentinel::builder().clock(Counting(readings.clone()));
+    (builder.rules(rules).build(), readings)
+}
+
+#[tokio::test]
+async fn the_clock_is_read_once_at_each_end_of_a_call() {
+    let (sentinel, readings) = counting_readings(FlowRule::per_second("/x", 1_000));
     drop(sentinel.try_enter(Call::new("/x")));
     let read = || readings.swap(0, Ordering::Relaxed);
     read();
@@ -659,6 +662,32 @@ async fn the_clock_is_read_once_at_each_end_of_a_call() {
         }
         drop(body);
         assert_eq!(read(), readings, "{frames:?} after {polls} polls");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_timed_once_unless_a_rule_wants_to_know_when_it_was_sent() {
+    let rules: [(Rule, u32); 5] = [
+        (FlowRule::per_second("/x", 9).into(), 2),
+        (CircuitBreakerRule::error_ratio("/x", 0.5).into(), 2),
+        (IsolationRule::new("/x", 9).into(), 2),
+        (AdaptiveRule::new("/x").into(), 3),
+        (
+            FlowRule::per_second("/x", 9).by_origin().lend(true).into(),
+            2,
+        ),
+    ];
+    #[derive(Debug)]
+    struct Told;
+    impl Hook for Told {}
+    for (rule, expected) in rules {
+        let what = format!("{rule:?}");
+        let (sentinel, readings) = counting_readings(rule);
+        sentinel.hooks().register("any", Arc::new(Told));
+        drop(body_of(&sentinel, "a").await);
+        readings.store(0, Ordering::Relaxed);
+        drop(body_of(&sentinel, "a").await);
+        assert_eq!(readings.load(Ordering::Relaxed), expected, "{what}");
     }
 }
 
