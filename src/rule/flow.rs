@@ -532,14 +532,9 @@ impl FlowRule {
         self.selects_like(other) && window(self) == window(other)
     }
 
-    /// Whether the two, rules of one node, let the same calls stand in a line.
-    pub(super) fn paces_like(&self, other: &Self) -> bool {
-        let waits = |rule: &Self| rule.shaping.max_wait.is_some();
-        self.selects_like(other) && waits(self) == waits(other)
-    }
-
-    /// Both are for one resource, by its name or as one of all.
-    fn selects_like(&self, other: &Self) -> bool {
+    /// Whether the two, rules of one node, are for the same calls. Both are for one
+    /// resource, by its name or as one of all.
+    pub(super) fn selects_like(&self, other: &Self) -> bool {
         self.who == other.who && self.basis == other.basis
     }
 

@@ -254,7 +254,7 @@ fn with_old_lines<'a>(
         &[
             |(_, new), old| *new == old.rule(),
             |(_, new), old| new.is_named_like(old.rule()),
-            |(_, new), old| new.paces_like(old.rule()),
+            |(_, new), old| new.selects_like(old.rule()),
         ],
     );
     let all = rules.into_iter().zip(lines);
