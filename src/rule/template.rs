@@ -103,6 +103,9 @@ mod tests {
             "/files/{*rest}",
             "GET /orders/{id}",
             "job",
+            "get /jobs/{id}",
+            " /blank/{id}",
+            "GET plain",
         ] {
             templates.add(name, 0).unwrap();
         }
@@ -113,6 +116,9 @@ mod tests {
             ("/files/a/b", Some("/files/{*rest}")),
             ("/orders/9", Some("/orders/{id}")),
             ("/job", None),
+            ("/jobs/7", None),
+            ("/blank/7", None),
+            ("plain", None),
         ];
         for (path, template) in cases {
             assert_eq!(templates.matching(path), template, "{path}");

@@ -55,7 +55,9 @@ fn a_bad_rule_leaves_no_trace() {
         |max: u32| json!({"kind": "isolation", "resource": "/a/{y}", "max": max, "id": "x"});
     let adaptive = |floor: u32| json!({"kind": "adaptive", "resource": "b", "floor": floor});
     // Its template, its id and its place among 32 breakers are free again.
-    let mut list = vec![breaker("/a/{x}", 7.0, "x"), isolation(1), isolation(2)];
+    let mut list = vec![breaker("/a/{x}", 7.0, "x"), isolation(1)];
+    // Not those of a good one.
+    list.extend([isolation(2), isolation(3)]);
     list.extend([adaptive(0), adaptive(2), adaptive(3)]);
     list.extend((0..40).map(|_| breaker("c", 7.0, "y")));
     list.extend((0..32).map(|index| breaker("c", 0.5, &format!("c-{index}"))));
@@ -70,13 +72,13 @@ fn a_bad_rule_leaves_no_trace() {
     }
     assert_eq!(rules, by_hand);
     let paths: Vec<_> = problems.iter().map(Problem::path).collect();
-    let first = ["error_ratio", "id", "floor", "resource"];
-    let first = [0, 2, 3, 5].into_iter().zip(first);
+    let first = ["error_ratio", "id", "id", "floor", "resource"];
+    let first = [0, 2, 3, 4, 6].into_iter().zip(first);
     let first: Vec<_> = first
         .map(|(at, key)| format!("rules[{at}].{key}"))
         .collect();
-    assert_eq!(paths[..4], first);
-    assert_eq!(paths.len(), 44);
+    assert_eq!(paths[..5], first);
+    assert_eq!(paths.len(), 45);
     let second = problems.as_slice()[1].allowed();
     assert_eq!(second, "different from that of every other rule");
 }
@@ -84,11 +86,22 @@ fn a_bad_rule_leaves_no_trace() {
 #[test]
 fn a_bad_rule_leaves_no_template_of_what_it_looks_at() {
     let rule = |threshold: i32, related: &str| json!({"kind": "flow", "resource": "a", "threshold": threshold, "when": related});
-    let list = [rule(-1, "/b/{x}"), rule(1, "/b/{y}"), rule(1, "/b/{z}")];
+    // A template that it shares with a good one stays.
+    let shares = json!({
+        "kind": "flow", "resource": "/b/{y}", "threshold": 1, "when": "/b/{w}",
+    });
+    let list = [
+        rule(-1, "/b/{x}"),
+        rule(1, "/b/{y}"),
+        rule(1, "/b/{z}"),
+        shares,
+        rule(1, "/b/{z}"),
+    ];
     let text = json!({ "rules": list }).to_string();
     let document = Document::read(&text, Format::Json).unwrap();
     let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
-    assert_eq!(paths, ["rules[0].threshold", "rules[2].when"]);
+    let whens = ["rules[2].when", "rules[3].when", "rules[4].when"];
+    assert_eq!((paths[0], &paths[1..]), ("rules[0].threshold", &whens[..]));
     assert_eq!(document.lenient().0.len(), 1);
 }
 
@@ -99,6 +112,10 @@ fn a_bad_rule_leaves_no_template_of_the_rest_of_a_path() {
     let two = json!({
         "kind": "flow", "resource": "/b/{*rest}", "threshold": 1, "when": "/a/{*x}",
     });
+    // Of these, the first.
+    let mirrored = json!({
+        "kind": "flow", "resource": "/a/{*x}", "threshold": 1, "when": "/c/{*rest}",
+    });
     let list = json!([
         rule("/a/b", 1),
         rule("/a/{*rest}", -1),
@@ -106,12 +123,15 @@ fn a_bad_rule_leaves_no_template_of_the_rest_of_a_path() {
         rule("/b/c", 1),
         two,
         rule("/b/{*path}", 1),
+        mirrored,
+        rule("/c/{*path}", 1),
     ]);
     let text = json!({ "rules": list }).to_string();
     let document = Document::read(&text, Format::Json).unwrap();
     let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
-    assert_eq!(paths, ["rules[1].threshold", "rules[4].when"]);
-    assert_eq!(document.lenient().0.len(), 4);
+    let expected = ["rules[1].threshold", "rules[4].when", "rules[6].resource"];
+    assert_eq!(paths, expected);
+    assert_eq!(document.lenient().0.len(), 5);
 }
 
 #[test]
