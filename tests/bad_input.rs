@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::{Event, LeapArray, Node};
 use tower_sentinel::{
-    AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule, Rules, Sentinel,
-    SentinelLayer, Tick,
+    AdaptiveRule, AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule,
+    Rules, Sentinel, SentinelLayer, Tick,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -164,6 +164,20 @@ fn cases() -> Vec<Case> {
         ),
         case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
         case(
+            AdaptiveRule::new("/r")
+                .floor(1 << 31)
+                .ceiling((1 << 31) - 1),
+            "floor",
+            "2147483648",
+            "between 1 and 2147483647",
+        ),
+        case(
+            AdaptiveRule::new("/r").smoothing(0.0),
+            "smoothing",
+            "0",
+            RATIO,
+        ),
+        case(
             FlowRule::per_second("*", 1).by_origin(),
             "resource",
             "\"*\"",
@@ -262,6 +276,19 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
         FlowRule::per_second(&*long, 1).into(),
         IsolationRule::new("/r", 0).into(),
         IsolationRule::new("/r", (1 << 31) - 1).into(),
+        AdaptiveRule::new("/low")
+            .ceiling(1)
+            .start(1)
+            .tolerance(1.0)
+            .smoothing(f64::MIN_POSITIVE)
+            .into(),
+        AdaptiveRule::new("/high")
+            .floor((1 << 31) - 1)
+            .ceiling((1 << 31) - 1)
+            .start((1 << 31) - 1)
+            .tolerance(10.0)
+            .smoothing(1.0)
+            .into(),
     ];
     let rules = Rules::build(rules).unwrap();
     let sentinel = Sentinel::builder()

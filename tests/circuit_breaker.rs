@@ -148,6 +148,15 @@ fn a_count_below_five_needs_no_more_calls_than_it_says() {
 }
 
 #[test]
+fn a_share_says_nothing_before_five_calls_have_ended_unless_told_otherwise() {
+    let bench = Bench::new(CircuitBreakerRule::error_ratio("r", 0.5));
+    bench.calls(4, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
 fn an_answer_of_408_neither_ends_a_row_nor_belongs_to_it() {
     let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
     let layer = SentinelLayer::with(bench.sentinel.clone())

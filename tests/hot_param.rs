@@ -615,9 +615,26 @@ fn a_reload_keeps_what_values_have_spent() {
         "another table"
     );
     assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
-    let other = larger.tier("pro", 8).except("y", 1).except("x", 7);
+    let other = larger.clone().tier("pro", 8).except("y", 1).except("x", 7);
     assert!(bench.sentinel.reload(other.into()), "only limits");
     assert_eq!(bench.passed(9, by("x")), 0);
+    let other = larger.by_origin();
+    assert!(bench.sentinel.reload(other.into()), "another parameter");
+    assert_eq!(bench.passed(9, by("x").origin("x")), 7, "starts anew");
+}
+
+#[test]
+fn a_changed_rule_goes_on_from_the_one_of_its_id() {
+    let rule = |threshold: u32, id: &str| HotParamRule::per("r", threshold, MINUTE).window().id(id);
+    let bench = Bench::new(rule(5, "first"));
+    assert_eq!(bench.passed(3, by("x")), 3);
+    let both = Rules::new().with(rule(5, "first")).with(rule(5, "second"));
+    assert!(bench.sentinel.reload(both));
+    assert_eq!(bench.passed(1, by("x")), 1);
+    let turned = Rules::new().with(rule(9, "second")).with(rule(9, "first"));
+    assert!(bench.sentinel.reload(turned));
+    let params = bench.sentinel.node("r").unwrap().hot_params();
+    assert_eq!([0, 1].map(|place| params[place].left("x")), [8, 5]);
 }
 
 #[test]
@@ -690,6 +707,24 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
     }
 }
 
+#[test]
+fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
+    let most = (1_u32 << 31) - 1;
+    let longest = Duration::from_secs(86_400) * 366;
+    let odd = Duration::from_nanos(1_000_001);
+    let rules = [
+        HotParamRule::per_second("r", most).burst(most).max_keys(1),
+        HotParamRule::per("r", 0, ms(1)).window(),
+        HotParamRule::per("r", 1_048_575, longest).window(),
+        HotParamRule::per("r", 1, odd).max_keys(1 << 26),
+        HotParamRule::per_second("r", 1).throttle(ms(256_000)),
+        HotParamRule::per_second("r", 1)
+            .except("v", most)
+            .tier("t", 0),
+    ];
+    assert_eq!(Rules::build(rules).unwrap().len(), 6);
+}
+
 // === flow rules by origin ===
 
 /// A flow rule by origin that keeps a table, and one that keeps nodes.
@@ -745,12 +780,28 @@ fn a_flow_rule_by_origin_keeps_a_table_unless_it_needs_more() {
     assert_eq!((params[0].rule(), params[0].left("a")), ("each", 4));
     assert_eq!(bench.sentinel.snapshot().origins(), 0);
 
+    let most = FlowRule::per("r", 1_048_575, MINUTE).by_origin();
+    let bench = Bench::new(most);
+    drop(bench.enter(Call::new("r")).unwrap());
+    assert_eq!(bench.sentinel.node("r").unwrap().hot_params().len(), 1);
+
     for rule in over_nodes() {
         let bench = Bench::new(rule.clone());
         drop(bench.enter(Call::new("r").origin("a")).unwrap());
         assert!(bench.sentinel.node("r").unwrap().hot_params().is_empty());
         assert_eq!(bench.sentinel.snapshot().origins(), 1, "{rule:?}");
     }
+}
+
+#[test]
+fn a_table_of_origins_has_places_for_as_many_as_the_engine_is_told() {
+    let rule = FlowRule::per("r", 1, MINUTE).by_origin();
+    let bench = Bench::with(rule, |builder| builder.max_origins(1_000));
+    let passed = || {
+        let origins = (0..1_000_u64).map(|origin| Call::new("r").origin(origin));
+        origins.filter(|&call| bench.enter(call).is_ok()).count()
+    };
+    assert_eq!([passed(), passed()], [1_000, 0]);
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn of_several_rules_the_tightest_holds_and_is_named() {
     let rules = Rules::new()
         .with(IsolationRule::new("r", 5).id("five"))
         .with(IsolationRule::new("r", 2).id("two"))
+        .with(IsolationRule::new("r", 2).id("two as well"))
         .with(IsolationRule::new("r", 7).id("seven"))
         .with(IsolationRule::new("other", 1));
     let (sentinel, _) = engine(rules);

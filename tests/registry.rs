@@ -301,34 +301,45 @@ fn a_named_origin_keeps_its_rule_beyond_the_bound() {
 
 #[test]
 fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
-    let rule = FlowRule::per("r", 3, MINUTE).by_origin().lend(true);
-    let (sentinel, clock) = configured(rule, |builder| {
-        builder.max_origins(4).idle_after(Duration::ZERO)
-    });
-    let flood = |from: u64| {
-        for origin in from..from + 1_000 {
-            drop(sentinel.try_enter(Call::new("r").origin(origin)));
+    let long = |interval| FlowRule::per("r", 3, interval).by_origin().lend(true);
+    let short = || FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    let apart = |rule: FlowRule| rule.memory_bytes(1 << 60..1 << 61, 1);
+    // Alone, and beside a shorter window: on one ring, and on one ring each.
+    let ten = SECOND * 10;
+    for (interval, rules) in [
+        (MINUTE, vec![long(MINUTE)]),
+        (ten, vec![short(), long(ten)]),
+        (MINUTE, vec![apart(short()), apart(long(MINUTE))]),
+    ] {
+        let rules = Rules::build(rules).unwrap();
+        let (sentinel, clock) = configured(rules, |builder| {
+            builder.max_origins(4).idle_after(Duration::ZERO)
+        });
+        let flood = |from: u64| {
+            for origin in from..from + 1_000 {
+                drop(sentinel.try_enter(Call::new("r").origin(origin)));
+            }
+        };
+        let greedy = || {
+            let call = Call::new("r").origin("greedy");
+            (0..9).filter(|_| passes(&sentinel, call)).count()
+        };
+        assert_eq!(greedy(), 3);
+        for second in 1..interval.as_secs() {
+            clock.advance(SECOND);
+            flood(second * 1_000);
+            assert_eq!(sentinel.snapshot().evicted(), 0, "after {second} s");
         }
-    };
-    let greedy = || {
-        let call = Call::new("r").origin("greedy");
-        (0..9).filter(|_| passes(&sentinel, call)).count()
-    };
-    assert_eq!(greedy(), 3);
-    for second in 0..59 {
-        clock.advance(SECOND);
-        flood(second * 1_000);
-        assert_eq!(sentinel.snapshot().evicted(), 0, "after {second} s");
+        assert_eq!(greedy(), 0);
+        // Two windows later nothing of what it did matters: it makes place.
+        clock.advance(interval * 2);
+        flood(1_000_000);
+        assert!(sentinel.snapshot().evicted() > 0);
+        assert!(
+            sentinel.snapshot().origins() <= 5,
+            "four, and the shared one"
+        );
     }
-    assert_eq!(greedy(), 0);
-    // Two minutes later nothing of what it did matters: it makes place.
-    clock.advance(MINUTE * 2);
-    flood(1_000_000);
-    assert!(sentinel.snapshot().evicted() > 0);
-    assert!(
-        sentinel.snapshot().origins() <= 5,
-        "four, and the shared one"
-    );
 }
 
 #[test]
@@ -343,8 +354,10 @@ fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
     ];
     memory.set_memory(Memory::new(95, 100));
     for rule in rules {
-        let rule = rule.by_origin().throttle(Duration::ZERO);
-        let (sentinel, clock) = configured(rule.clone(), |builder| {
+        // Beside a quick line, which alone would forget it soon.
+        let quick = FlowRule::per_second("r", 1_000);
+        let rules = [quick, rule.clone()].map(|it| it.by_origin().throttle(Duration::ZERO));
+        let (sentinel, clock) = configured(Rules::build(rules).unwrap(), |builder| {
             let sampler = Sampler::new(memory.clone());
             let builder = builder.max_origins(4).sampler(sampler);
             builder.idle_after(Duration::ZERO)

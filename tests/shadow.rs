@@ -181,6 +181,12 @@ fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
 }
 
 #[test]
+fn a_rule_that_watches_already_is_its_own_shadow() {
+    let shadow = FlowRule::per_second("r", 2).shadow();
+    assert_eq!(shadow.clone().shadow(), shadow);
+}
+
+#[test]
 fn it_judges_what_the_enforced_rules_let_pass() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 4).id("hard"))

@@ -151,6 +151,25 @@ fn no_more_calls_stand_in_the_line_than_the_rule_lets() {
 }
 
 #[test]
+fn of_two_rules_the_one_that_lets_fewer_wait_holds() {
+    let [few, many] = [3, 5].map(|most| paced(10, 10_000).max_waiting(most));
+    for rules in [[few.clone(), many.clone()], [many, few]] {
+        let bench = Bench::new(Rules::build(rules).unwrap());
+        let (waits, _queue) = bench.burst(8);
+        assert_eq!(waits.iter().flatten().count(), 4);
+    }
+}
+
+#[test]
+fn who_finds_no_turn_is_told_whose_line_it_is() {
+    let rules = [FlowRule::per_second("r", 100), paced(10, 0)];
+    let bench = Bench::new(Rules::build(rules).unwrap());
+    assert!(bench.call(Call::new("r")).is_ok());
+    let blocked = bench.call(Call::new("r")).unwrap_err();
+    assert_eq!((blocked.rule(), blocked.limit()), ("flow-1", Some(10)));
+}
+
+#[test]
 fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
     let rule = |most| FlowRule::per_second("r", 1_000).max_waiting(most);
     let wait = |bench: &Bench, origin, most: usize| {
@@ -344,6 +363,22 @@ fn a_rule_keeps_its_own_line_when_the_one_before_it_goes() {
     // A line that is not named goes on as the one that paces alike.
     assert!(bench.sentinel.reload(paced(5, 60_000).into()));
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(400));
+}
+
+#[test]
+fn the_line_of_each_origin_does_not_go_on_from_that_of_one() {
+    let (one, each) = (
+        paced(1, 60_000).for_origin("a"),
+        paced(10, 60_000).by_origin(),
+    );
+    let bench = Bench::new(Rules::new().with(one).with(each));
+    let call = || bench.call(Call::new("r").origin("a")).unwrap();
+    let queue = [call(), call(), call(), call()];
+    drop(queue);
+    // The line of one is 2 s long, that of each 200 ms.
+    let other = paced(5, 60_000).by_origin();
+    assert!(bench.sentinel.reload(other.into()));
+    assert_eq!(call().0, ms(400));
 }
 
 #[test]
@@ -678,6 +713,10 @@ fn bad_shaping_names_the_field() {
             "warm_up is 0ns, must be above 0",
         ),
         (
+            rule().warm_up(second * 86_401),
+            "warm_up is 86401s, must be above 0 and at most one day",
+        ),
+        (
             rule().warm_up(second).cold_factor(1.0),
             "cold_factor is 1, must be above 1",
         ),
@@ -704,6 +743,17 @@ fn bad_shaping_names_the_field() {
         (
             FlowRule::per_second("r", 9).memory(f64::NAN..0.9, 1),
             "memory is NaN..0.9",
+        ),
+        (rule().memory(0.0..0.9, 1), "memory is 0..0.9"),
+        (rule().memory(0.7..0.7, 1), "memory is 0.7..0.7"),
+        (rule().memory_bytes(5..5, 1), "memory is 5..5 bytes"),
+        (
+            rule().memory(0.7..0.9, -1),
+            "memory.threshold is -1, must be between 0 and the whole threshold, which is 1",
+        ),
+        (
+            FlowRule::per_second("r", 0).memory(0.7..0.9, 1),
+            "memory.threshold is 1, must be between 0 and the whole threshold, which is 0",
         ),
         (
             FlowRule::per_second("r", 9).memory_bytes(0..5, 1),
@@ -732,6 +782,19 @@ fn bad_shaping_names_the_field() {
         let error = Rules::build([rule]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
+    let rule = || FlowRule::per_second("r", 1);
+    let day = Duration::from_secs(86_400);
+    let rules = [
+        rule().throttle(day).warm_up(day).cold_factor(1_000.0),
+        rule().memory(f64::MIN_POSITIVE..1.0, 1),
+        rule().memory_bytes(1..2, 0),
+        FlowRule::per_second("r", 0).memory(0.7..0.9, 0),
+    ];
+    assert_eq!(Rules::build(rules).unwrap().len(), 4);
 }
 
 #[test]

@@ -427,3 +427,14 @@ fn inspect_threshold(
         inspector.refuse(field, threshold, format!("between 0 and {most}"));
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_key_and_no_more_than_it_can_hold() {
+        let keys = [0, 7, MOST_KEYS as usize, MOST_KEYS as usize + 1, usize::MAX];
+        assert_eq!(keys.map(most_keys), [1, 7, MOST_KEYS, MOST_KEYS, MOST_KEYS]);
+    }
+}

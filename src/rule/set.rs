@@ -455,6 +455,7 @@ mod tests {
         assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [3, 4]);
         assert_eq!(origins.of(&Key::Int(42)), [3, 6]);
         assert_eq!(origins.of_missing(), [3]);
+        assert_eq!(origins.of_unnamed(), [2, 3]);
         let contexts = of.contexts.as_ref().unwrap();
         for context in [Key::Str("42"), Key::Int(42)] {
             assert!(contexts.names(&context));
