@@ -39,6 +39,7 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "for_origin": ""} | .for_origin | "" | not blank
 {"kind": "flow", "resource": "a", "threshold": 1, "when": "\n"} | .when | "\n" | not blank
 {"kind": "flow", "resource": "a", "threshold": 1, "in_context": []} | .in_context | a list of 0 | a text
+{"kind": "flow", "resource": "a", "threshold": 1, "in_context": " "} | .in_context | " " | not blank
 {"kind": "flow", "resource": "a", "threshold": 1, "missing": "ignore"} | .missing | "ignore" | "share", "skip"
 {"kind": "flow", "resource": "a", "threshold": 1, "throttle": "2d"} | .throttle | "2d" | at most one day
 {"kind": "flow", "resource": "a", "threshold": 1, "warm_up": "0s"} | .warm_up | "0s" | above 0 and at most one day
@@ -58,6 +59,7 @@ const EXCLUDING: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "in_context": "y", "when": "x"} | .in_context | "y" | absent beside `when`
 {"kind": "flow", "resource": "a", "threshold": 1, "by_origin": true, "when": "x"} | .when | "x" | without an origin
 {"kind": "flow", "resource": "a", "threshold": 1, "strict": true, "throttle": 1} | .strict | true | false for a rule with a line
+{"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_bytes": "1..2", "memory_threshold": 1} | .memory_bytes | "1..2" | absent beside `memory`
 {"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "error_count": 1, "error_ratio": 0.5} | .error_count | 1 | absent beside `error_ratio`
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 1, "error_count": 5} | .consecutive_errors | 1 | absent beside `error_count`
@@ -70,6 +72,7 @@ const EXCLUDING: &str = r#"
 {"kind": "authority", "resource": "a", "allow": [], "deny": []} | .deny | a list of 0 | absent beside `allow`
 {"kind": "system"} |  | without a limit (none) | at least one of load, cpu
 {"kind": "hot-param", "resource": "a", "threshold": 1, "concurrency": 1} | .threshold | 1 | absent beside `concurrency`
+{"kind": "hot-param", "resource": "a", "threshold": 1, "param": "x", "param_at": 1} | .param_at | 1 | absent beside `param`
 {"kind": "hot-param", "resource": "a", "threshold": 1, "throttle": 1, "window": true} | .throttle | 1 | absent beside `window`
 "#;
 
@@ -95,6 +98,7 @@ const OTHERS: &str = r#"
 {"kind": "hot-param", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": 1, "value": 7}]} | .except[1].value | 7 | a text
 {"kind": "hot-param", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1, "treshold": 1}]} | .tier[0].treshold | 1 | `threshold`
 {"kind": "hot-param", "resource": "a", "threshold": 1, "tier": {"pro": 1}} | .tier | a table | a list of tables
+{"kind": "hot-param", "resource": "a"} | .threshold | missing | a number
 {"kind": "hot-param", "resource": "a", "threshold": 1, "max_keys": 0} | .max_keys | 0 | between 1 and
 {"kind": "hot-param", "resource": "a", "concurrency": 5000000000} | .concurrency | 5000000000 | 4294967295
 {"kind": "hot-param", "resource": "a", "concurrency": 3000000000} | .concurrency | 3000000000 | between 0 and 2147483647
@@ -144,6 +148,7 @@ const JAVA_BREAKER: &str = r#"
 {"resource": "good", "count": 1, "timeWindow": 40000000} | .timeWindow | 40000000 | 366 days
 {"resource": "good", "count": 1, "grade": 3, "timeWindow": 1} | .grade | 3 | between 0 and 2
 {"resource": "good", "count": -1, "timeWindow": 1} | .count | -1 | milliseconds between 0 and
+{"resource": "good", "count": 40000000000, "timeWindow": 1} | .count | 40000000000 | milliseconds between 0 and
 {"resource": "good", "count": 1, "slowRatioThreshold": 1.1, "timeWindow": 1} | .slowRatioThreshold | 1.1 | between 0 and 1
 {"resource": "good", "count": 1, "minRequestAmount": 0, "timeWindow": 1} | .minRequestAmount | 0 | between 1 and
 {"resource": "good", "count": 1, "statIntervalMs": -5, "timeWindow": 1} | .statIntervalMs | -5 | between 1 and
@@ -207,6 +212,7 @@ const GO_SYSTEM: &str = r#"
 {"metricType": 3} | .triggerCount | missing | a number
 {"metricType": 0, "strategy": 1, "triggerCount": -1} | .triggerCount | -1 | 0 or more
 {"metricType": 1, "triggerCount": 0} | .triggerCount | 0 | above 0
+{"metricType": 1, "triggerCount": 40000000000} | .triggerCount | 40000000000 | milliseconds between 0 and
 {"metricType": 2, "triggerCount": -0.5} | .triggerCount | -0.5 | between 0 and
 {"metricType": 3, "triggerCount": -0.5} | .triggerCount | -0.5 | between 0 and
 {"metricType": 4, "triggerCount": 80} | .triggerCount | 80 | at most 1

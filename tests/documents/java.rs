@@ -403,6 +403,12 @@ fn what_is_not_heeded_is_a_warning() {
         ),
         (
             Kind::HotParam,
+            json!({"resource": "/a", "count": 1, "paramIdx": 0, "controlBehavior": 1}),
+            "[0].controlBehavior is 1: taken as 0, as Sentinel does",
+            1,
+        ),
+        (
+            Kind::HotParam,
             json!({
                 "resource": "/a", "count": 1, "paramIdx": 0, "clusterMode": true,
                 "clusterConfig": {"flowId": 7},

@@ -440,6 +440,14 @@ fn a_document_of_toml_reads_as_people_write_it() {
 }
 
 #[test]
+fn origins_may_stand_between_the_commas_of_one_text() {
+    let document =
+        read(&[json!({"kind": "authority", "resource": "/a", "deny": "shop, ,office,"})]);
+    let expected = AuthorityRule::deny("/a", ["shop", "office"]);
+    assert_eq!(strict(&document), expected.into());
+}
+
+#[test]
 fn a_list_may_be_empty_but_must_be_there() {
     for (format, text) in [
         (Format::Toml, "rules = []"),
