@@ -215,7 +215,7 @@ fn hot_parameter_rules() {
                 json!({
                     "id": "h", "resource": "a", "metricType": 1, "controlBehavior": 0,
                     "paramIndex": 1, "threshold": 100, "maxQueueingTimeMs": 0, "burstCount": 7,
-                    "durationInSec": 2, "paramsMaxCapacity": 5000,
+                    "durationInSec": 2, "paramsMaxCapacity": 5000, "paramKey": "",
                     "specificItems": [
                         {"valKind": 0, "valStr": "+5", "threshold": 1},
                         {"valKind": 1, "valStr": "x", "threshold": 2},
