@@ -1,6 +1,7 @@
 //! What a call holds while it runs or waits, and gives back when it ends.
 
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
 use crate::adaptive::End;
@@ -189,6 +190,12 @@ impl Passed {
     /// The call, from now on.
     #[inline(always)]
     pub(crate) fn into_entry(mut self) -> Entry {
+        self.take_entry()
+    }
+
+    /// The same, out of where it lies.
+    #[inline(always)]
+    pub(crate) fn take_entry(&mut self) -> Entry {
         let resource = self.resource.take().expect("only this takes it");
         let places = Places::alone(resource);
         let mut entry = Entry::new(places, self.start, self.n, self.has_slot, None);
@@ -228,6 +235,13 @@ impl Otherwise {
     pub(crate) fn judged(&mut self, verdict: Verdict) -> Option<Passed> {
         self.0 = Some(verdict);
         None
+    }
+
+    /// The call has passed: there is no verdict, and so nothing to drop.
+    #[inline(always)]
+    pub(crate) fn forget(self) {
+        debug_assert!(self.0.is_none(), "a call that passed has one verdict");
+        mem::forget(self);
     }
 
     /// The verdict on a call that did not pass at once; `None` if it was skipped.

@@ -103,27 +103,43 @@ impl<S, M: Mode> SentinelService<S, M> {
         S: Service<Request<B>> + Clone,
     {
         let mut otherwise = Otherwise::new();
-        match self.settings.pass(&request, &mut otherwise) {
+        match &mut self.settings.pass(&request, &mut otherwise) {
             // The request is passed on here, and nowhere further down, because it
             // is dear to move.
             Some(passed) => {
+                otherwise.forget();
                 let future = self.inner.call(request);
-                ResponseFuture::running(future, passed.into_entry(), &self.settings)
+                ResponseFuture::running(future, passed.take_entry(), &self.settings)
             }
-            None => match otherwise.verdict() {
-                Some(Verdict::Block(blocked)) => {
-                    let_go(&mut self.inner);
-                    ResponseFuture::refused(refuse(&self.settings, &request, blocked))
-                }
-                Some(Verdict::Pass(entry)) => {
-                    let future = self.inner.call(request);
-                    ResponseFuture::running(future, entry, &self.settings)
-                }
-                Some(Verdict::Wait(waiting)) => {
-                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
-                }
-                None => ResponseFuture::skipped(self.inner.call(request)),
-            },
+            None => self.judged(request, otherwise, refuse),
+        }
+    }
+
+    /// What becomes of a call that did not pass at once.
+    // Apart, so that the future of one that did is made where it is returned.
+    #[inline(never)]
+    fn judged<B>(
+        &mut self,
+        request: Request<B>,
+        otherwise: Otherwise,
+        refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
+    ) -> ResponseFuture<S, Request<B>, M>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        match otherwise.verdict() {
+            Some(Verdict::Block(blocked)) => {
+                let_go(&mut self.inner);
+                ResponseFuture::refused(refuse(&self.settings, &request, blocked))
+            }
+            Some(Verdict::Pass(entry)) => {
+                let future = self.inner.call(request);
+                ResponseFuture::running(future, entry, &self.settings)
+            }
+            Some(Verdict::Wait(waiting)) => {
+                ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
+            }
+            None => ResponseFuture::skipped(self.inner.call(request)),
         }
     }
 }
