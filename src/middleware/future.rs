@@ -174,10 +174,11 @@ where
 /// refusal of another layer says nothing of the service. An error is told as what
 /// `told` makes of it, and judged as that: in a box its sources can be seen.
 // Always: a response is dear to pass on, and the compiler is of two minds about it.
+// It is looked at where it lies, and moved at the end.
 #[inline(always)]
 fn settle<B, E, T>(
     settings: Option<&Settings>,
-    answer: Result<Response<B>, E>,
+    mut answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
     told: impl FnOnce(E) -> T,
 ) -> Poll<Result<Response<ResponseBody<B>>, T>>
@@ -185,20 +186,33 @@ where
     B: Body,
     T: 'static,
 {
-    let Some(entry) = running else {
-        let answer = answer.map(|response| response.map(|body| ResponseBody::served(body, None)));
-        return Poll::Ready(answer.map_err(told));
+    let tail = match &mut answer {
+        Ok(response) => tail_of(settings, response, running),
+        Err(_) => None,
     };
-    let own = settings.and_then(|settings| settings.classify.as_deref());
-    let mut response = match answer {
-        Ok(response) => response,
+    Poll::Ready(match answer {
+        Ok(response) => Ok(response.map(|body| ResponseBody::served(body, tail))),
         Err(error) => {
             let error = told(error);
-            end(running, outcome_of(ServiceError::of(&error), own));
-            return Poll::Ready(Err(error));
+            if running.is_some() {
+                let own = settings.and_then(|settings| settings.classify.as_deref());
+                end(running, outcome_of(ServiceError::of(&error), own));
+            }
+            Err(error)
         }
-    };
-    let head = ResponseHead::of(&response);
+    })
+}
+
+/// What is left of the call at the head of its `response`: nothing, if it ends there.
+#[inline(always)]
+fn tail_of<B: Body>(
+    settings: Option<&Settings>,
+    response: &mut Response<B>,
+    running: &mut Option<Entry>,
+) -> Option<Tail> {
+    let entry = running.as_mut()?;
+    let own = settings.and_then(|settings| settings.classify.as_deref());
+    let head = ResponseHead::of(response);
     let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.
@@ -216,18 +230,15 @@ where
         }
     };
     if let Some(settings) = settings {
-        settings.tell_quota(entry, &mut response);
+        settings.tell_quota(entry, response);
     }
     if ends_at_head || has_ended {
         end(running, outcome);
-        return Poll::Ready(Ok(response.map(|body| ResponseBody::served(body, None))));
+        return None;
     }
     let responded_at = entry.respond(outcome, at_trailers.is_none());
-    let entry = running.take().expect("it has just responded");
-    let tail = Tail::new(entry.responded(responded_at, outcome), at_trailers);
-    let (parts, body) = response.into_parts();
-    let body = ResponseBody::served(body, Some(tail));
-    Poll::Ready(Ok(Response::from_parts(parts, body)))
+    let entry = running.take()?.responded(responded_at, outcome);
+    Some(Tail::new(entry, at_trailers))
 }
 
 #[cold]
