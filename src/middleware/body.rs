@@ -116,19 +116,17 @@ where
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
             KindProj::Served { mut body, tail } => end_on_panic(tail, |tail| {
-                let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
-                    go_on(tail);
-                    return Poll::Pending;
-                };
+                let frame = body.as_mut().poll_frame(cx);
                 let is_over = match &frame {
-                    None => true,
-                    Some(Err(_)) => {
+                    Poll::Pending => false,
+                    Poll::Ready(None) => true,
+                    Poll::Ready(Some(Err(_))) => {
                         if let Some(tail) = tail {
                             tail.entry.revise(Outcome::Failure);
                         }
                         true
                     }
-                    Some(Ok(frame)) => match frame.trailers_ref() {
+                    Poll::Ready(Some(Ok(frame))) => match frame.trailers_ref() {
                         Some(trailers) => {
                             if let Some(Tail {
                                 entry,
@@ -144,11 +142,11 @@ where
                     },
                 };
                 if is_over {
-                    drop(tail.take());
-                } else {
-                    go_on(tail);
+                    *tail = None;
+                } else if let Some(tail) = tail {
+                    tail.entry.go_on();
                 }
-                Poll::Ready(frame)
+                frame
             }),
         }
     }
@@ -167,13 +165,6 @@ where
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
         }
-    }
-}
-
-/// The call does not end with what the body's first poll has given.
-fn go_on(tail: &mut Option<Tail>) {
-    if let Some(tail) = tail {
-        tail.entry.go_on();
     }
 }
 
