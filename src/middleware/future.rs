@@ -79,7 +79,7 @@ where
     pub(super) fn running(future: S::Future, entry: Entry, settings: &Arc<Settings>) -> Self {
         Self {
             guarded: Guarded::running(future, entry),
-            settings: (!settings.is_plain()).then(|| settings.clone()),
+            settings: (!settings.is_plain).then(|| settings.clone()),
         }
     }
 
@@ -211,12 +211,16 @@ fn tail_of<B: Body>(
     running: &mut Option<Entry>,
 ) -> Option<Tail> {
     let entry = running.as_mut()?;
-    let own = settings.and_then(|settings| settings.classify.as_deref());
     let head = ResponseHead::of(response);
-    let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
+    let (judgement, ends_at_head) = match settings {
+        None => (ByStatus.head(head), false),
+        Some(settings) => (
+            settings.judge(head),
+            settings.completion == Completion::Head,
+        ),
+    };
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.
-    let ends_at_head = settings.is_some_and(|settings| settings.completion == Completion::Head);
     let has_ended =
         response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream();
     let (outcome, at_trailers) = match judgement {

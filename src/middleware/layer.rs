@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Version};
 use tower_layer::Layer;
 
-use super::classify::Classify;
+use super::classify::{ByStatus, Classify, Judgement, ResponseHead};
 use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
@@ -136,6 +136,9 @@ pub(super) struct Settings {
     direction: Direction,
     /// Whether a request is asked for more than its resource.
     asks_more: bool,
+    /// Whether responses need nothing but the defaults, so that a call need not
+    /// take the settings along.
+    pub(super) is_plain: bool,
 }
 
 impl SentinelLayer<Respond> {
@@ -175,6 +178,7 @@ impl SentinelLayer<Respond> {
                 fields: RateLimitFields::None,
                 direction: Direction::Inbound,
                 asks_more: false,
+                is_plain: true,
             }),
             mode: PhantomData,
         }
@@ -204,6 +208,7 @@ impl<M> SentinelLayer<M> {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
         settings.asks_more = settings.has_more_to_ask();
+        settings.is_plain = settings.has_nothing_to_tell();
         self
     }
 
@@ -461,12 +466,18 @@ impl Settings {
             || !self.params.is_empty()
     }
 
-    /// Whether responses need nothing but the defaults, so that a call need not
-    /// take the settings along.
-    pub(super) fn is_plain(&self) -> bool {
+    fn has_nothing_to_tell(&self) -> bool {
         self.classify.is_none()
             && self.completion == Completion::Body
             && self.fields == RateLimitFields::None
+    }
+
+    /// How a call ended whose response has this `head`.
+    pub(super) fn judge(&self, head: ResponseHead<'_>) -> Judgement {
+        match &self.classify {
+            Some(own) => own.head(head),
+            None => ByStatus.head(head),
+        }
     }
 
     /// Tells the client what is left to the call `entry`, if it is to know.
