@@ -357,7 +357,7 @@ pub trait Classify: Send + Sync + 'static {
 pub struct ByStatus;
 
 impl Classify for ByStatus {
-    #[inline]
+    #[inline(always)]
     fn head(&self, head: ResponseHead<'_>) -> Judgement {
         if head.extensions.get::<Blocked>().is_some() {
             return Judgement::Now(Outcome::Ignore);

@@ -193,7 +193,7 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
 #[inline]
 fn has_type(headers: &HeaderMap, prefix: &[u8]) -> bool {
     headers
-        .get(CONTENT_TYPE)
+        .get(&CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().starts_with(prefix))
 }
 
