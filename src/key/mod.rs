@@ -278,7 +278,7 @@ impl<'a> Head<'a> {
     }
 
     /// The same, and whether a router has matched it.
-    #[inline]
+    #[inline(always)]
     fn routed(&self) -> (&'a str, bool) {
         if let Some(matched) = self.matched() {
             let route = match route::before_rest(matched) {
@@ -324,7 +324,7 @@ impl<'a> Head<'a> {
     }
 
     /// The same, and whether a router has matched it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn named(&self) -> (Key<'a>, bool) {
         match self.extensions.get::<Resource>() {
             Some(Resource(name)) => (Key::Str(name), false),
