@@ -255,7 +255,7 @@ impl fmt::Debug for Sentinel {
 #[must_use = "call `build`"]
 pub struct Builder {
     rules: Rules,
-    clock: Arc<dyn Clock>,
+    clock: Box<dyn Clock>,
     hooks: Hooks,
     window: Shape,
     patience: Duration,
@@ -274,7 +274,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             rules: Rules::new(),
-            clock: Arc::new(MonotonicClock::new()),
+            clock: Box::new(MonotonicClock::new()),
             hooks: Hooks::default(),
             window: Shape::new(500_000_000, 2, true),
             patience: Duration::from_millis(500),
@@ -305,7 +305,7 @@ impl Builder {
 
     /// The clock. Default: [`MonotonicClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.clock = Box::new(clock);
         self
     }
 

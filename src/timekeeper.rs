@@ -20,15 +20,15 @@ use crate::clock::{Clock, SLACK, SLACK_NS, Tick, nanos};
 use crate::sync::{AtomicU64, Lock, Ordering};
 
 /// See the [module](self).
+// All that it knows is behind one pointer, with the clock in a box: who reads the
+// clock does not have to work out where in an `Arc` it lies.
 #[derive(Debug)]
-pub(crate) struct Timekeeper {
-    clock: Arc<dyn Clock>,
-    lost: Arc<Lost>,
-}
+pub(crate) struct Timekeeper(Arc<Time>);
 
-/// What is known of a clock that steps back, by all who go by it.
+/// A clock, and what is known of how it steps back, by all who go by it.
 #[derive(Debug)]
-struct Lost {
+struct Time {
+    clock: Box<dyn Clock>,
     /// What the clock has lost by stepping back, in ns.
     offset: AtomicU64,
     behind: Lock<Option<Behind>>,
@@ -43,30 +43,25 @@ struct Behind {
 }
 
 impl Timekeeper {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
+    pub(crate) fn new(clock: Box<dyn Clock>) -> Self {
+        Self(Arc::new(Time {
             clock,
-            lost: Arc::new(Lost {
-                offset: AtomicU64::new(0),
-                behind: Lock::new(None),
-            }),
-        }
+            offset: AtomicU64::new(0),
+            behind: Lock::new(None),
+        }))
     }
 
     /// Another one over the same clock, whose time is always the same: a sampler
     /// that both ask must not take one of them for a clock that has stepped.
     pub(crate) fn beside(&self) -> Self {
-        Self {
-            clock: self.clock.clone(),
-            lost: self.lost.clone(),
-        }
+        Self(self.0.clone())
     }
 
     /// The present.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
-        let lost = self.lost.offset.load(Ordering::Relaxed);
-        Tick::from_nanos(self.clock.now().as_nanos().saturating_add(lost))
+        let lost = self.0.offset.load(Ordering::Relaxed);
+        Tick::from_nanos(self.0.clock.now().as_nanos().saturating_add(lost))
     }
 
     /// `now`, doubted if it does not fit to `seen`, the start of the newest
@@ -111,7 +106,7 @@ impl Timekeeper {
 
     /// The clock is behind by more than the slack, or was `before`.
     fn catch_up(&self, before: Tick, seen: Tick) -> Tick {
-        let Some(mut behind) = self.lost.behind.try_lock() else {
+        let Some(mut behind) = self.0.behind.try_lock() else {
             return before;
         };
         // Another thread may have caught up since, so only now the time is certain.
@@ -126,7 +121,7 @@ impl Timekeeper {
                 }
                 *behind = None;
                 let lost = nanos(known.high - now);
-                self.lost.offset.fetch_add(lost, Ordering::Relaxed);
+                self.0.offset.fetch_add(lost, Ordering::Relaxed);
                 self.now()
             }
             // The first sign of it, or somebody's clock has come further.
@@ -151,7 +146,7 @@ mod tests {
     #[test]
     fn a_glitch_ahead_is_not_believed() {
         let clock = ManualClock::starting_at(at(5_000));
-        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let time = Timekeeper::new(Box::new(clock.clone()));
         // Read an hour ahead once; the clock itself says 5 s.
         assert_eq!(time.check(at(3_605_000), at(4_900)), at(5_000));
         // A real idle time is confirmed.
@@ -162,14 +157,14 @@ mod tests {
     #[test]
     fn a_reading_that_grew_old_is_taken_again() {
         let clock = ManualClock::starting_at(at(9_000));
-        let time = Timekeeper::new(Arc::new(clock));
+        let time = Timekeeper::new(Box::new(clock));
         assert_eq!(time.check(at(3_000), at(8_500)), at(9_000));
     }
 
     #[test]
     fn after_a_step_back_time_stands_still_for_one_window_and_then_goes_on() {
         let clock = ManualClock::starting_at(at(3_600_000));
-        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let time = Timekeeper::new(Box::new(clock.clone()));
         let seen = time.now();
         clock.set(at(1_000));
         assert_eq!(time.check(time.now(), seen), at(1_000));
@@ -217,7 +212,7 @@ mod tests {
             clock: clock.clone(),
             meanwhile: Lock::new(None),
         });
-        let time = Arc::new(Timekeeper::new(sleepy.clone()));
+        let time = Arc::new(Timekeeper::new(Box::new(sleepy.clone())));
         let seen = time.now();
         clock.set(at(1_000));
         assert_eq!(time.check(time.now(), seen), at(1_000));
@@ -240,7 +235,7 @@ mod tests {
     #[test]
     fn another_one_goes_on_from_the_same_time() {
         let clock = ManualClock::starting_at(at(3_600_000));
-        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let time = Timekeeper::new(Box::new(clock.clone()));
         let older = time.beside();
         let seen = time.now();
         clock.set(at(1_000));
@@ -272,7 +267,7 @@ mod tests {
         // The wrong reading is the second one, or the third.
         for readings in [[400_000, 5_000, 5_000], [5_000, 400_000, 5_000]] {
             let clock = Readings(Lock::new(readings.map(at).to_vec()));
-            let time = Timekeeper::new(Arc::new(clock));
+            let time = Timekeeper::new(Box::new(clock));
             let now = time.check(at(5_000), seen);
             assert!(now <= seen, "{now:?} {readings:?}");
         }
@@ -281,7 +276,7 @@ mod tests {
     #[test]
     fn clocks_that_disagree_do_not_push_each_other_on() {
         let clock = ManualClock::starting_at(at(10_000));
-        let time = Timekeeper::new(Arc::new(clock.clone()));
+        let time = Timekeeper::new(Box::new(clock.clone()));
         // Another core's clock is two seconds ahead and keeps moving.
         for step in 0..100 {
             clock.advance(Duration::from_millis(100));
