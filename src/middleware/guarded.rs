@@ -123,30 +123,27 @@ where
         refused: impl FnOnce(R) -> T,
         failed: impl FnOnce(S::Error) -> T,
     ) -> Poll<T> {
-        loop {
-            match self.as_mut().project() {
-                GuardedProj::Running { future, entry } => {
-                    return end_on_panic(entry, |entry| {
-                        let answer = ready!(future.poll(cx));
-                        answered(answer, entry)
-                    });
+        if let GuardedProj::Waiting { wait } = self.as_mut().project() {
+            match ready!(wait.poll(cx)) {
+                Ok(Begun::Running(future, entry)) => self.set(Self::running(future, entry)),
+                Ok(Begun::Refused(blocked, request)) => {
+                    // The instance that is ready goes, even if the future stays.
+                    self.set(Self::Refused { refusal: None });
+                    return Poll::Ready(refused(refuse(blocked, &request)));
                 }
-                GuardedProj::Refused { refusal } => {
-                    let refusal = refusal.take().expect("polled after it was ready");
-                    return Poll::Ready(refused(refusal));
-                }
-                GuardedProj::Waiting { wait } => match ready!(wait.poll(cx)) {
-                    Ok(Begun::Running(future, entry)) => {
-                        self.set(Self::running(future, entry));
-                    }
-                    Ok(Begun::Refused(blocked, request)) => {
-                        // The instance that is ready goes, even if the future stays.
-                        self.set(Self::Refused { refusal: None });
-                        return Poll::Ready(refused(refuse(blocked, &request)));
-                    }
-                    Err(error) => return Poll::Ready(failed(error)),
-                },
+                Err(error) => return Poll::Ready(failed(error)),
             }
+        }
+        match self.project() {
+            GuardedProj::Running { future, entry } => end_on_panic(entry, |entry| {
+                let answer = ready!(future.poll(cx));
+                answered(answer, entry)
+            }),
+            GuardedProj::Refused { refusal } => {
+                let refusal = refusal.take().expect("polled after it was ready");
+                Poll::Ready(refused(refusal))
+            }
+            GuardedProj::Waiting { .. } => unreachable!("its wait is over"),
         }
     }
 }
