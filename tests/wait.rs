@@ -5,10 +5,12 @@
 mod support;
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::{self, Future, Ready, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -296,6 +298,124 @@ async fn who_has_waited_is_told_what_is_left_as_well() {
     }
     // Ten more would have their turn within a second, then nine, then eight.
     assert_eq!(left, ["10", "9", "8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_the_service_not_ready_at_its_turn_starts_when_it_is() {
+    let mut stage = Stage::new(FlowRule::per_second(RESOURCE, 10).throttle(ms(1_000)));
+    stage.take(1);
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(stage.call().await);
+    }
+    stage.upstream.allow(0);
+    stage.at(1_000).await;
+    for call in &mut calls {
+        assert!(poll_now(call.as_mut()).is_pending());
+    }
+    assert_eq!(stage.node().waiting(), 3);
+    stage.upstream.allow(3);
+    let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
+    for _ in 0..3 {
+        let answer = stage.arrived().await;
+        assert_eq!(stage.now(), 1_000);
+        answer.send_response(Response::new(Body::empty()));
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    let totals = stage.assert_at_rest();
+    assert_eq!((totals.complete(), totals.waits()), (4, 3));
+}
+
+/// Where a service panics around a wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Clone = 1,
+    Ready,
+    Call,
+}
+
+/// A service that panics at the place whose number is in it.
+struct Trap(Arc<AtomicU8>);
+
+impl Trap {
+    fn pass(&self, place: Place) {
+        let found = self.0.load(Ordering::Relaxed);
+        assert_ne!(found, place as u8, "the trap");
+    }
+}
+
+impl Clone for Trap {
+    fn clone(&self) -> Self {
+        self.pass(Place::Clone);
+        Self(self.0.clone())
+    }
+}
+
+impl Service<Request<Body>> for Trap {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.pass(Place::Ready);
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.pass(Place::Call);
+        future::ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_panics_around_a_wait_keeps_no_place() {
+    for place in [Place::Clone, Place::Ready, Place::Call] {
+        let rules = Rules::new()
+            .with(FlowRule::per_second(RESOURCE, 10).throttle(ms(500)))
+            .with(IsolationRule::new(RESOURCE, 1));
+        let sentinel = Sentinel::builder()
+            .rules(rules)
+            .clock(TokioClock::new())
+            .build();
+        let trap = Arc::default();
+        let mut service = SentinelLayer::with(sentinel.clone()).layer(Trap(Arc::clone(&trap)));
+        ready(service.call(get(RESOURCE))).unwrap();
+        let mut waiting = None;
+        if place != Place::Clone {
+            waiting = Some(Box::pin(service.call(get(RESOURCE))));
+        }
+        trap.store(place as u8, Ordering::Relaxed);
+        tokio::time::advance(ms(if place == Place::Clone { 0 } else { 100 })).await;
+        let caught = catch_unwind(AssertUnwindSafe(|| match &mut waiting {
+            Some(waiting) => drop(poll_now(waiting.as_mut())),
+            None => drop(service.call(get(RESOURCE))),
+        }));
+        assert!(caught.is_err(), "{place:?}");
+        drop(waiting);
+
+        let totals = assert_at_rest(&sentinel, RESOURCE);
+        let has_run = u64::from(place == Place::Call);
+        assert_eq!(
+            (totals.error(), totals.panicked()),
+            (has_run, has_run),
+            "{place:?}"
+        );
+        assert_eq!(totals.waits(), has_run, "{place:?}");
+        assert_eq!(totals.waiting_dropped(), 1 - has_run, "{place:?}");
+        // The turn is still there for the next call, unless it was used.
+        let wait = match sentinel.try_enter(Call::new(RESOURCE)) {
+            Verdict::Pass(_) => 0,
+            Verdict::Wait(turn) => turn.delay().as_millis(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            wait,
+            if place == Place::Ready { 0 } else { 100 },
+            "{place:?}"
+        );
+    }
 }
 
 // === what an inner limit sees ===

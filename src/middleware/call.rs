@@ -98,7 +98,10 @@ impl<F, C> CallLayer<F, C> {
     ///
     /// A closure must name the type of what it takes, as below. One in an [`Arc`] is
     /// called by another closure. A [`ClassifyAnswer`] for several types is told for
-    /// which: `classify::<Answer, BoxError, _>(…)`.
+    /// which: `classify::<Answer, BoxError, _>(…)`. Where a future that is spawned holds
+    /// the service, the compiler may say of a closure that takes a
+    /// [`BoxError`](super::BoxError) that `FnOnce` is not general enough: give it a
+    /// function with a name instead.
     ///
     /// [`Arc`]: std::sync::Arc
     ///

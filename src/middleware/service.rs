@@ -28,9 +28,10 @@ use crate::entry::{Otherwise, Verdict};
 /// it is ready belongs to no call, and how it fails then counts nowhere.
 ///
 /// A call that waits is made on a clone of the inner service, which is driven to
-/// readiness after the wait. Then, and where a call is refused, the clone whose
-/// readiness the caller had waited for is dropped, so a permit that it holds is not
-/// kept for nothing.
+/// readiness after the wait. So calls whose turns come while it is not ready start when
+/// it is, and maybe together. Where a call waits or is refused, the clone whose readiness
+/// the caller had waited for is dropped, so a permit that it holds is not kept for
+/// nothing.
 ///
 /// # Examples
 ///
