@@ -442,9 +442,11 @@ impl Entry {
     #[cold]
     fn end_watching(&mut self) {
         let (outcome, is_guarded) = (self.outcome, self.is_guarded);
+        let is_at_once = self.is_at_once;
         for watching in self.watching() {
             watching.outcome = outcome;
             watching.is_guarded = is_guarded;
+            watching.is_at_once = is_at_once;
         }
     }
 

@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, Hook};
+use tower_sentinel::key::from_fn;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
@@ -178,6 +179,27 @@ fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
     drop(probe);
     assert_eq!(breaker.state(), BreakerState::Closed);
     assert!(bench.sentinel.node("r").unwrap().breakers().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_counts_when_it_came_for_a_rule_that_watches_as_well() {
+    let rule = SystemRule::new().rt(ms(100));
+    for rule in [rule.clone().into(), rule.shadow()] {
+        let bench = Bench::new(rule);
+        let clock = bench.clock.clone();
+        let slow = service_fn(move |_: Request<Body>| {
+            clock.advance(ms(100));
+            async { Ok::<_, Infallible>(Response::new("in one piece".to_owned())) }
+        });
+        let layer =
+            SentinelLayer::with(bench.sentinel.clone()).resource(from_fn(|_| Some(Key::Str("r"))));
+        let response = layer.layer(slow).oneshot(get("/")).await.unwrap();
+        // Nobody asks for the body before the window of its head is over.
+        bench.clock.advance(ms(1_500));
+        drop(response);
+        drop(bench.enter(call()));
+        assert!(bench.told().is_empty());
+    }
 }
 
 #[test]
