@@ -335,6 +335,7 @@ impl Entry {
     /// Ends the call, which panics just now.
     pub(crate) fn panicked(mut self) {
         self.is_guarded = false;
+        self.is_at_once = false;
     }
 
     /// The call ends now, with its response.

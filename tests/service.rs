@@ -702,12 +702,18 @@ async fn body_of(sentinel: &Sentinel, frames: &'static str) -> ResponseBody<Fram
 
 #[tokio::test]
 async fn an_answer_in_one_piece_counts_when_it_came_and_a_streamed_one_when_it_ends() {
-    for (frames, completed) in [("a", [1, 0]), ("ab", [0, 1]), (".a", [0, 1])] {
+    for (frames, completed) in [
+        ("a", [1, 0]),
+        ("ab", [0, 1]),
+        (".a", [0, 1]),
+        ("!", [0, 1]),
+        ("*", [0, 1]),
+    ] {
         let (sentinel, clock) = engine(FlowRule::per_second("/x", 1_000));
         let mut body = body_of(&sentinel, frames).await;
         clock.advance(ms(1_000));
         for _ in 0..2 {
-            let _ = poll_now(pin!(body.frame()));
+            let _ = catch_unwind(AssertUnwindSafe(|| poll_now(pin!(body.frame()))));
         }
         let node = sentinel.node("/x").unwrap();
         let seconds = node.seconds().unwrap();
@@ -717,23 +723,26 @@ async fn an_answer_in_one_piece_counts_when_it_came_and_a_streamed_one_when_it_e
     }
 }
 
-/// A body that is pending for a dot, and gives a frame for each other character.
+/// A body that is pending for a dot, fails for `!`, panics for `*`, and gives a frame for
+/// each other character.
 struct Frames(&'static str);
 
 impl http_body::Body for Frames {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let Some((now, rest)) = self.0.split_at_checked(1) else {
             return Poll::Ready(None);
         };
         self.0 = rest;
         match now {
             "." => Poll::Pending,
+            "!" => Poll::Ready(Some(Err(ErrorKind::Other.into()))),
+            "*" => panic!("a bad body"),
             now => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(now.as_bytes()))))),
         }
     }

@@ -123,6 +123,7 @@ where
                     Poll::Ready(Some(Err(_))) => {
                         if let Some(tail) = tail {
                             tail.entry.revise(Outcome::Failure);
+                            tail.entry.go_on();
                         }
                         true
                     }
