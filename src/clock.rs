@@ -3,7 +3,8 @@
 //! A [`Tick`] is a reading; a [`Clock`] gives readings. The engine reads the
 //! clock once when a call enters and once when it ends, and hands the reading
 //! down; nothing below it asks for the time again. A layer reads it when a response
-//! is there, and once more at the end of a body that comes in pieces.
+//! is there, and once more at the end of a body that comes in pieces or that a rule
+//! counts until it is gone.
 //!
 //! Wall time is never used: it steps. A clock that nevertheless steps back or
 //! jumps does no harm to the counts: a window never goes back, a late reading

@@ -57,7 +57,9 @@ const MOST_PARAMS: usize = 8;
 pub enum Completion {
     /// When the body of its response has ended or is dropped. The response time
     /// is that of the head in any case. So is the time at which the call counts as
-    /// complete, if the body is given whole at its first poll or is never polled.
+    /// complete, if the body is given whole at its first poll or is never polled, unless
+    /// a rule counts the call until its body is gone, as an
+    /// [`AdaptiveRule`](crate::AdaptiveRule) does.
     #[default]
     Body,
     /// When the head of its response is there.
