@@ -17,7 +17,7 @@ use super::guarded::let_go;
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::{Otherwise, Verdict};
+use crate::entry::{Entry, Otherwise, Verdict};
 
 /// A service with rules before it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
@@ -112,36 +112,29 @@ impl<S, M: Mode> SentinelService<S, M> {
                 let future = self.inner.call(request);
                 ResponseFuture::running(future, passed.take_entry(), &self.settings)
             }
-            None => self.judged(request, otherwise, refuse),
+            None => match otherwise.verdict() {
+                Some(Verdict::Block(blocked)) => {
+                    let_go(&mut self.inner);
+                    ResponseFuture::refused(refuse(&self.settings, &request, blocked))
+                }
+                Some(Verdict::Pass(entry)) => self.running(request, entry),
+                Some(Verdict::Wait(waiting)) => {
+                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
+                }
+                None => ResponseFuture::skipped(self.inner.call(request)),
+            },
         }
     }
 
-    /// What becomes of a call that did not pass at once.
-    // Apart, so that the future of one that did is made where it is returned.
+    /// A call that has passed on a detour.
+    // Apart, so that the future of one that passed at once is made where it is returned.
     #[inline(never)]
-    fn judged<B>(
-        &mut self,
-        request: Request<B>,
-        otherwise: Otherwise,
-        refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
-    ) -> ResponseFuture<S, Request<B>, M>
+    fn running<B>(&mut self, request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
     where
         S: Service<Request<B>> + Clone,
     {
-        match otherwise.verdict() {
-            Some(Verdict::Block(blocked)) => {
-                let_go(&mut self.inner);
-                ResponseFuture::refused(refuse(&self.settings, &request, blocked))
-            }
-            Some(Verdict::Pass(entry)) => {
-                let future = self.inner.call(request);
-                ResponseFuture::running(future, entry, &self.settings)
-            }
-            Some(Verdict::Wait(waiting)) => {
-                ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
-            }
-            None => ResponseFuture::skipped(self.inner.call(request)),
-        }
+        let future = self.inner.call(request);
+        ResponseFuture::running(future, entry, &self.settings)
     }
 }
 
