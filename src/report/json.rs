@@ -24,7 +24,8 @@ impl Snapshot {
     /// in one, and the footprint of a node; of its minute and its previous second
     /// all but `pass`, `block`, `complete`, `error` and `occupied`; of its totals
     /// `calls`, `rt` and `waited`. What was refused by each kind of rule is in the totals
-    /// as `block_by`.
+    /// as `block_by`, under the text of its [`BlockKind`](crate::BlockKind) with `_` for
+    /// each space.
     ///
     /// Characters that would end a script, or change the direction of the text
     /// around them, are escaped, so it can be put into a page or a log.
@@ -141,7 +142,8 @@ impl NodeSnapshot {
         )?;
         for (place, (kind, count)) in totals.blocks().enumerate() {
             let comma = if place == 0 { "" } else { "," };
-            write!(json, "{comma}\"{kind}\":{count}")?;
+            let key = kind.to_string().replace(' ', "_");
+            write!(json, "{comma}\"{key}\":{count}")?;
         }
         json.push_str("}}}");
         Ok(())
