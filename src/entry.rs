@@ -463,8 +463,8 @@ impl Entry {
     }
 
     /// Whether the time of the response is also that of the call's end: it came in one
-    /// piece, and there is neither a circuit breaker nor an adaptive limit that wants to
-    /// know when all of it was gone.
+    /// piece, and nobody wants to know when all of it was gone: a circuit breaker that waits
+    /// for trailers, a count of running values, or an adaptive limit.
     #[inline]
     fn is_timed(&self) -> bool {
         let limiter = || self.places.resource().limiter();
@@ -509,7 +509,7 @@ impl Drop for Entry {
     /// Nearly always only the resource's node learns of it, and its slots.
     ///
     /// A call whose response came in one piece is counted at the time of its head, which
-    /// has been read: a reading of the clock is a tenth of what a call costs.
+    /// has been read: a reading of the clock is a tenth of what a layer adds.
     #[inline]
     fn drop(&mut self) {
         let resource = self.places.resource();
