@@ -63,9 +63,9 @@ pin_project! {
         M: Mode,
     {
         #[pin]
-        guarded: Guarded<S, Req, M::Refusal>,
+        pub(super) guarded: Guarded<S, Req, M::Refusal>,
         // If the call waits, or its response needs more than the defaults.
-        settings: Option<Arc<Settings>>,
+        pub(super) settings: Option<Arc<Settings>>,
     }
 }
 
@@ -75,11 +75,10 @@ where
     M: Mode,
 {
     /// A call that runs.
-    #[inline]
     pub(super) fn running(future: S::Future, entry: Entry, settings: &Arc<Settings>) -> Self {
         Self {
             guarded: Guarded::running(future, entry),
-            settings: (!settings.is_plain).then(|| settings.clone()),
+            settings: settings.for_response(),
         }
     }
 

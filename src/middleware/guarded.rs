@@ -61,13 +61,11 @@ impl<S, Req, R> Guarded<S, Req, R>
 where
     S: Service<Req>,
 {
-    /// A call that begins to run. Dropped before it is answered, it was cancelled.
-    #[inline]
-    pub(super) fn running(future: S::Future, mut entry: Entry) -> Self {
-        entry.expect_response();
+    /// A call that begins to run.
+    pub(super) fn running(future: S::Future, entry: Entry) -> Self {
         Self::Running {
             future,
-            entry: Some(entry),
+            entry: begin(entry),
         }
     }
 
@@ -199,6 +197,14 @@ where
     fn take(&mut self) -> (Waiting, Req) {
         self.call.take().expect("a wait ends once")
     }
+}
+
+/// The entry of a call that begins to run. Dropped before it is answered, it was
+/// cancelled.
+#[inline]
+pub(super) fn begin(mut entry: Entry) -> Option<Entry> {
+    entry.expect_response();
+    Some(entry)
 }
 
 /// Drops the instance of `service` that is ready and will not be called: a permit

@@ -468,6 +468,12 @@ impl Settings {
             || !self.params.is_empty()
     }
 
+    /// What is to be asked when a call is answered; `None` if the defaults say it.
+    #[inline]
+    pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {
+        (!self.is_plain).then(|| self.clone())
+    }
+
     fn has_nothing_to_tell(&self) -> bool {
         self.classify.is_none()
             && self.completion == Completion::Body

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::BoxError;
 use super::body::ResponseBody;
 use super::future::ResponseFuture;
-use super::guarded::let_go;
+use super::guarded::{Guarded, begin, let_go};
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
@@ -109,8 +109,14 @@ impl<S, M: Mode> SentinelService<S, M> {
             // is dear to move.
             Some(passed) => {
                 otherwise.forget();
-                let future = self.inner.call(request);
-                ResponseFuture::running(future, passed.take_entry(), &self.settings)
+                // Spelled out, because each function that it goes through moves a future.
+                ResponseFuture {
+                    settings: self.settings.for_response(),
+                    guarded: Guarded::Running {
+                        future: self.inner.call(request),
+                        entry: begin(passed.take_entry()),
+                    },
+                }
             }
             None => match otherwise.verdict() {
                 Some(Verdict::Block(blocked)) => {
