@@ -14,6 +14,7 @@ use crate::clock::Tick;
 use crate::entry::{Otherwise, Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
+use crate::recent::{self, Mark};
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet};
 use crate::shared::Shared;
@@ -161,21 +162,37 @@ impl Engine {
             direction: call.direction,
             name: call.resource.shortened(&self.shared.hash, &mut room),
         };
-        {
-            let guard = self.resources.guard();
-            if let Some(resource) = self.resources.get(&query, &guard) {
-                if resource.is_fresh() {
-                    let why = match pass_at_once(resource, call, now) {
-                        Ok(passed) => return Some(passed),
-                        Err(why) => why,
-                    };
-                    if let Ok(verdict) = detour(self, resource, call, now, why) {
-                        return otherwise.judged(verdict);
-                    }
-                }
+        if let Some(resource) = self.at_hand(&query) {
+            let why = match pass_at_once(&resource, call, now) {
+                Ok(passed) => return Some(passed.on(resource)),
+                Err(why) => why,
+            };
+            if let Ok(verdict) = detour(self, &resource, call, now, why) {
+                return otherwise.judged(verdict);
             }
         }
         otherwise.judged(self.decide_anew(&query, call, now))
+    }
+
+    /// The resource that `query` asks for, if it is known by the present rules.
+    #[inline]
+    fn at_hand(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
+        let mark = Mark::of(query, &self.shared);
+        let recent = mark.and_then(|mark| recent::find(mark, query, &self.shared));
+        recent.or_else(|| self.look_up(query, mark))
+    }
+
+    /// The same, as the table knows it.
+    #[inline(never)]
+    fn look_up(&self, query: &ResourceQuery<'_>, mark: Option<Mark>) -> Option<Arc<Resource>> {
+        let found = self.resources.find(query, Arc::clone)?;
+        if !found.is_fresh() {
+            return None;
+        }
+        if let Some(mark) = mark {
+            recent::miss(mark, &found);
+        }
+        Some(found)
     }
 
     /// The resource is not known, or not by the present rules.

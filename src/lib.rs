@@ -134,6 +134,7 @@ pub mod middleware;
 mod partners;
 mod pipeline;
 mod places;
+mod recent;
 pub mod rejection;
 mod repeat;
 mod report;

@@ -1,4 +1,4 @@
-//! The only door to atomics, shared pointers and locks.
+//! The only door to atomics, shared pointers, locks and thread-locals.
 //!
 //! Everything that the models of `src/stat/models.rs` check takes its atomics
 //! from here. A normal build gets those of the standard library; a test build
@@ -7,12 +7,17 @@
 
 #[cfg(not(all(test, sentinel_loom)))]
 mod imp {
-    pub(crate) use std::sync::Arc;
     pub(super) use std::sync::MutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use std::sync::{Arc, Weak};
 
     #[expect(clippy::disallowed_types, reason = "this is the door")]
     pub(super) type Mutex<T> = std::sync::Mutex<T>;
+
+    #[inline]
+    pub(crate) fn downgrade<T>(arc: &Arc<T>) -> Weak<T> {
+        Arc::downgrade(arc)
+    }
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -21,6 +26,23 @@ mod imp {
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::atomic::{AtomicBool, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
+
+    /// A reference to what is gone: loom has none. No model keeps one.
+    pub(crate) struct Weak<T>(std::marker::PhantomData<T>);
+
+    pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
+        Weak(std::marker::PhantomData)
+    }
+
+    impl<T> Weak<T> {
+        pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+            None
+        }
+
+        pub(crate) fn strong_count(&self) -> usize {
+            0
+        }
+    }
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -29,6 +51,7 @@ mod paused;
 pub(crate) use imp::*;
 use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::thread_local;
 
 /// Bytes on the heap of what an [`Arc`] holds: with its two counts.
 pub(crate) const fn shared_size<T>() -> usize {

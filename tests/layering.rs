@@ -27,7 +27,7 @@ const ORDER: &[&[&str]] = &[
     &["document"],
     &["shared"],
     &["resource"],
-    &["branch"],
+    &["branch", "recent"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
     &[

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::breaker::Breakers;
+use crate::breaker::{AllClosed, Breakers};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::entry::Passed;
@@ -26,15 +26,24 @@ pub(crate) enum Detour {
     Denied(Denied),
 }
 
+/// A call that has passed on the [common path](pass_at_once).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtOnce {
+    start: Tick,
+    n: u32,
+    has_slot: bool,
+    closed: Option<AllClosed>,
+}
+
 /// The common path: the resource's own ring and slots judge the call, and count
 /// it, after closed breakers or at most one rule on a parameter. Whoever is sent on a
 /// [detour](super::detour) has taken nothing.
 #[inline(always)]
 pub(crate) fn pass_at_once(
-    resource: &Arc<Resource>,
+    resource: &Resource,
     call: &Call<'_>,
     now: Tick,
-) -> Result<Passed, Detour> {
+) -> Result<AtOnce, Detour> {
     let mut closed = None;
     let params = match resource.way() {
         Way::AtOnce => None,
@@ -64,9 +73,12 @@ pub(crate) fn pass_at_once(
     match taken {
         Ok(()) => {
             resource.tell_passed(call.weight, Some(call), Duration::ZERO);
-            let has_slot = isolation.is_some();
-            let resource = resource.clone();
-            Ok(Passed::new(resource, now, call.weight, has_slot, closed))
+            Ok(AtOnce {
+                start: now,
+                n: call.weight,
+                has_slot: isolation.is_some(),
+                closed,
+            })
         }
         Err(why) => {
             if isolation.is_some() {
@@ -74,6 +86,14 @@ pub(crate) fn pass_at_once(
             }
             Err(why)
         }
+    }
+}
+
+impl AtOnce {
+    /// The call, which holds its `resource` from now on.
+    #[inline(always)]
+    pub(crate) fn on(self, resource: Arc<Resource>) -> Passed {
+        Passed::new(resource, self.start, self.n, self.has_slot, self.closed)
     }
 }
 

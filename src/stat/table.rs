@@ -28,6 +28,8 @@ use crate::sync::{Arc, AtomicU32, Bug, Lock, Ordering, planted};
 const LOOKS: usize = 16;
 /// How many evicted entries may wait for their last holder.
 const LIMBO: usize = 64;
+/// The place of an entry that has left the map.
+const UNLISTED: u32 = u32::MAX;
 
 /// What a table holds.
 pub(crate) trait Resident: Send + Sync + 'static {
@@ -39,6 +41,13 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
     /// Where the writer finds the entry in its list. The table's own.
     fn place(&self) -> &AtomicU32;
+
+    /// Whether the entry has not been evicted: who has found it long ago may count on
+    /// it. One that is evicted just now is one that was found just before.
+    #[inline]
+    fn is_listed(&self) -> bool {
+        self.place().load(Ordering::Relaxed) != UNLISTED
+    }
 
     /// Whether nobody would miss the entry: no rule stands on it, and it has
     /// not been used for so long that nothing it counted matters any more.
@@ -283,6 +292,7 @@ impl<V: Resident> Writer<V> {
 
     fn take(&mut self, place: usize) -> Arc<V> {
         let entry = self.entries.swap_remove(place);
+        entry.place().store(UNLISTED, Ordering::Relaxed);
         if let Some(moved) = self.entries.get(place) {
             moved.place().store(place as u32, Ordering::Relaxed);
         }
