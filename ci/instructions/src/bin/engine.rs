@@ -1,7 +1,7 @@
-//! Makes calls of one kind, for `ci/instructions/run` to count what they cost.
+//! Makes calls of one kind to the engine, for `ci/instructions/run` to count what they cost.
 //!
 //! ```text
-//! instructions KIND CALLS
+//! engine KIND CALLS
 //! ```
 
 use std::time::Duration;
