@@ -221,6 +221,36 @@ fn totals_never_fall_and_lose_nothing_when_resources_are_forgotten() {
 }
 
 #[test]
+fn threads_that_come_back_to_what_others_have_forgotten_lose_nothing() {
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 30_000;
+    let (sentinel, clock) = configured(Rules::new(), |builder| {
+        builder.max_resources(4).idle_after(Duration::ZERO)
+    });
+    let names: Vec<_> = (0..9).map(|name| format!("/{name}")).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (sentinel, clock, names) = (&sentinel, &clock, &names);
+            scope.spawn(move || {
+                for call in 0..CALLS {
+                    // Rows of calls to one name, so that the thread keeps it, and then to
+                    // another one, so that all of them come to be idle.
+                    let name = (call / 20 * (thread + 1) + call % 2 * thread) as usize;
+                    drop(enter(sentinel, Call::new(&names[name % names.len()])));
+                    clock.advance(Duration::from_millis(200));
+                }
+            });
+        }
+    });
+    let totals = sentinel.inbound().totals();
+    let all = THREADS * CALLS;
+    assert_eq!([totals.pass(), totals.complete(), totals.calls()], [all; 3]);
+    let snapshot = sentinel.snapshot();
+    assert!(snapshot.evicted() > 100, "{} evicted", snapshot.evicted());
+    assert!(snapshot.resources() <= 5, "four, and the shared one");
+}
+
+#[test]
 fn a_long_name_is_known_by_a_short_one() {
     let (sentinel, _clock) = configured(FlowRule::per_second("a", 1), |builder| builder);
     let (first, second) = ("x".repeat(64 * 1_024), "y".repeat(64 * 1_024));
