@@ -339,7 +339,10 @@ impl FlowRule {
 
     /// The largest part of what leaves the window with a bucket that may be
     /// lent: above 0, at most 1. Default 1: borrowers may then take all of it,
-    /// and ordinary calls get what they leave.
+    /// and ordinary calls get what they leave. Where the window to come begins after the
+    /// present bucket, as that of a rule with one bucket does, this is a part of the
+    /// threshold instead. It is lent with the start of a bucket of the rule and at no other
+    /// time.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;

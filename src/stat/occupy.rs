@@ -360,7 +360,13 @@ impl LeapArray {
             {
                 return Err(Refusal::Full);
             }
-            quota.limit()
+            // Nothing leaves but where one of the quota's own buckets begins, so that a
+            // part is lent once for each of these.
+            if quota.start(target - 1) == start {
+                0
+            } else {
+                quota.limit()
+            }
         } else {
             let cut = self.cut(start).ok_or(Refusal::Gap)?;
             if !fits(head.granted(), cut, n, quota.limit()) {

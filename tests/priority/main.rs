@@ -305,6 +305,21 @@ fn only_a_part_of_what_leaves_is_lent_if_the_rule_says_so() {
 }
 
 #[test]
+fn the_part_of_a_window_to_come_is_lent_once_and_not_for_each_half_second() {
+    // The whole next window is to come; the resource's figures cut it into half seconds.
+    let rule = FlowRule::per("r", 10, ms(10_000)).buckets(1);
+    let bench = Bench::with(rule.max_occupy_ratio(0.5), |it| {
+        it.occupy_timeout(ms(3_000))
+    });
+    bench.fill(700, 10);
+    let waiting: Vec<_> = (0..20).filter_map(|_| bench.borrow(9_000).ok()).collect();
+    assert_eq!(waiting.len(), 5);
+    assert!(waiting.iter().all(|one| one.start() == at(10_000)));
+    // Ordinary calls get what the borrowers leave.
+    assert_eq!((0..20).filter(|_| bench.passes(10_000)).count(), 5);
+}
+
+#[test]
 fn only_so_many_calls_wait_at_once() {
     let bench = Bench::new(FlowRule::per_second("r", 10).max_waiting(3));
     bench.fill(700, 10);
