@@ -268,7 +268,10 @@ impl<'a> Call<'a> {
     /// [line](crate::FlowRule::throttle) it can, and waits for as much longer. A call
     /// of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a
     /// rate may be after a reload that lowers its limit; it also passes a threshold of 0,
-    /// which it does not exceed. A quota that is kept for each value never refuses it.
+    /// which it does not exceed. Tokens of [prioritized](Self::prioritized) calls that wait
+    /// count as taken already, so beside a full window that has lent places it is refused,
+    /// or waits if it is prioritized itself. A quota that is kept for each value never
+    /// refuses it.
     ///
     /// The weights of all calls of one second must stay below 2³¹ together, or totals are
     /// wrong; a flow rule on the resource can keep them there. So choose a unit that is

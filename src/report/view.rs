@@ -125,8 +125,8 @@ impl NodeView {
     }
 
     /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
-    /// whole calls as it is enforced, also while a probe lets fewer in; `None`
-    /// without such a rule.
+    /// whole calls. While a probe lets fewer in, this is still what was found before it.
+    /// `None` without such a rule.
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()

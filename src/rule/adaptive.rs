@@ -25,7 +25,17 @@ use crate::stat::MAX_TOKENS;
 /// if it had already taken longer than responses usually do.
 ///
 /// Under load, the limit is a quarter lower for some response times about every
-/// ten seconds: so it learns how long calls take without a queue.
+/// ten seconds: so it learns how long calls take without a queue. As long as calls
+/// become quicker by that, it goes on to be a quarter lower again, but not below the
+/// [floor](Self::floor).
+///
+/// With each window of samples:
+///
+/// ```text
+/// gradient = clamp(tolerance × response time without a queue / present one, ½, 1)
+/// target   = limit × gradient + max(1, √limit / 2)
+/// limit    = limit + smoothing × (target − limit), within floor and ceiling
+/// ```
 ///
 /// A reload keeps the limit that a resource has found, within the new bounds;
 /// [`start`](Self::start) is for one that had none. A rule that is new for a resource

@@ -38,11 +38,14 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///   was admitted. A call that was admitted before the breaker opened, and ends
 ///   afterwards, decides nothing.
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later
-///   check refuses, decides nothing: the next call probes at once. A probe that never
-///   ends holds its place for the recovery time after the newest probe, or for the limit
-///   of a slow call if that is longer. Then the next call to reach the breaker takes its
-///   place, even if a later check refuses that call, and the old probe's outcome is
-///   ignored.
+///   check refuses, decides nothing: the next call probes at once. If it was the only one,
+///   and none was good before it, the breaker is open until that call comes. A probe that
+///   never ends holds its place for the recovery time after the newest probe, or for the
+///   limit of a slow call if that is longer. Then the next call to reach the breaker takes
+///   its place, even if a later check refuses that call, and the old probe's outcome is
+///   ignored. With several [probes](Self::probes) this happens only while all places are
+///   taken, and to all of them together: that call is the first of new ones, and those
+///   that were good before it count no more.
 /// * A call that is cancelled or ignored is not counted. But if it had taken longer
 ///   than the limit of a slow call by then, it counts as slow, and as a bad probe if it
 ///   was one; see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
@@ -273,7 +276,9 @@ impl CircuitBreakerRule {
     }
 
     /// How many probes may run at once while the breaker is half-open, and how
-    /// many must be good in a row to close it: between 1 and 63. Default 1.
+    /// many must be good in a row to close it: between 1 and 63. Default 1. A bad one
+    /// opens it at once. One that ends makes room for the next, whatever others do, so
+    /// more than this many may have run before the breaker closes.
     #[must_use]
     pub fn probes(mut self, probes: u32) -> Self {
         self.probes = probes;

@@ -327,7 +327,10 @@ impl From<SystemRule> for Rule {
 /// bad one.
 ///
 /// All rules of a resource apply to each call of it; the first that refuses is
-/// the one that the refusal names.
+/// the one that the refusal names. Kinds are asked one after the other, as the
+/// [front page](crate#how-a-call-travels) tells. Of one kind, hot-parameter rules and
+/// breakers are asked in the order of the set. Flow rules have an order of their own: a
+/// call that several of them refuse may be told of any of these.
 ///
 /// Names in rules, of resources and of anything else, are not blank, have at most 256
 /// bytes, and no control characters.

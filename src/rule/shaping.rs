@@ -59,6 +59,11 @@ impl FlowRule {
     /// a rule. A call that also waits for another line, or for a loan, starts at the latest
     /// of its times.
     ///
+    /// Beside a rule with a window, a call that has to wait for its turn anyway is counted
+    /// in the bucket of its turn. If that window is full when the call comes but has room at
+    /// the turn, the call takes its place there, prioritized or not, unless the rule does
+    /// not [lend](Self::lend).
+    ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer
     /// than 512 buckets of its resource. That is 256 s, and less where another rule or
@@ -106,6 +111,23 @@ impl FlowRule {
     /// load falls below what a cold rule admits it cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks accordingly.
+    ///
+    /// # The curve
+    ///
+    /// A cold rule has stored tokens, `max` of them at first. With a threshold `T`, the same
+    /// per second `q`, a period of `p` seconds and a factor `f`:
+    ///
+    /// ```text
+    /// warm = p·q / (f − 1)      max = warm + 2·p·q / (1 + f)
+    /// limit = T / (1 + (f − 1)·(stored − warm) / (max − warm))   above warm, else T
+    /// ```
+    ///
+    /// The first call in a second takes off what passed in the second before. Before that,
+    /// `q` for each second since the last time is added, up to `max`, if the rule is warm
+    /// or if what passed in the second before is less than a cold rule admits: the whole
+    /// part of `T / f`, at least 1. So a load of bursts with a whole second of rest after
+    /// each does not warm a rule up. Longer intervals, and less than one call a second
+    /// while cold, make these seconds longer.
     ///
     /// # Source
     ///

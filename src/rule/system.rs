@@ -118,6 +118,12 @@ impl SystemRule {
 
     /// At most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
     /// refuses all but those of [weight](crate::Call::batch) 0.
+    ///
+    /// A call is refused if the rate of the window and its whole weight are more than `qps`
+    /// together, so a `qps` below 1 refuses every call. In a
+    /// [window](crate::Builder::window) of a second this limits what the window holds. In a
+    /// longer one the last calls under the limit are refused already; in a shorter one a
+    /// light call passes an empty window, though one for each window may be more than `qps`.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<f64>) -> Self {
         self.qps = Some(qps.into());

@@ -28,7 +28,8 @@
 //!
 //! Once per *step* the first caller refills: it adds `q` times the time since the
 //! last refill if the rule is warm, or if what passed in the step before is less
-//! than a cold rule admits; then it takes off what passed. A step is a whole
+//! than a cold rule admits; then it takes off what passed in the step before, which is
+//! nothing where nobody came in it. A step is a whole
 //! second. Where a second tells too little it is longer: at least the interval,
 //! for a window may admit everything in one second of it; and at least the time
 //! of one token at the cold rate. What a cold rule admits is counted in whole

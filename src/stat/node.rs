@@ -60,6 +60,7 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 ///
 /// Nothing is lost or counted twice, under any interleaving. An event counts in
 /// the bucket of its clock or, if that has closed already, in the newest one.
+/// Response times are cut to whole microseconds.
 /// Figures read while other threads count are those of some moment during the
 /// reading. This holds while in each second fewer than 2²³ calls end and what passes
 /// weighs less than 2³¹ in all, and while the response times of one bucket are less

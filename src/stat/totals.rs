@@ -129,14 +129,15 @@ figures!(Totals {
 });
 
 impl Totals {
-    /// The response times of all calls together; one above a minute counts as a
-    /// minute.
+    /// The response times of all calls together, each cut to whole microseconds; one
+    /// above a minute counts as a minute.
     #[must_use]
     pub const fn rt(&self) -> Duration {
         Duration::from_micros(self.rt_us)
     }
 
-    /// The time that calls waited before they started, together.
+    /// The time that calls waited before they started, together, each cut to whole
+    /// microseconds: until they were started, which may be later than their turn.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us)
