@@ -103,10 +103,10 @@ impl HotParamRule {
     /// At most `threshold` calls of `resource` per `interval` for each value; the
     /// interval is between 1 ms and 366 days. The threshold may have a fraction; a window
     /// and calls at once count only its whole part. A quota that is refilled keeps the
-    /// fraction: of 2.5 two calls pass at once, and the third after half the time of one. A threshold of 0 refuses every call,
-    /// whatever the burst. A threshold below 1 without a burst does so as well, except in
-    /// a [line](Self::throttle), which is spaced by the number with its fraction: at 0.5
-    /// per second a call starts every two seconds.
+    /// fraction: of 2.5 two calls pass at once, and the third after half the time of one.
+    /// A threshold of 0 refuses every call, whatever the burst. A threshold below 1 without
+    /// a burst does so as well, except in a [line](Self::throttle), which is spaced by the
+    /// number with its fraction: at 0.5 per second a call starts every two seconds.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
