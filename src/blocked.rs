@@ -36,14 +36,23 @@ const MOST_CAUSES: usize = 64;
 /// assert_eq!(blocked.rule(), "one-a-second");
 /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Blocked {
     kind: BlockKind,
     system_reason: Option<SystemReason>,
-    resource: Arc<str>,
-    rule: Arc<str>,
+    rule: Arc<Label>,
+    /// What was called, unless the rule says it.
+    resource: Option<Arc<str>>,
     retry_after: Option<Duration>,
     limit: Option<Limit>,
+}
+
+/// What a refusal tells of a rule: made with the rule, and shared by all that it refuses.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) id: Arc<str>,
+    /// The resource that the rule is for; `None` if it is for others as well.
+    pub(crate) resource: Option<Arc<str>>,
 }
 
 /// The limit that a refused call met.
@@ -54,12 +63,29 @@ pub(crate) struct Limit {
 }
 
 impl Blocked {
-    pub(crate) fn new(kind: BlockKind, resource: Arc<str>, rule: Arc<str>) -> Self {
+    /// A refusal of a call to `resource` by the rule with this id.
+    pub(crate) fn new(kind: BlockKind, resource: Arc<str>, id: Arc<str>) -> Self {
+        let rule = Label {
+            id,
+            resource: Some(resource),
+        };
+        Self::of(kind, Arc::new(rule), None)
+    }
+
+    /// A refusal of a call to `resource` by the rule with this label.
+    pub(crate) fn by(kind: BlockKind, rule: Arc<Label>, resource: &Arc<str>) -> Self {
+        debug_assert!(rule.resource.iter().all(|own| own == resource));
+        // Most rules are for one resource: one count of references less.
+        let resource = rule.resource.is_none().then(|| resource.clone());
+        Self::of(kind, rule, resource)
+    }
+
+    fn of(kind: BlockKind, rule: Arc<Label>, resource: Option<Arc<str>>) -> Self {
         Self {
             kind,
             system_reason: None,
-            resource,
             rule,
+            resource,
             retry_after: None,
             limit: None,
         }
@@ -109,13 +135,14 @@ impl Blocked {
     /// The resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
-        &self.resource
+        let own = self.rule.resource.as_ref().or(self.resource.as_ref());
+        own.map_or("", |resource| resource)
     }
 
     /// The id of the rule that refused; empty for a refusal without a rule.
     #[must_use]
     pub fn rule(&self) -> &str {
-        &self.rule
+        &self.rule.id
     }
 
     /// How long to wait before the same call can pass, if nobody else comes
@@ -147,11 +174,24 @@ impl Blocked {
     }
 }
 
+impl fmt::Debug for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocked")
+            .field("kind", &self.kind)
+            .field("system_reason", &self.system_reason)
+            .field("resource", &self.resource())
+            .field("rule", &self.rule())
+            .field("retry_after", &self.retry_after)
+            .field("limit", &self.limit)
+            .finish()
+    }
+}
+
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call to {:?} refused by {}", self.resource, self.kind)?;
-        if !self.rule.is_empty() {
-            write!(f, " rule {:?}", self.rule)?;
+        write!(f, "call to {:?} refused by {}", self.resource(), self.kind)?;
+        if !self.rule().is_empty() {
+            write!(f, " rule {:?}", self.rule())?;
         }
         if let Some(reason) = self.system_reason {
             write!(f, " ({reason})")?;

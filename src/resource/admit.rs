@@ -14,8 +14,7 @@ use crate::clock::Tick;
 impl Resource {
     /// A refusal by the rule with this index.
     pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
-        let rule = self.rules.id(rule);
-        Blocked::new(kind, self.text.clone(), rule)
+        Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
     }
 
     /// Takes a slot, if a rule says how many there are: whether it did.

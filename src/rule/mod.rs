@@ -115,6 +115,7 @@ use default::{MOST_DEFAULTS, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
+use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
 
 pub use adaptive::AdaptiveRule;
@@ -453,6 +454,16 @@ impl Rules {
         let rule = &self.list[index];
         rule.id()
             .map_or_else(|| format!("{}-{index}", rule.kind()), str::to_owned)
+    }
+
+    /// What is told of the rule at `index`.
+    pub(crate) fn label(&self, index: usize) -> Label {
+        let rule = &self.list[index];
+        let is_for_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
+        Label {
+            id: self.id(index).into(),
+            resource: is_for_one.then(|| rule.resource().into()),
+        }
     }
 
     pub(crate) const fn templates(&self) -> &Templates {

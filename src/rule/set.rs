@@ -11,6 +11,7 @@ use super::{
 };
 use crate::adaptive::Settings;
 use crate::block_kind::BlockKind;
+use crate::blocked::Label;
 use crate::call::Key;
 use crate::system::Limits;
 
@@ -37,7 +38,7 @@ pub(crate) struct RuleSet {
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     rules: Arc<Rules>,
-    ids: Arc<[Arc<str>]>,
+    labels: Arc<[Arc<Label>]>,
     has_templates: bool,
 }
 
@@ -85,8 +86,8 @@ pub(crate) struct OriginRules {
 impl From<Rules> for Listed {
     fn from(rules: Rules) -> Self {
         Self {
-            ids: (0..rules.len())
-                .map(|index| rules.id(index).into())
+            labels: (0..rules.len())
+                .map(|index| Arc::new(rules.label(index)))
                 .collect(),
             has_templates: rules.templates().have_braces(),
             rules: Arc::new(rules),
@@ -126,14 +127,14 @@ impl RuleSet {
     /// The set without what it says of single resources: small, so that a resource of
     /// which it says nothing may hold it for ever.
     fn without_rules(&self) -> Self {
-        let mut ids = Vec::new();
+        let mut labels = Vec::new();
         let limits = self.limits.renumbered(|rule| {
-            ids.push(self.id(rule));
-            ids.len() as u32 - 1
+            labels.push(self.label(rule).clone());
+            labels.len() as u32 - 1
         });
         Self {
             listed: Listed {
-                ids: ids.into(),
+                labels: labels.into(),
                 ..Listed::from(Rules::new())
             },
             by_resource: HashMap::new(),
@@ -239,8 +240,8 @@ impl RuleSet {
     /// Whether both say the same where nothing is said of a resource.
     pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
-        (&one.limits, &one.listed.ids, one.are_watching)
-            == (&two.limits, &two.listed.ids, two.are_watching)
+        (&one.limits, &one.listed.labels, one.are_watching)
+            == (&two.limits, &two.listed.labels, two.are_watching)
     }
 
     /// What all system rules together allow.
@@ -252,9 +253,14 @@ impl RuleSet {
         self.version
     }
 
+    /// What is told of the rule at `index`.
+    pub(crate) fn label(&self, index: u32) -> &Arc<Label> {
+        &self.listed.labels[index as usize]
+    }
+
     /// The id of the rule at `index`.
     pub(crate) fn id(&self, index: u32) -> Arc<str> {
-        self.listed.ids[index as usize].clone()
+        self.label(index).id.clone()
     }
 
     /// The rules of the resource `name`, or else those of all that have none.
