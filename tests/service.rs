@@ -691,6 +691,20 @@ async fn an_answer_in_one_piece_is_timed_once_unless_a_rule_wants_to_know_when_i
     }
 }
 
+#[tokio::test]
+async fn who_is_told_what_is_left_costs_one_more_reading_of_the_clock() {
+    let (sentinel, readings) = counting_readings(FlowRule::per_second("/x", 9));
+    let layer = SentinelLayer::with(sentinel).fields(RateLimitFields::Ietf);
+    let service = layer.layer(service_fn(answer));
+    for expected in ["8", "7"] {
+        readings.store(0, Ordering::Relaxed);
+        let response = service.clone().oneshot(get("/x")).await.unwrap();
+        let told = response.headers()["ratelimit"].to_str().unwrap();
+        assert!(told.contains(&format!("r={expected};")), "{told}");
+    }
+    assert_eq!(readings.load(Ordering::Relaxed), 3);
+}
+
 /// The body of an answer to a call of "/x".
 async fn body_of(sentinel: &Sentinel, frames: &'static str) -> ResponseBody<Frames> {
     let service =
