@@ -178,6 +178,7 @@ const JAVA_PARAM: &str = r#"
 const GO_FLOW: &str = r#"
 {"resource": "a", "threshold": -1} | .threshold | -1 | between 0 and
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 3} | .tokenCalculateStrategy | 3 | between 0 and 2
+{"resource": "a", "threshold": "7", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .threshold | "7" | a number
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9} | .memHighWaterMarkBytes | 0..0 bytes | a rising range above 0
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": -9, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .lowMemUsageThreshold | -9 | between 0 and
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 10, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .highMemUsageThreshold | 10 | between 0 and the whole threshold
