@@ -267,6 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_replaced_is_not_found_although_it_has_taken_newer_rules_over() {
+        let sentinel = Sentinel::new(Rules::new());
+        let engine = sentinel.engine();
+        let now = engine.shared().time.now();
+        let known = || engine.known(Direction::Inbound, "job", now).unwrap();
+        for _ in 0..2 {
+            call(&sentinel, "job");
+        }
+        // A call holds what comes to be replaced.
+        let old = kept(&sentinel, "job").unwrap();
+        sentinel.reload(FlowRule::per_second("job", 9).into());
+        assert!(!Arc::ptr_eq(&known(), &old));
+        sentinel.reload(Rules::new());
+        // Who has found it before both reloads, and goes on only now.
+        assert!(old.take_over(&engine.rules()));
+        assert!(old.is_fresh());
+        assert!(kept(&sentinel, "job").is_none());
+        call(&sentinel, "job");
+        assert!(!Arc::ptr_eq(&known(), &old));
+    }
+
+    #[test]
     fn an_engine_that_is_dropped_is_gone() {
         let sentinel = Sentinel::new(FlowRule::per_second("job", 9));
         for _ in 0..3 {

@@ -42,8 +42,8 @@ pub(crate) trait Resident: Send + Sync + 'static {
     /// Where the writer finds the entry in its list. The table's own.
     fn place(&self) -> &AtomicU32;
 
-    /// Whether the entry has not been evicted: who has found it long ago may count on
-    /// it. One that is evicted just now is one that was found just before.
+    /// Whether the entry was neither evicted nor replaced: who has found it long ago may
+    /// count on it. One that leaves just now is one that was found just before.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().load(Ordering::Relaxed) != UNLISTED
@@ -212,7 +212,9 @@ impl<V: Resident> Table<V> {
         self.map.guard().flush();
         match &old {
             Some(old) if limbo.is_none() => {
-                writer.put(entry.clone(), old.place().load(Ordering::Relaxed));
+                let place = old.place().load(Ordering::Relaxed);
+                old.place().store(UNLISTED, Ordering::Relaxed);
+                writer.put(entry.clone(), place);
             }
             _ => writer.push(entry.clone()),
         }
