@@ -21,8 +21,9 @@ use crate::timekeeper::Timekeeper;
 /// An engine: the rules, and the counts of everything that they judge.
 ///
 /// A clone is a handle of the same engine, and cloning costs one reference count.
-/// Two engines know nothing of each other, and there is no background thread. The [words](crate::guide::cookbook#words) of its interface, such as
-/// resource, origin and entry, are explained in the cookbook.
+/// Two engines know nothing of each other, and there is no background thread. The
+/// [words](crate::guide::cookbook#words) of its interface, such as resource, origin and
+/// entry, are explained in the cookbook.
 ///
 /// An engine takes about 40 KiB before its first call, and more where 32 threads or more
 /// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). Each thread

@@ -62,7 +62,9 @@ impl FlowRule {
     /// Beside a rule with a window, a call that has to wait for its turn anyway is counted
     /// in the bucket of its turn. If that window is full when the call comes but has room at
     /// the turn, the call takes its place there, prioritized or not, unless the rule does
-    /// not [lend](Self::lend).
+    /// not [lend](Self::lend). One that lends only a [part](Self::max_occupy_ratio) lends it
+    /// where one of its buckets begins: a turn that comes later in such a bucket finds
+    /// nothing to take there, and the call is refused.
     ///
     /// A response time begins with the call's turn. At most
     /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer

@@ -320,6 +320,26 @@ fn the_part_of_a_window_to_come_is_lent_once_and_not_for_each_half_second() {
 }
 
 #[test]
+fn a_part_of_a_window_to_come_is_lent_to_no_turn_within_it() {
+    // The last turn in the window of now, that at the start of the next, and all others.
+    for (part, last) in [(0.5, 10_000), (1.0, 30_000)] {
+        let window = FlowRule::per("r", 10, ms(10_000)).buckets(1);
+        let rules = Rules::new()
+            .with(window.max_occupy_ratio(part))
+            .with(FlowRule::per_second("r", 1).throttle(ms(30_000)));
+        let bench = Bench::new(rules);
+        bench.fill(0, 1);
+        let call = |_| match bench.sentinel.try_enter(Call::new("r")) {
+            Verdict::Wait(waiting) => Some(waiting),
+            _ => None,
+        };
+        let waiting: Vec<_> = (0..40).filter_map(call).collect();
+        let starts = waiting.iter().map(Waiting::start);
+        assert!(starts.eq((1..=last / 1_000).map(|second| at(second * 1_000))));
+    }
+}
+
+#[test]
 fn only_so_many_calls_wait_at_once() {
     let bench = Bench::new(FlowRule::per_second("r", 10).max_waiting(3));
     bench.fill(700, 10);
