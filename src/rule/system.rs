@@ -120,7 +120,7 @@ impl SystemRule {
     /// refuses all but those of [weight](crate::Call::batch) 0.
     ///
     /// A call is refused if the rate of the window and its whole weight are more than `qps`
-    /// together, so a `qps` below 1 refuses every call. In a
+    /// together, so a `qps` below 1 refuses what 0 refuses. In a
     /// [window](crate::Builder::window) of a second this limits what the window holds. In a
     /// longer one the last calls under the limit are refused already; in a shorter one a
     /// light call passes an empty window, though one for each window may be more than `qps`.
