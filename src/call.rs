@@ -269,9 +269,10 @@ impl<'a> Call<'a> {
     /// of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a
     /// rate may be after a reload that lowers its limit; it also passes a threshold of 0,
     /// which it does not exceed. Tokens of [prioritized](Self::prioritized) calls that wait
-    /// count as taken already, so beside a full window that has lent places it is refused,
-    /// or waits if it is prioritized itself. A quota that is kept for each value never
-    /// refuses it.
+    /// count as taken already, so beside a full window that has lent places it is refused.
+    /// If it is prioritized itself and the rule lends, whatever
+    /// [part](crate::FlowRule::max_occupy_ratio), it waits until the window holds no more
+    /// than it may. A quota that is kept for each value never refuses it.
     ///
     /// The weights of all calls of one second must stay below 2³¹ together, or totals are
     /// wrong; a flow rule on the resource can keep them there. So choose a unit that is

@@ -342,7 +342,9 @@ impl FlowRule {
     /// and ordinary calls get what they leave. Where the window to come begins after the
     /// present bucket, as that of a rule with one bucket does, this is a part of the
     /// threshold instead. It is lent with the start of a bucket of the rule and at no other
-    /// time.
+    /// time. All that is held for that time counts, also what waits for another rule alone.
+    /// A call that waits for another rule as well, such as one for its origin, may start
+    /// later in that bucket.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;

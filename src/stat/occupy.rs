@@ -348,6 +348,9 @@ impl LeapArray {
             // It has room: the tokens are charged now and stay charged.
             return Ok(u32::MAX);
         }
+        if quota.lending() == Lending::Nothing {
+            return Err(Refusal::Full);
+        }
         let start = quota.start(target);
         let is_future = start.wrapping_sub(bucket) as i64 > 0;
         let leaving = if is_future {
@@ -375,12 +378,11 @@ impl LeapArray {
             let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
             cut.wrapping_sub(before)
         };
-        let most = match quota.lending() {
-            Lending::Nothing => 0,
-            Lending::Part(part) => (f64::from(leaving) * part) as u32,
-            Lending::All => u32::MAX,
-        };
-        Ok(most)
+        Ok(match quota.lending() {
+            // Who takes nothing borrows no part of it.
+            Lending::Part(part) if n > 0 => (f64::from(leaving) * part) as u32,
+            _ => u32::MAX,
+        })
     }
 
     /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that

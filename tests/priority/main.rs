@@ -385,6 +385,37 @@ fn a_rule_that_does_not_lend_keeps_nobody_from_waiting_for_what_others_lend() {
 }
 
 #[test]
+fn who_takes_nothing_waits_for_any_rule_that_lends_and_for_no_other() {
+    let weightless = Call::new("r").batch(0);
+    let without_loans: [fn(FlowRule) -> FlowRule; 3] = [
+        |rule| rule.lend(false),
+        |rule| rule.max_waiting(0),
+        FlowRule::strict,
+    ];
+    for rule in without_loans {
+        let limited = |limit| rule(FlowRule::per_second("r", limit));
+        let bench = Bench::with(limited(10), |builder| builder.occupy_timeout(MINUTE));
+        bench.fill(700, 10);
+        // More is in the window than it may hold.
+        bench.sentinel.reload(limited(5).into());
+        assert!(bench.borrow_for(1_200, weightless).is_err());
+        bench.assert_settled();
+    }
+    // Five are lent, more than the part of a later rule, which is of no matter to a call
+    // that borrows nothing.
+    let lends = |part| FlowRule::per_second("r", 10).max_occupy_ratio(part);
+    let bench = Bench::new(lends(1.0));
+    bench.fill(700, 10);
+    let waiting = [0; 5].map(|_| bench.borrow(1_200).unwrap());
+    bench.sentinel.reload(lends(0.1).into());
+    assert!(bench.borrow(1_200).is_err());
+    let weightless = bench.borrow_for(1_200, weightless).unwrap();
+    assert_eq!(weightless.start(), at(1_500));
+    drop((waiting, weightless));
+    bench.assert_settled();
+}
+
+#[test]
 fn a_strict_rule_that_lends_lends_only_what_its_longer_window_frees() {
     let rule = FlowRule::per_second("r", 10).strict().lend(true);
     let bench = Bench::new(rule.clone());
