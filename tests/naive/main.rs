@@ -18,6 +18,7 @@ mod doors;
 mod hot;
 mod inbound;
 mod ledger;
+mod loans;
 mod oracle;
 mod pair;
 mod probes;

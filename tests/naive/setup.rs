@@ -37,6 +37,8 @@ pub(crate) struct Flow {
     pub(crate) is_strict: bool,
     /// One call after the other, which may wait for so long, in ms.
     pub(crate) line: Option<u64>,
+    /// Of what leaves its window, so much may be lent.
+    pub(crate) ratio: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +53,7 @@ impl Flow {
         let interval = ms(self.buckets * self.bucket);
         let mut rule = FlowRule::per(self.resource, self.limit, interval)
             .buckets(self.buckets as u32)
+            .max_occupy_ratio(self.ratio)
             .id(index.to_string());
         if self.is_strict {
             rule = rule.strict();
@@ -92,17 +95,28 @@ impl Flow {
         (self.limit > 0).then(|| interval.div_ceil(self.limit.into()) as u64)
     }
 
+    /// The length of a bucket, in ns, and how many of them are counted together.
+    pub(crate) fn window(&self) -> (u64, u64) {
+        let counted = self.buckets + u64::from(self.is_strict);
+        (self.bucket * NS, counted)
+    }
+
+    /// Whether the window that ends with `bucket` has room for `n` more, beside all that
+    /// passed in it or later.
+    pub(crate) fn fits(&self, bucket: u64, n: u32, passed: &[(u64, u32)]) -> bool {
+        let (length, counted) = self.window();
+        let inside = |at: u64| at / length + counted > bucket;
+        let inside = passed.iter().filter(|(at, _)| inside(*at));
+        inside.map(|(_, n)| n).sum::<u32>() + n <= self.limit
+    }
+
     /// From when on a window has room for `n` more, in ns, of what passed at which
     /// time; `None`: never.
     pub(crate) fn room_at(&self, now: u64, n: u32, passed: &[(u64, u32)]) -> Option<u64> {
-        let length = self.bucket * NS;
-        let counted = self.buckets + u64::from(self.is_strict);
+        let (length, counted) = self.window();
         let first = now / length;
-        let bucket = (first..=first + counted).find(|bucket| {
-            let inside = |at: u64| at / length + counted > *bucket;
-            let inside = passed.iter().filter(|(at, _)| inside(*at));
-            inside.map(|(_, n)| n).sum::<u32>() + n <= self.limit
-        })?;
+        let mut buckets = first..=first + counted;
+        let bucket = buckets.find(|bucket| self.fits(*bucket, n, passed))?;
         Some(now.max(bucket * length))
     }
 }
@@ -158,6 +172,11 @@ pub(crate) enum Op {
     End(usize),
 }
 
+pub(crate) fn ratio() -> impl Strategy<Value = f64> {
+    let part = select(&[0.1, 0.25, 0.5, 0.75][..]);
+    prop_oneof![2 => Just(1.0), 1 => part]
+}
+
 pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     let missing = select(&[MissingKey::Share, MissingKey::Skip, MissingKey::Refuse][..]);
     let lend = select(&[None, Some(false), Some(true)][..]);
@@ -180,8 +199,10 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
             (3, 7),
         ][..],
     );
-    (select(&RESOURCES[..]), whose, 0_u32..8, window, 0..4, 0..6).prop_map(
-        |(resource, whose, limit, (buckets, bucket), strict, line)| Flow {
+    let kind = (0..4, 0..6);
+    let of = (select(&RESOURCES[..]), whose);
+    (of, 0_u32..8, window, kind, ratio()).prop_map(
+        |((resource, whose), limit, (buckets, bucket), (strict, line), ratio)| Flow {
             resource,
             whose,
             limit,
@@ -189,6 +210,7 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
             bucket,
             is_strict: strict == 0 && line != 0,
             line: (line == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
+            ratio,
         },
     )
 }

@@ -76,8 +76,7 @@ impl Naive {
 }
 
 fn assert_within(flow: &Flow, passed: &[(u64, u32)]) -> Result<(), TestCaseError> {
-    let length = flow.bucket * NS;
-    let counted = flow.buckets + u64::from(flow.is_strict);
+    let (length, counted) = flow.window();
     for last in passed.iter().map(|(at, _)| at / length) {
         let window = last + 1 - counted..=last;
         let inside = passed
