@@ -137,7 +137,8 @@ async fn measure(all: &mut [Served]) {
     });
     for round in 0..WARM_UP + ROUNDS {
         let mut places: Vec<_> = (0..all.len()).collect();
-        if round % 2 == 1 {
+        places.rotate_left(round % all.len());
+        if round / all.len() % 2 == 1 {
             places.reverse();
         }
         for place in places {
