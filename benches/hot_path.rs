@@ -140,6 +140,21 @@ fn engine() {
             call.origin("caller"),
         ),
     );
+    for (row, names) in [
+        ("QuantaClock, 16 names at random", 16),
+        ("QuantaClock, 64 names at random", 64),
+        ("QuantaClock, 1,000 names at random", 1_000),
+    ] {
+        let sentinel = build(Rules::new(), QuantaClock::new());
+        let names: Vec<_> = (0..names).map(|name| format!("/known/{name}")).collect();
+        let mut random = 1_u32;
+        bench.add(row, move || {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            sentinel.try_enter(Call::new(&names[random as usize % names.len()]))
+        });
+    }
     bench.add(
         "refused, QuantaClock",
         enter(

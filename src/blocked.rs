@@ -135,8 +135,8 @@ impl Blocked {
     /// The resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
-        let own = self.rule.resource.as_ref().or(self.resource.as_ref());
-        own.map_or("", |resource| resource)
+        let told = self.rule.resource.as_ref().or(self.resource.as_ref());
+        told.expect("the rule or the refusal says it")
     }
 
     /// The id of the rule that refused; empty for a refusal without a rule.

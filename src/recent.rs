@@ -114,9 +114,8 @@ impl Mark {
 #[inline]
 fn glance(text: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
-        let middle = text[text.len() / 2 - 4..].first_chunk();
-        let [first, middle, last] =
-            [Some(first), middle, Some(last)].map(|it| it.map_or(0, |it| u64::from_le_bytes(*it)));
+        let middle = text[text.len() / 2 - 4..].first_chunk().unwrap_or(last);
+        let [first, middle, last] = [first, middle, last].map(|it| u64::from_le_bytes(*it));
         first.rotate_left(13) ^ middle.rotate_left(29) ^ last
     } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
         u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))

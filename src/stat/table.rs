@@ -123,22 +123,13 @@ impl<V: Resident> Table<V> {
         self.map.guard()
     }
 
-    /// The entry of `key`, if there is one.
-    #[inline]
-    pub(crate) fn get<'g, Q>(&self, key: &Q, guard: &'g impl Guard) -> Option<&'g Arc<V>>
-    where
-        Q: Equivalent<V::Key> + Hash + ?Sized,
-    {
-        self.map.get(key, guard)
-    }
-
     /// Runs `f` with the entry of `key`, if there is one.
     #[inline]
     pub(crate) fn find<Q, R>(&self, key: &Q, f: impl FnOnce(&Arc<V>) -> R) -> Option<R>
     where
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
-        self.get(key, &self.guard()).map(f)
+        self.map.get(key, &self.guard()).map(f)
     }
 
     /// The entry of `key`, made by `make` if there is none; `None` if there is

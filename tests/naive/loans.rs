@@ -1,7 +1,6 @@
 //! Prioritized calls beside a naive engine: who borrows, and which bucket, as the rules
 //! lend all of what leaves their windows, a part, or nothing.
 
-use std::ops::Not;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -176,7 +175,7 @@ impl Loans {
     }
 
     fn lends(&self, index: usize) -> bool {
-        self.lend[index].unwrap_or(self.naive.setup.flows[index].is_strict.not())
+        self.lend[index].unwrap_or(!self.naive.setup.flows[index].is_strict)
     }
 
     /// Whether the rule lets `call`, which comes `now`, hold its tokens for then.
