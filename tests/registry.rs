@@ -444,6 +444,25 @@ fn a_breaker_of_all_resources_does_not_close_because_others_want_the_place() {
 }
 
 #[test]
+fn a_breaker_that_has_grown_does_not_close_because_others_want_the_place() {
+    let rule = CircuitBreakerRule::consecutive_errors("*", 1)
+        .open_for(SECOND)
+        .open_up_to(SECOND * 32);
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
+    for doubled in 0..=5 {
+        match sentinel.try_enter(Call::new("down")) {
+            Verdict::Pass(mut entry) => entry.fail(),
+            other => panic!("{other:?}"),
+        }
+        let open = SECOND * (1 << doubled);
+        clock.advance(open - Duration::from_millis(1));
+        drop(sentinel.try_enter(Call::new("other")));
+        assert!(!passes(&sentinel, Call::new("down")), "{open:?}");
+        clock.advance(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_row_of_errors_that_a_rule_for_all_counts_makes_place_and_that_of_a_name_stays() {
     for (rule, is_kept) in [("*", false), ("rare", true)] {
         let rule = CircuitBreakerRule::consecutive_errors(rule, 3).open_for(SECOND);

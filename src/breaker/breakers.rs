@@ -348,14 +348,14 @@ impl Breakers {
     }
 
     /// How long after the last call what they know matters to the next one: a closed
-    /// breaker counts in its interval, an open one waits for its recovery time.
+    /// breaker counts in its interval, an open one waits for its longest recovery time.
     /// `None` for always, if one has been opened by hand. A row of bad calls would matter
     /// for ever as well, but then names that fail once would fill a table for good: it is
     /// worth no more than the rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| {
             let spec = breaker.spec();
-            let longest = spec.interval.max(spec.open_for);
+            let longest = spec.interval.max(spec.longest_open());
             (breaker.word().kind() != Kind::Forced).then_some(longest)
         };
         self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
@@ -407,6 +407,7 @@ mod tests {
             exceeds: false,
             min_calls: 1,
             open_for: Duration::from_secs(1),
+            open_up_to: None,
             interval: Duration::from_secs(1),
             buckets: 1,
             probes: 2,

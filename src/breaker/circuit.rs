@@ -44,11 +44,21 @@ struct Circuit {
     counts: Counts,
     /// The rule in force.
     rule: AtomicU32,
-    /// Longest time that a moment can be away, by all rules so far: a call that has
-    /// waited asks by an older one.
-    longest_ns: AtomicU64,
+    longest: Longest,
     /// What the rule in force is called; `None` if none stands on it.
     name: Lock<Option<StdArc<str>>>,
+}
+
+/// The longest times by all rules so far: a call that has waited asks by an older one.
+///
+/// Relaxed: moments of a rule are written (release) after its times.
+#[derive(Debug)]
+struct Longest {
+    /// Until probes stop to hold their places, in ns; not less than a breaker is open
+    /// for the first time.
+    lease: AtomicU64,
+    /// That a breaker is open before it may be probed, in ns.
+    open: AtomicU64,
 }
 
 /// What a breaker says to a call.
@@ -79,6 +89,34 @@ pub(super) struct Teller<'a> {
     pub(super) changes: &'a mut Changes,
 }
 
+// === impl Longest ===
+
+impl Longest {
+    fn of(spec: &Spec) -> Self {
+        Self {
+            lease: AtomicU64::new(nanos(spec.lease())),
+            open: AtomicU64::new(nanos(spec.longest_open())),
+        }
+    }
+
+    /// They are the longer of both from now on.
+    fn include(&self, other: &Self) {
+        for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
+            own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// How far away the moment of `word` can be, in ns.
+    fn of_word(&self, word: Word) -> u64 {
+        let lease = self.lease.load(Ordering::Relaxed);
+        if word.kind() != Kind::Waiting {
+            return lease;
+        }
+        let grown = lease.saturating_mul(1 << word.failed());
+        grown.min(self.open.load(Ordering::Relaxed))
+    }
+}
+
 // === impl Teller ===
 
 impl Teller<'_> {
@@ -100,12 +138,10 @@ impl Teller<'_> {
 impl Breaker {
     /// A closed breaker, or one that goes on where `old` is.
     pub(super) fn new(spec: Spec, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
-        let mut longest_ns = nanos(spec.lease());
+        let longest = Longest::of(&spec);
         if let Some(old) = old {
-            // Relaxed: moments of this rule are written (release) after it.
-            let longest = &old.circuit.longest_ns;
             if spec.counts_like(&old.spec) {
-                longest.fetch_max(longest_ns, Ordering::Relaxed);
+                old.circuit.longest.include(&longest);
                 let rule = if spec == old.spec {
                     old.rule
                 } else {
@@ -119,7 +155,7 @@ impl Breaker {
                     rule,
                 };
             }
-            longest_ns = longest_ns.max(longest.load(Ordering::Relaxed));
+            longest.include(&old.circuit.longest);
         }
         let (word, moment) = match old {
             Some(old) => old.opened_alike(epoch),
@@ -130,7 +166,7 @@ impl Breaker {
             moment: AtomicU64::new(moment.0),
             counts: Counts::new(&spec, now),
             rule: AtomicU32::new(0),
-            longest_ns: AtomicU64::new(longest_ns),
+            longest,
             name: Lock::new(None),
         };
         Self {
@@ -149,7 +185,7 @@ impl Breaker {
                 Kind::HalfOpen => Kind::Ready,
                 kind => kind,
             };
-            let first = Word::first(kind, epoch);
+            let first = Word::first(kind, epoch).with_failed(word.failed());
             let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
             if kind != Kind::Waiting || moment.version() == word.version() {
                 return (first, moment.with_version(first.version()));
@@ -207,13 +243,13 @@ impl Breaker {
                 Kind::Closed => return (word, Answer::Pass),
                 Kind::Ready => return (word, Answer::Probe),
                 Kind::Forced => return (word, Answer::Refuse(None)),
-                Kind::Waiting => self.spec.open_for,
+                Kind::Waiting => self.spec.open_time(word),
                 Kind::HalfOpen if self.has_place(word) => return (word, Answer::Probe),
                 Kind::HalfOpen => self.spec.lease(),
             };
             if let Some(moment) = self.moment_of(word, now + wait) {
                 // After the moment (acquire), so it covers the rule that wrote that.
-                let longest_ns = self.circuit.longest_ns.load(Ordering::Relaxed);
+                let longest_ns = self.circuit.longest.of_word(word);
                 let answer = match moment.ahead_of(now, longest_ns) {
                     None => Answer::Probe,
                     retry_at => Answer::Refuse(retry_at),
@@ -266,7 +302,7 @@ impl Breaker {
     pub(super) fn decide(&self, end: End, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
         while let Some(word) = self.half_open_for(end.epoch) {
             let (next, value) = if end.is_bad {
-                (word.opened(Kind::Waiting), Some(1.0))
+                (word.failed_once_more(), Some(1.0))
             } else if word.good() + 1 >= self.spec.probes {
                 (self.closed(word, draw()), None)
             } else {
@@ -274,7 +310,7 @@ impl Breaker {
             };
             if self.swap(word, next) {
                 if end.is_bad {
-                    self.publish(next, end.now + self.spec.open_for);
+                    self.publish(next, end.now + self.spec.open_time(next));
                 }
                 teller.changed(word, next, value);
                 return;
@@ -312,7 +348,7 @@ impl Breaker {
         let next = word.opened(Kind::Waiting);
         // Whoever was faster has opened it.
         if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
-            self.publish(next, end.now + self.spec.open_for);
+            self.publish(next, end.now + self.spec.open_time(next));
             teller.changed(word, next, Some(self.spec.value(sum)));
         }
     }
@@ -443,5 +479,16 @@ mod tests {
         assert_eq!(new.ask(at(7_000)).1, refused);
         old.publish(old.word(), at(8_000));
         assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
+
+        // As long as it is open after so many bad probes.
+        let spec = Spec {
+            open_up_to: Some(ms(60_000)),
+            ..spec()
+        };
+        let breaker = Breaker::new(spec, Tick::ZERO, 0, None);
+        let open = breaker.word().failed_once_more().failed_once_more();
+        assert!(breaker.swap(breaker.word(), open));
+        let refused = Answer::Refuse(Some(at(15_000)));
+        assert_eq!(breaker.ask(at(7_000)), (open, refused));
     }
 }

@@ -52,6 +52,8 @@ pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy}
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod generations;
+#[cfg(all(test, not(sentinel_loom)))]
+mod growth;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 #[cfg(all(test, not(sentinel_loom)))]

@@ -24,6 +24,7 @@ fn spec(count: u32) -> Spec {
         exceeds: false,
         min_calls: 1,
         open_for: Duration::from_millis(10),
+        open_up_to: None,
         interval: Duration::from_millis(1_000),
         buckets: 1,
         probes: 1,

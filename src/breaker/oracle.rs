@@ -9,6 +9,8 @@ struct Naive {
     spec: Spec,
     ratio: Option<f64>,
     state: State,
+    /// Bad probes since it was closed.
+    failed: u32,
     /// Generations so far.
     generation: u32,
     /// The newest bucket that a call has ended in.
@@ -43,6 +45,7 @@ impl Naive {
             spec,
             ratio,
             state: State::Closed,
+            failed: 0,
             generation: 0,
             head,
             ended: Vec::new(),
@@ -57,6 +60,21 @@ impl Naive {
         self.spec.open_for.as_millis() as u64
     }
 
+    /// How long it is open now that so many probes were bad.
+    fn grown_ms(&self) -> u64 {
+        self.grown(self.open_ms()).min(self.longest_ms())
+    }
+
+    fn longest_ms(&self) -> u64 {
+        let longest = self.spec.open_up_to.unwrap_or(self.spec.open_for);
+        longest.as_millis() as u64
+    }
+
+    /// Twice `ms` for each probe that was bad, up to seven.
+    fn grown(&self, ms: u64) -> u64 {
+        (0..self.failed.min(7)).fold(ms, |ms, _| 2 * ms)
+    }
+
     fn lease_ms(&self) -> u64 {
         match self.spec.strategy {
             Strategy::Slow(max) => self.open_ms().max(max.as_millis() as u64),
@@ -65,6 +83,9 @@ impl Naive {
     }
 
     fn set(&mut self, state: State) {
+        if state == State::Closed {
+            self.failed = 0;
+        }
         self.state = state;
         self.generation += 1;
     }
@@ -87,7 +108,12 @@ impl Naive {
             State::HalfOpen { lease_end, .. } => lease_end,
         };
         // Further ahead by more than a second: the clock has stepped back.
-        let is_ahead = end > now && end - now <= self.lease_ms() + 1_000;
+        let longest = match self.state {
+            // A reader takes the longer of both for the first time.
+            State::Open(_) => self.grown(self.lease_ms()).min(self.longest_ms()),
+            _ => self.lease_ms(),
+        };
+        let is_ahead = end > now && end - now <= longest + 1_000;
         is_ahead.then_some(Some(end))
     }
 
@@ -133,7 +159,10 @@ impl Naive {
         if part.generation != self.generation {
             return;
         }
-        let next_open = State::Open(Some(now + self.open_ms()));
+        if is_bad && matches!(self.state, State::HalfOpen { .. }) {
+            self.failed += 1;
+        }
+        let next_open = State::Open(Some(now + self.grown_ms()));
         match &mut self.state {
             State::HalfOpen { .. } if is_bad => self.set(next_open),
             State::HalfOpen { running, good, .. } => {
@@ -205,12 +234,15 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
         _ => Limit::Consecutive(count),
     };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
+    let open_for = 1 + rng.below(500);
+    let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
     let spec = Spec {
         strategy,
         limit: ratio.map_or(limit, Limit::ratio),
         exceeds,
         min_calls: 1 + rng.below(6) as u32,
-        open_for: ms(1 + rng.below(500)),
+        open_for: ms(open_for),
+        open_up_to,
         interval: ms([20, 100, 1_000][rng.below(3) as usize]),
         buckets,
         probes: 1 + rng.below(3) as u32,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::counts::Sum;
 use super::fraction::Fraction;
+use super::word::Word;
 
 /// Most probes at once: what its place in the word of a breaker holds.
 pub(crate) const MAX_PROBES: u32 = 63;
@@ -24,6 +25,8 @@ pub(crate) struct Spec {
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
     pub(crate) open_for: Duration,
+    /// How far that grows while probes fail; `None`: it does not grow.
+    pub(crate) open_up_to: Option<Duration>,
     /// Of no meaning to a limit on consecutive calls, as are the buckets.
     pub(crate) interval: Duration,
     /// A divisor of the interval.
@@ -88,6 +91,18 @@ impl Spec {
             Limit::Ratio(_) => sum.bad as f64 / sum.total as f64,
             Limit::Count(_) | Limit::Consecutive(_) => sum.bad as f64,
         }
+    }
+
+    /// How long a breaker is open that has come to `word`: twice as long for each time
+    /// that probes have failed.
+    pub(super) fn open_time(&self, word: Word) -> Duration {
+        let grown = self.open_for.saturating_mul(1 << word.failed());
+        grown.min(self.longest_open())
+    }
+
+    /// The longest time that a breaker is open before it may be probed.
+    pub(super) fn longest_open(&self) -> Duration {
+        self.open_up_to.unwrap_or(self.open_for)
     }
 
     /// After that time without an answer a probe holds its place no longer.

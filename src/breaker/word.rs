@@ -2,7 +2,7 @@
 //! decides.
 //!
 //! ```text
-//! Word    [ since:32 | version:16 | running:6 | good:6 | – | kind:3 ]
+//! Word    [ since:32 | version:14 | running:6 | good:6 | failed:3 | kind:3 ]
 //! Moment  [ time:48  | version:16 ]
 //! Cell    [ total:22 | bad:22 | round:12 | generation:8 ]
 //! ```
@@ -15,17 +15,23 @@ use super::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
 
 const SINCE: u32 = 32;
-const VERSION: u32 = 16;
-const RUNNING: u32 = 10;
-const GOOD: u32 = 4;
+const VERSION: u32 = 18;
+const RUNNING: u32 = 12;
+const GOOD: u32 = 6;
+const FAILED: u32 = 3;
 const KIND_MASK: u64 = 7;
+const FAILED_MASK: u64 = 7;
 const SMALL_MASK: u64 = 63;
-const VERSION_MASK: u64 = 0xffff;
+const VERSION_MASK: u64 = 0x3fff;
 
 /// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
 /// years: of two moments the one that is less than that ahead is the later one.
 const UNIT_NS: u64 = 8_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
+const STAMP_MASK: u64 = 0xffff;
+
+/// How often it is counted that probes fail in a row: what its place in the word holds.
+pub(super) const MOST_FAILED: u32 = FAILED_MASK as u32;
 
 /// What a breaker does with calls, in more detail than users see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +112,26 @@ impl Word {
         (self.0 >> GOOD & SMALL_MASK) as u32
     }
 
+    /// Times in a row that probes have failed since it was closed, up to
+    /// [`MOST_FAILED`].
+    pub(super) const fn failed(self) -> u32 {
+        (self.0 >> FAILED & FAILED_MASK) as u32
+    }
+
+    /// The same with so many `failed`.
+    pub(super) const fn with_failed(self, failed: u32) -> Self {
+        Self(self.0 & !(FAILED_MASK << FAILED) | (failed as u64) << FAILED)
+    }
+
+    /// The next version, as often failed.
     const fn next(self, kind: Kind, since: u32, running: u32, good: u32) -> Self {
-        let version = self.version().wrapping_add(1) as u64;
+        let version = self.version().wrapping_add(1) as u64 & VERSION_MASK;
         Self(
             (since as u64) << SINCE
                 | version << VERSION
                 | (running as u64) << RUNNING
                 | (good as u64) << GOOD
+                | (self.failed() as u64) << FAILED
                 | kind as u64,
         )
     }
@@ -122,9 +141,20 @@ impl Word {
         self.next(kind, self.since(), 0, 0)
     }
 
+    /// Open because a probe has failed.
+    pub(super) const fn failed_once_more(self) -> Self {
+        let failed = self.failed();
+        let failed = if failed < MOST_FAILED {
+            failed + 1
+        } else {
+            failed
+        };
+        self.opened(Kind::Waiting).with_failed(failed)
+    }
+
     /// Closed, in the generation that begins at `epoch`.
     pub(super) const fn closed(self, epoch: u32) -> Self {
-        self.next(Kind::Closed, epoch, 0, 0)
+        self.next(Kind::Closed, epoch, 0, 0).with_failed(0)
     }
 
     /// Half-open, in the generation that begins at `epoch`, with one probe.
@@ -173,7 +203,7 @@ impl Moment {
 
     /// The same time for another version.
     pub(super) const fn with_version(self, version: u16) -> Self {
-        Self(self.0 & !VERSION_MASK | version as u64)
+        Self(self.0 & !STAMP_MASK | version as u64)
     }
 
     /// Whether it comes before `other`.
@@ -231,6 +261,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn versions_come_round_and_touch_nothing_else() {
+        let first = Word::first(Kind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
+        let mut word = first;
+        for version in 1..=1 << 14 {
+            word = word.opened(Kind::Ready);
+            assert_eq!(u64::from(word.version()), version & VERSION_MASK);
+            let known = (word.since(), word.failed(), word.running(), word.good());
+            assert_eq!(known, (u32::MAX - 1, MOST_FAILED, 0, 0));
+        }
+        let full = (0..63).fold(first, |word, _| word.joined());
+        let full = (0..62).fold(full, |word, _| word.left_good());
+        assert_eq!((full.running(), full.good(), full.failed()), (1, 62, 7));
+        assert_eq!((full.since(), full.kind()), (u32::MAX - 1, Kind::HalfOpen));
+        assert_eq!(full.failed_once_more().failed(), MOST_FAILED);
+        assert_eq!(full.closed(3).failed(), 0);
     }
 
     #[test]

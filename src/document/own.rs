@@ -183,6 +183,8 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
         CircuitBreakerRule::min_calls,
     );
     let rule = with(rule, fields.time("open_for"), CircuitBreakerRule::open_for);
+    let longest = fields.time("open_up_to");
+    let rule = with(rule, longest, CircuitBreakerRule::open_up_to);
     let rule = with(rule, fields.time("interval"), CircuitBreakerRule::interval);
     let rule = with(rule, fields.count("buckets"), CircuitBreakerRule::buckets);
     let rule = with(rule, fields.count("probes"), CircuitBreakerRule::probes);

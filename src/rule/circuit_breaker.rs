@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::problem::Inspector;
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
-use crate::clock::SHORTEST_INTERVAL;
+use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
 const DEFAULT_MIN_CALLS: u32 = 5;
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,7 +22,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// [in a row](Self::consecutive_errors) has failed: then every call is refused. When the
 /// [recovery time](Self::open_for) is over the breaker is *half-open*: the next call
 /// passes as a probe, all others are refused. If the probe is good the breaker
-/// closes, with no counts; if the probe is bad the breaker opens anew.
+/// closes, with no counts; if the probe is bad the breaker opens anew, for as long or
+/// [longer](Self::open_up_to).
 ///
 /// * A call is slow if it took longer than the limit, not if it took as long.
 /// * A ratio or a count is met when it is *reached*, unless
@@ -40,7 +41,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later
 ///   check refuses, decides nothing: the next call probes at once. If it was the only one,
 ///   and none was good before it, the breaker is open until that call comes. A probe that
-///   never ends holds its place for the recovery time after the newest probe, or for the
+///   never ends holds its place for [`open_for`](Self::open_for) after the newest probe, or for the
 ///   limit of a slow call if that is longer. Then the next call to reach the breaker takes
 ///   its place, even if a later check refuses that call, and the old probe's outcome is
 ///   ignored. With several [probes](Self::probes) this happens only while all places are
@@ -139,6 +140,8 @@ pub struct CircuitBreakerRule {
     /// `None`: the default.
     min_calls: Option<u32>,
     open_for: Duration,
+    /// `None`: always the same.
+    open_up_to: Option<Duration>,
     interval: Duration,
     buckets: Option<u32>,
     probes: u32,
@@ -231,6 +234,7 @@ impl CircuitBreakerRule {
             exceeds: false,
             min_calls: None,
             open_for: Duration::from_secs(10),
+            open_up_to: None,
             interval: DEFAULT_INTERVAL,
             buckets: None,
             probes: 1,
@@ -244,6 +248,46 @@ impl CircuitBreakerRule {
     #[must_use]
     pub fn open_for(mut self, recovery: Duration) -> Self {
         self.open_for = recovery;
+        self
+    }
+
+    /// Has the breaker stay open longer each time a probe fails: twice as long as the last
+    /// time, up to `longest`, and up to 128 times as long as
+    /// [`open_for`](Self::open_for). Between that and 366 days. Default: always as long.
+    ///
+    /// So what is down for long is asked more and more rarely, and what stumbles is asked
+    /// again soon. A breaker that has closed begins anew: the next time it opens it is open
+    /// for the first time again. A probe that decides nothing changes nothing, and how long
+    /// a probe without an answer holds its place does not grow. A reload keeps how often
+    /// probes have failed: the rule in force says what follows from it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let rule = CircuitBreakerRule::consecutive_errors("/mail", 1)
+    ///     .open_for(Duration::from_secs(1))
+    ///     .open_up_to(Duration::from_secs(5));
+    /// let sentinel = Sentinel::builder().rules(rule).clock(clock.clone()).build();
+    /// for open in [1, 2, 4, 5, 5] {
+    ///     let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/mail")) else {
+    ///         panic!("the first call, or a probe");
+    ///     };
+    ///     entry.fail();
+    ///     drop(entry);
+    ///     let Verdict::Block(blocked) = sentinel.try_enter(Call::new("/mail")) else {
+    ///         panic!("it is open");
+    ///     };
+    ///     assert_eq!(blocked.retry_after(), Some(Duration::from_secs(open)));
+    ///     clock.advance(Duration::from_secs(open));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn open_up_to(mut self, longest: Duration) -> Self {
+        self.open_up_to = Some(longest);
         self
     }
 
@@ -338,6 +382,7 @@ impl CircuitBreakerRule {
             exceeds: self.exceeds,
             min_calls: self.min_calls.unwrap_or_else(|| self.least_calls()),
             open_for: self.open_for,
+            open_up_to: self.open_up_to,
             interval: self.interval,
             buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
             probes: self.probes,
@@ -383,13 +428,26 @@ impl CircuitBreakerRule {
             inspector.time("max_rt", max_rt, Duration::ZERO);
         }
         self.inspect_threshold(inspector);
-        inspector.time("open_for", self.open_for, SHORTEST_INTERVAL);
+        if inspector.time("open_for", self.open_for, SHORTEST_INTERVAL) {
+            self.inspect_growth(inspector);
+        }
         if self.is_consecutive() {
             self.inspect_row(inspector);
         } else {
             self.inspect_window(inspector);
         }
         inspector.number("probes", self.probes, 1, MAX_PROBES);
+    }
+
+    /// It does not shrink.
+    fn inspect_growth(&self, inspector: &mut Inspector<'_>) {
+        let Some(longest) = self.open_up_to else {
+            return;
+        };
+        if !(self.open_for..=LONGEST_INTERVAL).contains(&longest) {
+            let allowed = format_args!("between the open_for of {:?} and 366 days", self.open_for);
+            inspector.refuse("open_up_to", format_args!("{longest:?}"), allowed);
+        }
     }
 
     fn inspect_window(&self, inspector: &mut Inspector<'_>) {
@@ -512,6 +570,17 @@ mod tests {
                 format!("open_for is 0ns, must be {time}"),
             ),
             (
+                rule(0.5).open_for(ms(20)).open_up_to(ms(19)),
+                "open_up_to is 19ms, must be between the open_for of 20ms and 366 days".to_owned(),
+            ),
+            (
+                rule(0.5).open_up_to(Duration::MAX),
+                format!(
+                    "open_up_to is {:?}, must be between the open_for of 10s and 366 days",
+                    Duration::MAX
+                ),
+            ),
+            (
                 rule(0.5).interval(Duration::from_micros(10)).buckets(0),
                 format!("interval is 10µs, must be {time}"),
             ),
@@ -542,6 +611,8 @@ mod tests {
         for good in [
             rule(1.0),
             rule(1e-300),
+            rule(0.5).open_for(ms(20)).open_up_to(ms(20)),
+            rule(0.5).open_up_to(LONGEST_INTERVAL),
             rule(0.0).exceeds(),
             CircuitBreakerRule::error_count("*", 0).exceeds(),
             CircuitBreakerRule::consecutive_errors("*", 0).exceeds(),

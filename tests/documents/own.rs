@@ -141,13 +141,14 @@ fn protections() -> Vec<(Value, Rule)> {
         (
             json!({
                 "kind": "circuit-breaker", "resource": "*", "slow_ratio": 0.5, "max_rt": "300ms",
-                "exceeds": true, "min_calls": 20, "open_for": "5s", "interval": "30s",
+                "exceeds": true, "min_calls": 20, "open_for": "5s", "open_up_to": "1m", "interval": "30s",
                 "buckets": 3, "probes": 2, "count_cancelled_as_slow": false, "id": "slow",
             }),
             CircuitBreakerRule::slow_ratio("*", ms(300), 0.5)
                 .exceeds()
                 .min_calls(20)
                 .open_for(ms(5_000))
+                .open_up_to(ms(60_000))
                 .interval(ms(30_000))
                 .buckets(3)
                 .probes(2)

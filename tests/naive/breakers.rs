@@ -18,6 +18,7 @@ pub(crate) struct Breaker {
     exceeds: bool,
     min_calls: usize,
     open_for: u64,
+    open_up_to: Option<u64>,
     interval: u64,
     buckets: u64,
     probes: u32,
@@ -52,6 +53,8 @@ pub(crate) struct Circuit {
     /// Those that it has had, the one in force last.
     rules: Vec<Named<Breaker>>,
     state: State,
+    /// Probes that were bad since it was closed.
+    failed: u32,
     /// Its changes that nobody has asked for yet.
     pub(crate) told: Vec<Change>,
     /// What its rule in force is called.
@@ -107,6 +110,10 @@ impl Breaker {
         };
         let rule = if self.exceeds { rule.exceeds() } else { rule };
         let rule = rule.open_for(ms(self.open_for)).probes(self.probes);
+        let rule = match self.open_up_to {
+            Some(longest) => rule.open_up_to(ms(longest)),
+            None => rule,
+        };
         if self.is_consecutive() {
             return rule;
         }
@@ -122,6 +129,12 @@ impl Breaker {
     /// The same for another resource.
     pub(crate) fn of(self, resource: &'static str) -> Self {
         Self { resource, ..self }
+    }
+
+    /// For how long it is open after so many bad probes.
+    fn open_after(&self, failed: u32) -> u64 {
+        let longest = self.open_up_to.unwrap_or(self.open_for);
+        (self.open_for << failed.min(7)).min(longest) * NS
     }
 
     fn lease(&self) -> u64 {
@@ -158,7 +171,7 @@ impl Kind for Breaker {
             }
         }
         if has(1) {
-            blend.open_for = other.open_for;
+            (blend.open_for, blend.open_up_to) = (other.open_for, other.open_up_to);
         }
         if has(2) {
             blend.probes = other.probes;
@@ -179,6 +192,7 @@ impl Circuit {
             number,
             rules: vec![rule],
             state: State::Closed,
+            failed: 0,
             told: Vec::new(),
             name: String::new(),
             generation: 0,
@@ -202,6 +216,7 @@ impl Circuit {
         };
         Self {
             state,
+            failed: self.failed,
             ..Self::new(rule, number)
         }
     }
@@ -251,6 +266,9 @@ impl Circuit {
 
     fn change(&mut self, state: State) {
         let from = self.state();
+        if state == State::Closed {
+            self.failed = 0;
+        }
         self.state = state;
         if self.state() != from {
             self.told.push((self.name.clone(), from, self.state()));
@@ -331,7 +349,10 @@ impl Circuit {
         if part.generation != self.generation {
             return;
         }
-        let open = State::Open(now + rule.open_for * NS);
+        if is_bad && matches!(self.state, State::HalfOpen { .. }) {
+            self.failed += 1;
+        }
+        let open = State::Open(now + rule.open_after(self.failed));
         match &mut self.state {
             State::HalfOpen { .. } if is_bad => self.set(open),
             State::HalfOpen { running, good, .. } => {
@@ -391,8 +412,13 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
     let window = select(&[(1_000, 1), (1_000, 10), (100, 4), (3_000, 5), (20, 2)][..]);
     let calls = (1_usize..4, 1_u32..4, prop::bool::weighted(0.2));
     let open_for = prop_oneof![3 => 1_u64..800, 1 => 1_500_u64..9_000];
-    (select(&RESOURCES[..]), bad, calls, open_for, window).prop_map(
-        |(resource, (slow, limit), (min_calls, probes, exceeds), open_for, (interval, buckets))| {
+    // How much longer it may become.
+    let growth = prop::option::weighted(0.4, 0_u64..2_000);
+    let open = (open_for, growth)
+        .prop_map(|(open_for, growth)| (open_for, growth.map(|growth| open_for + growth)));
+    (select(&RESOURCES[..]), bad, calls, open, window).prop_map(
+        |(resource, (slow, limit), (min_calls, probes, exceeds), open, (interval, buckets))| {
+            let (open_for, open_up_to) = open;
             Breaker {
                 resource,
                 slow,
@@ -400,6 +426,7 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
                 exceeds,
                 min_calls,
                 open_for,
+                open_up_to,
                 interval,
                 buckets,
                 probes,

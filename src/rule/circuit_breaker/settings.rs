@@ -12,6 +12,7 @@ impl CircuitBreakerRule {
             exceeds,
             min_calls,
             open_for,
+            open_up_to,
             interval,
             buckets,
             probes,
@@ -36,6 +37,9 @@ impl CircuitBreakerRule {
             settings.count("min_calls", *min_calls);
         }
         settings.time("open_for", *open_for);
+        if let Some(open_up_to) = open_up_to {
+            settings.time("open_up_to", *open_up_to);
+        }
         if !self.is_consecutive() {
             settings.time("interval", *interval);
         }

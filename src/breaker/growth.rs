@@ -1,0 +1,98 @@
+//! How long breakers are open while probes fail.
+
+use std::time::Duration;
+
+use super::BreakerState::Closed;
+use super::stage::{Stage, ms, refused, spec};
+use super::*;
+
+#[test]
+fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
+    let growing = |longest| Spec {
+        open_up_to: Some(longest),
+        ..spec()
+    };
+    let cases = [
+        (ms(2_000), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
+        (ms(9_000), [2, 4, 8, 9, 9, 9, 9, 9, 9, 9]),
+        (Duration::MAX, [2, 4, 8, 16, 32, 64, 128, 256, 256, 256]),
+    ];
+    for (longest, seconds) in cases {
+        let mut stage = Stage::new([growing(longest)]);
+        let mut now = 0;
+        for _ in 0..2 {
+            stage.trip(now);
+            for open in seconds.map(|seconds| seconds * 1_000) {
+                assert_eq!(stage.enter(now), refused(0, now + open));
+                now += open;
+                // These say nothing, and what hangs holds its place as long as ever.
+                let dropped = stage.enter(now).unwrap();
+                stage.cancel(now, dropped, 0);
+                stage.enter(now).unwrap();
+                assert_eq!(stage.enter(now), refused(0, now + 2_000));
+                now += 2_000;
+                stage.call(now, true);
+            }
+            now += 256_000;
+            stage.call(now, false);
+            assert_eq!(stage.states(), [Closed]);
+        }
+    }
+}
+
+#[test]
+fn of_several_probes_that_fail_together_one_counts() {
+    let mut stage = Stage::new([Spec {
+        open_up_to: Some(ms(60_000)),
+        probes: 3,
+        ..spec()
+    }]);
+    stage.trip(0);
+    let probes = [(); 3].map(|()| stage.enter(2_000).unwrap());
+    for probe in probes {
+        stage.end(2_000, probe, 0, true);
+    }
+    assert_eq!(stage.enter(2_000), refused(0, 6_000));
+}
+
+#[test]
+fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
+    let other = |open_up_to, interval| Spec {
+        open_up_to,
+        interval: ms(interval),
+        id: Some("one".into()),
+        ..spec()
+    };
+    let longest = Some(ms(60_000));
+    let mut stage = Stage::new([other(None, 1_000)]);
+    stage.trip(0);
+    stage.call(2_000, true);
+    stage.call(4_000, true);
+    // One that counts the same, one that does not, and one that does not grow.
+    let cases = [
+        (other(longest, 1_000), 6_000, 22_000),
+        (other(longest, 500), 22_000, 54_000),
+        (other(None, 500), 54_000, 56_000),
+    ];
+    for (rule, until, then) in cases {
+        stage.reload(4_000, [rule]);
+        assert_eq!(stage.enter(until - 1), refused(0, until));
+        stage.call(until, true);
+        assert_eq!(stage.enter(until), refused(0, then));
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_keeps_nobody_waiting_longer_than_it_has_grown() {
+    let mut stage = Stage::new([Spec {
+        open_up_to: Some(ms(3_600_000)),
+        ..spec()
+    }]);
+    stage.trip(1_000_000);
+    stage.call(1_002_000, true);
+    assert_eq!(stage.enter(1_002_000), refused(0, 1_006_000));
+    // A small step is as if no time had passed, a large one ends the wait.
+    assert_eq!(stage.enter(1_001_500), refused(0, 1_006_000));
+    stage.call(500_000, false);
+    assert_eq!(stage.states(), [Closed]);
+}
