@@ -311,12 +311,13 @@ async fn the_older_fields_tell_every_client_what_is_left() {
 #[tokio::test]
 async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
     let seconds = ms(10_000);
-    let cases: [Rules; 5] = [
+    let cases: [Rules; 6] = [
         FlowRule::per("/x", 3, seconds).into(),
         FlowRule::per("/x", 3, seconds).buckets(5).into(),
         FlowRule::per("/x", 3, seconds).by_origin().into(),
         HotParamRule::per("/x", 3, seconds).window().into(),
         HotParamRule::per("/x", 3, seconds).into(),
+        HotParamRule::per("/x", 3, seconds).throttle(ms(0)).into(),
     ];
     for rules in cases {
         let fields = RateLimitFields::Legacy(ResetForm::Delta);

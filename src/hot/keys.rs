@@ -198,17 +198,19 @@ impl HotKeys {
         }
     }
 
-    /// When a key that takes nothing has one more token, at the latest.
+    /// From when on a key that takes nothing has one more token; `now` if it never has.
     pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &Limit) -> Tick {
-        match limit.0 {
-            // Nothing may leave when the next bucket begins.
-            Kind::Window(_) => {
-                let more = self.left(now, key, limit).saturating_add(1);
-                self.room_at(now, key, limit, more).unwrap_or(now)
-            }
-            Kind::Refill(rate) => now + Duration::from_nanos(rate.single_ns()),
-            Kind::Line(..) | Kind::Running(_) => now,
-        }
+        let left = self.left(now, key, limit);
+        let more = match limit.0 {
+            // One more stands behind all that are left.
+            Kind::Line(pace, max_wait) => pace
+                .time_of(left)
+                .and_then(|behind| max_wait.checked_sub(behind))
+                .and_then(|most| self.room_at(now, key, &limit.waiting(most), 1)),
+            // Nothing may leave when the next bucket of a window begins.
+            _ => self.room_at(now, key, limit, left.saturating_add(1)),
+        };
+        more.unwrap_or(now)
     }
 
     /// Takes back what a call has taken that does not run after all; `time` reads

@@ -79,6 +79,13 @@ impl Pace {
         }
     }
 
+    /// How long `n` calls of one token take up; `None` if no token passes, or for longer
+    /// than all time.
+    pub(super) fn time_of(self, n: u32) -> Option<Duration> {
+        let all_ns = self.single_ns?.checked_mul(n.into())?;
+        Some(Duration::from_nanos(all_ns))
+    }
+
     fn exactly(self, n: u32) -> Option<u64> {
         // The conversion saturates.
         (self.threshold > 0.0).then(|| {

@@ -106,11 +106,6 @@ impl Rate {
         let tolerance = whole.saturating_mul(cost).saturating_add(part).min(LONGEST);
         Self { cost, tolerance }
     }
-
-    /// How long it takes until there is one more token, in ns.
-    pub(super) const fn single_ns(self) -> u64 {
-        self.cost.div_ceil(UNITS)
-    }
 }
 
 /// The least whole cost that keeps to `threshold` tokens in `units`.

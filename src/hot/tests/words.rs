@@ -337,14 +337,26 @@ fn so_many_at_once_and_one_more_when_one_ends() {
 #[test]
 fn one_more_token_comes_with_time_or_with_a_bucket() {
     let next = |keys: &HotKeys, now| keys.next_change(at(now), digest(1), &keys.limit(5.0, 0));
-    assert_eq!(next(&keys(Count::Refill, SECOND), 7), at(207));
+    let take = |keys: &HotKeys, now, n| passes(keys, now, digest(1), &keys.limit(5.0, 0), n);
+    let refill = keys(Count::Refill, SECOND);
+    assert_eq!(take(&refill, 7, 1), 1);
+    assert_eq!([7, 107].map(|now| next(&refill, now)), [at(207); 2]);
     let window = keys(Count::Window, SECOND);
-    assert_eq!(
-        passes(&window, 10_200, digest(1), &window.limit(5.0, 0), 9),
-        5
-    );
+    assert_eq!(take(&window, 10_200, 9), 5);
     assert_eq!(next(&window, 10_200), at(11_000));
-    for count in [Count::Line(SECOND), Count::Running] {
+    // A call every 200 ms, and six of them at once: one starts, five wait.
+    let line = keys(Count::Line(SECOND), SECOND);
+    assert_eq!(take(&line, 7, 3), 3);
+    assert_eq!([7, 107].map(|now| next(&line, now)), [at(207); 2]);
+    assert_eq!(take(&line, 7, 9), 3);
+    assert_eq!(next(&line, 107), at(207));
+    // Whoever has everything never has more.
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Line(SECOND),
+        Count::Running,
+    ] {
         assert_eq!(next(&keys(count, SECOND), 7), at(7));
     }
 }
