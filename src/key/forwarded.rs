@@ -105,7 +105,8 @@ impl ForwardedIp {
         }
     }
 
-    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`.
+    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. A port may be hidden there,
+    /// as in `192.0.2.7:_http`; an address that is hidden, or `unknown`, is none.
     #[must_use]
     pub fn rfc7239(mut self) -> Self {
         self.field = Field::Forwarded;
@@ -178,10 +179,16 @@ impl ClientIp for ForwardedIp {
 
 /// An address with or without a port, brackets and quotes.
 fn address(text: &str) -> Option<IpAddr> {
-    let text = text
-        .strip_prefix('"')
+    unquoted_address(unquoted(text))
+}
+
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))
-        .unwrap_or(text);
+        .unwrap_or(text)
+}
+
+fn unquoted_address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     let ip: IpAddr = text
         .parse()
@@ -199,7 +206,17 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
         name.trim().eq_ignore_ascii_case("for").then_some(value)
     });
     let only = values.next()?;
-    values.next().is_none().then(|| address(only.trim()))?
+    let node = without_hidden_port(unquoted(only.trim()));
+    values.next().is_none().then(|| unquoted_address(node))?
+}
+
+/// `node` without a port of which the proxy only tells a name of its own, `_http`.
+fn without_hidden_port(node: &str) -> &str {
+    let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match node.rsplit_once(":_") {
+        Some((address, name)) if !name.is_empty() && name.bytes().all(is_of_a_name) => address,
+        _ => node,
+    }
 }
 
 /// The parts of `text` between separators, from the right. A separator in a
@@ -379,6 +396,13 @@ mod tests {
             ("for=1.2.3.4;proto=https", "1.2.3.4"),
             ("for=6.6.6.6, by=10.0.0.1; For=\"1.2.3.4:80\"", "1.2.3.4"),
             ("for=\"[2001:db8::17]:4711\"", "2001:db8::17"),
+            // A port that is hidden hides no address.
+            ("for=\"1.2.3.4:_http\"", "1.2.3.4"),
+            ("for=\"[2001:db8::17]:_a.b_-1\"", "2001:db8::17"),
+            ("for=\"1.2.3.4:_\"", "9.9.9.9"),
+            ("for=\"1.2.3.4:_a b\"", "9.9.9.9"),
+            ("for=\"1.2.3.4:80:_a\"", "1.2.3.4"),
+            ("for=\"unknown:_http\"", "9.9.9.9"),
             ("for=unknown", "9.9.9.9"),
             ("for=_secret", "9.9.9.9"),
             ("proto=https", "9.9.9.9"),
