@@ -324,6 +324,7 @@ fn a_parameter_of_the_path_is_what_the_matched_template_says() {
             .with(FlowRule::per_second("/users/me", 100))
             .with(FlowRule::per_second("GET /shops/{shop}/items/{id}", 100))
             .with(FlowRule::per_second("/files/{*rest}", 100))
+            .with(FlowRule::per_second("/teams/{id}/of/{id}", 100))
     };
     let cases = [
         ("/users/7", "id", Some("7")),
@@ -339,6 +340,8 @@ fn a_parameter_of_the_path_is_what_the_matched_template_says() {
         ("/shops/5/items/6", "other", None),
         ("/files/a/b%20c/", "rest", Some("a/b c/")),
         ("/files/", "rest", None),
+        ("/teams/5/of/6", "id", Some("5")),
+        ("/teams//of/6", "id", None),
         ("/else", "id", None),
         ("*", "id", None),
         ("http://host/users/7", "id", Some("7")),

@@ -29,7 +29,7 @@ use tower_sentinel::{
 };
 
 use support::bench::Bench;
-use support::{collect, engine, get, ms};
+use support::{collect, engine, enter, get, ms};
 
 /// A router that answers everything, behind a layer with `rules` that
 /// `configure` completes.
@@ -369,6 +369,58 @@ async fn a_limit_of_calls_at_once_is_not_told_as_a_rate() {
         Some("\"rate\";q=10;w=60")
     );
     assert_eq!(field(&response, "ratelimit"), Some("\"rate\";r=9;t=50"));
+}
+
+#[tokio::test]
+async fn a_refusal_tells_that_nothing_is_left_and_when_the_call_passes() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/x", 3).id("short"))
+        .with(FlowRule::per("/x", 4, ms(60_000)).id("long"));
+    let fields = RateLimitFields::Ietf;
+    let (_clock, app) = app(rules, |layer| {
+        let layer = layer.weight(|head| head.uri().query().unwrap().parse().unwrap());
+        layer.fields(fields).reject(Http::new().fields(fields))
+    });
+    // Each by the rule that refuses. At 10 s: of the long one a bucket leaves at 60 s.
+    let cases = [
+        ("2", 200, "\"short\";r=1;t=1", None),
+        // One is left.
+        ("2", 429, "\"short\";r=0;t=1", Some("1")),
+        // The long one has no room either.
+        ("3", 429, "\"short\";r=0;t=50", Some("50")),
+        ("4", 429, "\"short\";r=0;t=1", None),
+        ("1", 200, "\"short\";r=0;t=1", None),
+    ];
+    for (weight, status, told, retry_after) in cases {
+        let response = ask(&app, get(&format!("/x?{weight}"))).await;
+        assert_eq!(response.status().as_u16(), status, "{weight}");
+        assert_eq!(field(&response, "ratelimit"), Some(told), "{weight}");
+        assert_eq!(field(&response, "retry-after"), retry_after, "{weight}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_line_and_of_another_resource_nothing_is_told_to_who_passes() {
+    let fields = RateLimitFields::Ietf;
+    for rule in [
+        FlowRule::per_second("/x", 1).throttle(ms(0)),
+        FlowRule::per_second("/x", 2).when("/y"),
+    ] {
+        let Bench { sentinel, .. } = Bench::new(rule);
+        drop(enter(&sentinel, Call::new("/y")).unwrap());
+        let layer = SentinelLayer::with(sentinel.clone()).fields(fields);
+        let app = Router::new()
+            .route("/x", any(|| async { "hello" }))
+            .layer(layer.reject(Http::new().fields(fields)));
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(field(&response, "ratelimit"), None);
+        // A refusal names the rule that refuses, whichever it is.
+        drop(enter(&sentinel, Call::new("/y")));
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(field(&response, "ratelimit"), Some("\"flow-0\";r=0;t=1"));
+    }
 }
 
 /// One layer for each route within one for all routes, over the same engine.

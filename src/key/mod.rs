@@ -42,7 +42,7 @@
 //!
 //! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All
 //! such requests are one resource, whose name is empty, so that only rules for `*` apply
-//! to it: name them by [`Authority`].
+//! to it: name them by [`Authority`]. That of `OPTIONS *` is `*`, which no template matches.
 //!
 //! Where axum's path ends with `{*rest}`, rules may name what is below it: of
 //! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,

@@ -12,7 +12,9 @@ use crate::call::{Encoded, Key};
 ///
 /// The route is axum's matched path (feature `axum`) unless the call goes out, else
 /// the template among the rules' names that matches the path. If there is no such route,
-/// or if it does not have this parameter, the request has no key.
+/// or if it does not have this parameter, the request has no key; nor has it where the
+/// parameter stands for nothing. Of two parameters with one name, as where a router is
+/// nested in another one, it is the first.
 ///
 /// The value is known by what it says when percent-decoded: `%37` and `7` are
 /// one key. It costs a walk over the path and no allocation, up to 512 bytes if

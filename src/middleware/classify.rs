@@ -326,6 +326,9 @@ pub trait Classify: Send + Sync + 'static {
 /// for timeouts a client whose call took too long: of the two only the second would be
 /// a failure. Where it is that, let the layer answer 504, or classify it.
 ///
+/// Answers of gRPC are those with its content type and HTTP's status 200; any other
+/// status of HTTP counts as such, also with that content type.
+///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
 /// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
 /// call that delivers messages is a success, however it ends. A layer that stands
@@ -466,6 +469,24 @@ mod tests {
                 ByStatus.trailers(Some(response.headers())),
                 outcome,
                 "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_http_refuses_is_no_answer_of_grpc() {
+        for (status, outcome) in [
+            (404, Outcome::Success),
+            (429, Outcome::Ignore),
+            (503, Outcome::Failure),
+        ] {
+            let response = Response::builder()
+                .status(status)
+                .header("content-type", "application/grpc");
+            assert_eq!(
+                judge(&response.body(()).unwrap()),
+                Judgement::Now(outcome),
+                "{status}"
             );
         }
     }

@@ -22,7 +22,9 @@ const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining")
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Answers with a status, `Retry-After` where a retry can succeed, and a short
-/// body: text, or a problem document (RFC 9457) if the client accepts one.
+/// body: text, or a problem document (RFC 9457) if the client's `Accept` names
+/// `application/problem+json` or `application/json` and does not weigh it 0. A range such
+/// as `*/*` names neither.
 ///
 /// # Examples
 ///
@@ -63,9 +65,14 @@ pub struct Http {
 ///
 /// They tell of the rule that leaves the smallest part of its limit: a flow rule
 /// that applies to the call, or a hot-parameter rule with the call's value, but none
-/// for calls at once, as those have no time in which so many may pass. What is
-/// told as reset is the time after which more is left than now, if nobody takes any.
-/// Of several layers that tell, the client sees the tightest quota of all.
+/// for calls at once, as those have no time in which so many may pass, and no flow rule
+/// with a line or for another resource. What is told as reset is the time after which
+/// more is left than now, if nobody takes any. Of several layers that tell, the client
+/// sees the tightest quota of all.
+///
+/// A refusal tells of the rule that refuses, if it has an interval: of its threshold
+/// without warm-up and memory; that nothing is left, though a lighter call may pass; and
+/// as reset the time of `Retry-After`, or the interval where no retry can succeed.
 ///
 /// # Examples
 ///
