@@ -56,6 +56,13 @@ fn cases() -> Vec<Case> {
         case(flow(f64::NEG_INFINITY), "threshold", "-inf", THRESHOLD),
         case(flow(2_147_483_648.0), "threshold", "2147483648", THRESHOLD),
         case(flow(u32::MAX.into()), "threshold", "4294967295", THRESHOLD),
+        case(flow(-1e-300), "threshold", "-1e-300", THRESHOLD),
+        case(
+            flow(f64::MAX),
+            "threshold",
+            "1.7976931348623157e308",
+            THRESHOLD,
+        ),
         case(over(Duration::ZERO), "interval", "0ns", INTERVAL),
         case(
             over(MS - Duration::from_nanos(1)),

@@ -3,7 +3,7 @@
 #[cfg(feature = "serde")]
 mod settings;
 
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 use crate::adaptive::Settings;
 use crate::stat::MAX_TOKENS;
 
@@ -205,10 +205,10 @@ impl AdaptiveRule {
         }
         if !(1.0..=MAX_TOLERANCE).contains(&self.tolerance) {
             let allowed = format!("between 1 and {MAX_TOLERANCE}");
-            inspector.refuse("tolerance", self.tolerance, allowed);
+            inspector.refuse("tolerance", brief(self.tolerance), allowed);
         }
         if !(self.smoothing > 0.0 && self.smoothing <= 1.0) {
-            inspector.refuse("smoothing", self.smoothing, "above 0 and at most 1");
+            inspector.refuse("smoothing", brief(self.smoothing), "above 0 and at most 1");
         }
     }
 }

@@ -5,7 +5,7 @@ mod settings;
 
 use std::time::Duration;
 
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
@@ -489,7 +489,7 @@ impl CircuitBreakerRule {
                     } else {
                         "above 0 and at most 1"
                     };
-                    inspector.refuse("ratio", ratio, allowed);
+                    inspector.refuse("ratio", brief(ratio), allowed);
                 }
             }
         }

@@ -6,7 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use super::HotParamRule;
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 use super::shaping::Shaping;
 use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::MOST_IN_WINDOW;
@@ -547,7 +547,7 @@ impl FlowRule {
         inspector.name("resource", &self.resource);
         if !(0.0..=f64::from(MAX_TOKENS)).contains(&self.threshold) {
             let allowed = format!("between 0 and {MAX_TOKENS}");
-            inspector.refuse("threshold", self.threshold, allowed);
+            inspector.refuse("threshold", brief(self.threshold), allowed);
         }
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
@@ -575,7 +575,7 @@ impl FlowRule {
         if !(self.max_occupy_ratio > 0.0 && self.max_occupy_ratio <= 1.0) {
             inspector.refuse(
                 "max_occupy_ratio",
-                self.max_occupy_ratio,
+                brief(self.max_occupy_ratio),
                 "above 0 and at most 1",
             );
         }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MissingKey;
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::{Count, MOST_IN_WINDOW, MOST_KEYS};
 use crate::stat::MAX_TOKENS;
 
 /// Longest wait of one call in the line of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
+/// Most characters that a message shows of a value, which may be of any length.
+const LONGEST_SHOWN: usize = 64;
 
 /// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
 /// API key or product.
@@ -379,14 +381,21 @@ impl HotParamRule {
             Count::Window => MOST_IN_WINDOW,
             _ => MAX_TOKENS,
         };
-        inspect_threshold("threshold", self.threshold, most, inspector);
-        for (value, threshold) in self.exceptions.iter() {
-            inspector.name("except", value);
-            inspect_threshold("except", *threshold, most, inspector);
+        let is_allowed = |threshold: f64| (0.0..=f64::from(most)).contains(&threshold);
+        let allowed = || format!("between 0 and {most}");
+        if !is_allowed(self.threshold) {
+            inspector.refuse("threshold", brief(self.threshold), allowed());
         }
-        for (tier, threshold) in &self.tiers {
-            inspector.name("tier", tier);
-            inspect_threshold("tier", *threshold, most, inspector);
+        let exceptions = self.exceptions.iter().map(|own| ("except", own));
+        let tiers = self.tiers.iter().map(|own| ("tier", own));
+        for (field, (name, threshold)) in exceptions.chain(tiers) {
+            inspector.name(field, name);
+            if !is_allowed(*threshold) {
+                // Of many which one.
+                let start: String = name.chars().take(LONGEST_SHOWN).collect();
+                let value = format!("{} for {start:?}", brief(*threshold));
+                inspector.refuse(field, value, allowed());
+            }
         }
         let is_valid = inspector.time("interval", self.interval, SHORTEST_INTERVAL);
         if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
@@ -416,17 +425,6 @@ impl HotParamRule {
 /// As many keys as a table may have, at most `keys`.
 pub(crate) fn most_keys(keys: usize) -> u32 {
     u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
-}
-
-fn inspect_threshold(
-    field: &'static str,
-    threshold: f64,
-    most: u32,
-    inspector: &mut Inspector<'_>,
-) {
-    if !(0.0..=f64::from(most)).contains(&threshold) {
-        inspector.refuse(field, threshold, format!("between 0 and {most}"));
-    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -241,6 +241,16 @@ impl<'a> Inspector<'a> {
     }
 }
 
+/// `number` as a message shows it: without a point if it needs none, and never with
+/// hundreds of zeros.
+pub(super) fn brief(number: f64) -> String {
+    let text = format!("{number:?}");
+    match text.strip_suffix(".0") {
+        Some(whole) => whole.to_owned(),
+        None => text,
+    }
+}
+
 /// The problems as an error, if there are any.
 pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
     if problems.is_empty() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::FlowRule;
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 
 /// Longest wait in a line, and longest warm-up.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -227,9 +227,9 @@ impl Shaping {
         if let Some(factor) = self.cold_factor {
             if !(factor > 1.0 && factor <= COLDEST) {
                 let allowed = format!("above 1 and at most {COLDEST}");
-                inspector.refuse("cold_factor", factor, allowed);
+                inspector.refuse("cold_factor", brief(factor), allowed);
             } else if self.warm_up.is_none() {
-                inspector.refuse("cold_factor", factor, "given only with a warm-up");
+                inspector.refuse("cold_factor", brief(factor), "given only with a warm-up");
             }
         }
         if let Some(memory) = &self.memory {
@@ -261,8 +261,9 @@ impl Falling {
         // A whole threshold that is wrong itself says nothing about this one.
         let most = if whole >= 0.0 { whole } else { f64::MAX };
         if !(0.0..=most).contains(&self.threshold) {
+            let whole = brief(whole);
             let allowed = format!("between 0 and the whole threshold, which is {whole}");
-            inspector.refuse("memory.threshold", self.threshold, allowed);
+            inspector.refuse("memory.threshold", brief(self.threshold), allowed);
         }
     }
 }
@@ -270,7 +271,7 @@ impl Falling {
 impl fmt::Display for Marks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shares(from, to) => write!(f, "{from}..{to}"),
+            Self::Shares(from, to) => write!(f, "{}..{}", brief(*from), brief(*to)),
             Self::Bytes(from, to) => write!(f, "{from}..{to} bytes"),
         }
     }

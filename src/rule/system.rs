@@ -5,7 +5,7 @@ mod settings;
 
 use std::time::Duration;
 
-use super::problem::Inspector;
+use super::problem::{Inspector, brief};
 use crate::stat::MAX_TOKENS;
 use crate::system::{Capacity, Limit, Limits};
 
@@ -204,14 +204,18 @@ impl SystemRule {
             inspector.refuse("limits", "none", allowed);
         }
         if let Some(load) = self.load.filter(|load| !(0.0..=f64::MAX).contains(load)) {
-            inspector.refuse("load", load, "0 or more, and finite");
+            inspector.refuse("load", brief(load), "0 or more, and finite");
         }
         if let Some(cpu) = self.cpu.filter(|cpu| !(*cpu > 0.0 && *cpu <= 1.0)) {
-            inspector.refuse("cpu", cpu, "above 0 and at most 1");
+            inspector.refuse("cpu", brief(cpu), "above 0 and at most 1");
         }
         let most = f64::from(MAX_TOKENS);
         if let Some(qps) = self.qps.filter(|qps| !(0.0..=most).contains(qps)) {
-            inspector.refuse("qps", qps, format_args!("between 0 and {MAX_TOKENS}"));
+            inspector.refuse(
+                "qps",
+                brief(qps),
+                format_args!("between 0 and {MAX_TOKENS}"),
+            );
         }
         if self.rt.is_some_and(|rt| rt.is_zero()) {
             inspector.refuse("rt", "0ns", "above 0");

@@ -20,6 +20,7 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7", "memory_threshold": 1} | .memory | "0.7" | a range such as "0.7..0.9"
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.9..0.7", "memory_threshold": 1} | .memory | "0.9..0.7" | a rising range
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | between 0 and the whole threshold
+{"kind": "flow", "resource": "a", "threshold": 1e-300, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | the whole threshold, which is 1e-300
 {"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "0.7", "memory_threshold": 1} | .memory_bytes | "0.7" | a range such as "1048576..2097152"
 {"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "2..1", "memory_threshold": 1} | .memory_bytes | "2..1" | a rising range above 0
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9"} | .memory_threshold | missing | a number
@@ -98,6 +99,9 @@ const OTHERS: &str = r#"
 {"kind": "hot-param", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": 1, "value": 7}]} | .except[1].value | 7 | a text
 {"kind": "hot-param", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1, "treshold": 1}]} | .tier[0].treshold | 1 | `threshold`
 {"kind": "hot-param", "resource": "a", "threshold": 1, "tier": {"pro": 1}} | .tier | a table | a list of tables
+{"kind": "hot-param", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": -1, "value": "y"}]} | .except | -1 for "y" | between 0 and 2147483647
+{"kind": "hot-param", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1e300}]} | .tier | 1e300 for "pro" | between 0 and 2147483647
+{"kind": "hot-param", "resource": "a", "threshold": 1, "window": true, "except": [{"threshold": 2e6, "value": "x"}]} | .except | 2000000 for "x" | between 0 and 1048575
 {"kind": "hot-param", "resource": "a"} | .threshold | missing | a number
 {"kind": "hot-param", "resource": "a", "threshold": 1, "max_keys": 0} | .max_keys | 0 | between 1 and
 {"kind": "hot-param", "resource": "a", "concurrency": 5000000000} | .concurrency | 5000000000 | 4294967295

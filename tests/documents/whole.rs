@@ -411,14 +411,19 @@ fn of_many_problems_the_text_has_the_first_hundred_and_errors_before_warnings() 
 
 #[test]
 fn a_message_is_short_whatever_the_value() {
-    let long = "x".repeat(1 << 20);
+    let long = "x".repeat(1 << 19);
     let rule = json!({"kind": long, "a": 1});
-    let text = json!({ "rules": [rule, {"kind": "isolation", "resource": long, "max": 1}] });
+    let except = json!([{"value": long, "threshold": -1e300}]);
+    let text = json!({ "rules": [
+        rule,
+        {"kind": "isolation", "resource": long, "max": 1},
+        {"kind": "hot-param", "resource": "a", "threshold": 1, "except": except},
+    ] });
     let mut text = text.to_string();
     let extra = format!(",\"{long}\":[]}}");
     text.replace_range(text.len() - 1.., &extra);
     let document = Document::read(&text, Format::Json).unwrap();
-    assert_eq!(document.problems().len(), 3);
+    assert_eq!(document.problems().len(), 5);
     for problem in document.problems() {
         assert!(problem.to_string().len() < 300, "{problem}");
     }
