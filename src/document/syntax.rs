@@ -110,7 +110,8 @@ fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
     }
     DocumentError {
         message,
-        place: (place.0 > 0).then_some(place),
+        // The reader says 0 where the text ends with its last line.
+        place: (place.0 > 0).then_some((place.0, place.1.max(1))),
     }
 }
 

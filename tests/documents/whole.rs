@@ -157,7 +157,7 @@ fn a_text_that_is_no_document_is_an_error_with_its_place() {
         (
             Format::Json,
             "",
-            "line 1, column 0: EOF while parsing a value",
+            "line 1, column 1: EOF while parsing a value",
         ),
         (
             Format::Json,
@@ -168,6 +168,12 @@ fn a_text_that_is_no_document_is_an_error_with_its_place() {
             Format::Json,
             "[1, 2",
             "line 1, column 5: EOF while parsing a list",
+        ),
+        // Columns are counted from 1, also where a half of a document ends with its line.
+        (
+            Format::Json,
+            "{\"rules\": [\n",
+            "line 2, column 1: EOF while parsing a list",
         ),
         (
             Format::Json,
