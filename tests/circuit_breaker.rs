@@ -612,6 +612,19 @@ fn a_body_that_breaks_off_opens_it_where_answers_are_judged_at_their_end() {
         // In the figures it is an error in any case.
         assert_eq!(bench.sentinel.node("r").unwrap().totals().error(), 3);
     }
+
+    // Nobody knows how a body would have ended that is not read to its end.
+    let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
+    let layer = SentinelLayer::with(bench.sentinel.clone())
+        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
+        .classify(Whole);
+    for is_read in [true, false, true] {
+        let response = ready(layer.layer(broken).oneshot(get("/"))).unwrap();
+        if is_read {
+            assert!(ready(response.into_body().collect()).is_err());
+        }
+    }
+    assert_eq!(bench.state(), BreakerState::Closed);
 }
 
 #[test]

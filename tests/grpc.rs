@@ -16,11 +16,13 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::service::LayerExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -28,8 +30,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::middleware::Completion;
 use tower_sentinel::{
-    Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey, Rules, Scope, Sentinel,
-    SentinelLayer, SystemRule, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey,
+    NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use support::{Server, assert_at_rest, engine, eventually, ms, ready};
@@ -152,6 +154,22 @@ async fn call_repeat(channel: &Channel, order: Order) -> Result<Streaming<Order>
     Ok(response.into_inner())
 }
 
+/// What comes of `bytes` where `Say` expects a message.
+async fn say_raw(server: &Server, bytes: &'static [u8]) -> Response<Incoming> {
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://{}{SAY}", server.addr))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::new(Bytes::from_static(bytes)))
+        .unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
 fn endless() -> Order {
     Order {
         is_endless: true,
@@ -209,6 +227,35 @@ async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
     call_repeat(&channel, order).await.unwrap();
     assert!(sentinel.node(REPEAT).is_none());
     assert!(sentinel.node("/test.Echo/{*rest}").is_some());
+}
+
+/// tonic's own router is one of axum.
+#[tokio::test]
+async fn around_one_service_of_a_server_methods_without_a_rule_are_one_resource() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second(SAY, 1))
+        .with(IsolationRule::new("*", 9));
+    let (sentinel, _clock) = engine(rules);
+    let echo = SentinelLayer::with(sentinel.clone()).named_layer(Echo);
+    let server = Server::start(|listener| async {
+        let incoming = TcpListenerStream::new(listener);
+        let server = tonic::transport::Server::builder().add_service(echo);
+        server.serve_with_incoming(incoming).await.unwrap();
+    })
+    .await;
+    let channel = connect(&server).await;
+    call_say(&channel, Code::Ok).await.unwrap();
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let order = Order::end_with(Code::Ok);
+    call_repeat(&channel, order).await.unwrap();
+    let snapshot = sentinel.snapshot();
+    let names: Vec<_> = snapshot
+        .nodes()
+        .iter()
+        .map(NodeSnapshot::resource)
+        .collect();
+    assert_eq!(names, [SAY, "/test.Echo/{*rest}"]);
 }
 
 #[tokio::test]
@@ -320,19 +367,7 @@ async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
 async fn a_refusal_is_one_frame_of_headers_on_the_wire() {
     let (sentinel, _clock) = engine(FlowRule::per_second(SAY, 0));
     let server = serve(SentinelLayer::with(sentinel)).await;
-    let stream = TcpStream::connect(server.addr).await.unwrap();
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    tokio::spawn(connection);
-
-    let request = Request::post(format!("http://{}{SAY}", server.addr))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(Full::<Bytes>::default())
-        .unwrap();
-    let response = sender.send_request(request).await.unwrap();
+    let response = say_raw(&server, b"").await;
     assert_eq!(response.status(), 200);
     let field = |name| response.headers()[name].to_str().unwrap();
     assert_eq!(field("content-type"), "application/grpc");
@@ -385,12 +420,44 @@ async fn a_status_counts_as_an_error_by_its_code_wherever_it_is() {
     }
 }
 
+#[tokio::test]
+async fn what_tonic_cannot_read_of_a_client_counts_as_a_failure_of_the_method() {
+    let garbage = b"\0\0\0\0\x03\xff\xff\xff";
+    let half = &garbage[..6];
+    let rule = CircuitBreakerRule::consecutive_errors(SAY, 3);
+    let (sentinel, _clock) = engine(rule);
+    let server = serve(SentinelLayer::with(sentinel.clone())).await;
+    for bytes in [garbage, half, b""] {
+        let response = say_raw(&server, bytes).await;
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::Internal, "{bytes:?}");
+    }
+    let refused = call_say(&connect(&server).await, Code::Ok)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.message(), "refused by circuit breaker");
+    let totals = at_rest(&sentinel, SAY).await;
+    assert_eq!((totals.complete(), totals.error()), (3, 3));
+}
+
 /// What becomes of a call that hangs, by a channel with a layer around it.
 async fn call_hang(sentinel: &Sentinel, channel: &Channel) -> Code {
+    call_hang_until(sentinel, channel, None).await
+}
+
+/// The same, where the request itself says when it is too late.
+async fn call_hang_until(
+    sentinel: &Sentinel,
+    channel: &Channel,
+    deadline: Option<Duration>,
+) -> Code {
     let layer = SentinelLayer::with(sentinel.clone()).outbound();
     let mut grpc = tonic::client::Grpc::new(layer.layer(channel.clone()));
     grpc.ready().await.unwrap();
-    let request = tonic::Request::new(Order::default());
+    let mut request = tonic::Request::new(Order::default());
+    if let Some(deadline) = deadline {
+        request.set_timeout(deadline);
+    }
     let path = PathAndQuery::from_static(HANG);
     let codec = ProstCodec::<Order, Order>::default();
     grpc.unary(request, path, codec).await.unwrap_err().code()
@@ -431,6 +498,17 @@ async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
         codes.push(call_hang(&called, &channel).await);
     }
     let late = Code::Cancelled;
+    assert_eq!(codes, [late, late, late, Code::Unavailable]);
+
+    // The channel heeds the deadline of a request just as its own. This server does not.
+    let echo = tonic::service::Routes::new(Echo).into_axum_router();
+    let server = Server::axum(echo).await;
+    let channel = connect(&server).await;
+    let (called, _clock) = engine(breaker());
+    codes.clear();
+    for _ in 0..4 {
+        codes.push(call_hang_until(&called, &channel, Some(now)).await);
+    }
     assert_eq!(codes, [late, late, late, Code::Unavailable]);
 }
 
@@ -533,4 +611,42 @@ fn a_refusal_that_a_method_returns_is_no_failure_of_the_service() {
     }
     let totals = assert_at_rest(&around, SAY);
     assert_eq!((totals.complete(), totals.error()), (3, 0));
+}
+
+/// Of a status in the trailers only its code is left.
+#[test]
+fn a_refusal_that_a_stream_ends_with_counts_by_its_code() {
+    for (kind, errors) in [(BlockKind::Flow, 0), (BlockKind::System, 1)] {
+        let rules = match kind {
+            BlockKind::Flow => Rules::from(FlowRule::per_second("say", 0)),
+            _ => SystemRule::new().qps(0).into(),
+        };
+        let (inside, _clock) = engine(rules);
+        let (around, _clock) = engine(Rules::new());
+        let method = service_fn(move |_: tonic::Request<Order>| {
+            let Verdict::Block(blocked) = inside.try_enter(Call::new("say")) else {
+                panic!("nobody passes");
+            };
+            let answer = stream::iter([Err::<Order, _>(Status::from(blocked))]);
+            async { Ok::<_, Status>(tonic::Response::new(answer)) }
+        });
+        let service = service_fn(move |request: Request<Full<Bytes>>| {
+            let method = method.clone();
+            async move {
+                let codec = ProstCodec::<Order, Order>::default();
+                let mut grpc = tonic::server::Grpc::new(codec);
+                Ok::<_, Infallible>(grpc.server_streaming(method, request).await)
+            }
+        });
+        let service = SentinelLayer::with(around.clone()).layer(service);
+        // A message without any field.
+        let message = Full::new(Bytes::from_static(b"\0\0\0\0\0"));
+        let request = Request::post(REPEAT).header("content-type", "application/grpc");
+        let response = ready(service.oneshot(request.body(message).unwrap())).unwrap();
+        assert!(!response.headers().contains_key("grpc-status"));
+        let body = ready(response.into_body().collect()).unwrap();
+        assert!(body.trailers().unwrap().contains_key("grpc-status"));
+        let totals = assert_at_rest(&around, REPEAT);
+        assert_eq!((totals.complete(), totals.error()), (1, errors), "{kind}");
+    }
 }

@@ -13,12 +13,14 @@ use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::sse::{Event, Sse};
-use axum::routing::{MethodRouter, get as on_get};
+use axum::routing::{MethodRouter, get as on_get, post};
 use axum::{Extension, Router, middleware};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::key::{Resource, from_fn};
 use tower_sentinel::{FlowRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer};
@@ -214,6 +216,25 @@ async fn a_stream_of_events_holds_its_slot_until_its_client_goes_away() {
         send(&mut other, get("/events")).await.status(),
         StatusCode::OK
     );
+}
+
+#[tokio::test]
+async fn who_asks_before_it_sends_a_body_need_not_send_what_is_refused() {
+    let (sentinel, _clock) = engine(FlowRule::per_second("/upload", 1));
+    let upload = post(|body: Bytes| async move { body.len().to_string() });
+    let app = Router::new()
+        .route("/upload", upload)
+        .layer(SentinelLayer::with(sentinel));
+    let server = Server::axum(app).await;
+    for answer in ["HTTP/1.1 100 ", "HTTP/1.1 429 "] {
+        let mut stream = TcpStream::connect(server.addr).await.unwrap();
+        let head = "POST /upload HTTP/1.1\r\nhost: test\r\n\
+            content-length: 9\r\nexpect: 100-continue\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut start = vec![0; answer.len()];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(start, answer.as_bytes());
+    }
 }
 
 /// One route for every way in which a body may end.

@@ -329,6 +329,9 @@ pub trait Classify: Send + Sync + 'static {
 /// Answers of gRPC are those with its content type and HTTP's status 200; any other
 /// status of HTTP counts as such, also with that content type.
 ///
+/// tonic answers a message that it cannot read, or that breaks off, with `INTERNAL`: in
+/// front of its methods clients can open breakers by errors.
+///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
 /// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
 /// call that delivers messages is a success, however it ends. A layer that stands

@@ -69,7 +69,8 @@ mod tonic {
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
     /// `grpc-retry-pushback-ms` and the refusal as its source: layers around the
-    /// service take it for one of theirs.
+    /// service take it for one of theirs. Not where a stream of answers ends with it: of
+    /// that they see the code, and count `UNAVAILABLE` as a failure.
     ///
     /// # Examples
     ///

@@ -2,7 +2,7 @@
 //!
 //! | refused by | HTTP | gRPC | told when to retry |
 //! |---|---|---|---|
-//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, in whole seconds, rounded up |
+//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room |
 //! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again; for calls at once in 1 second: nobody knows |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
@@ -11,10 +11,10 @@
 //! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //!
-//! A call that can never pass, because the threshold is 0 or its weight is above
-//! the limit, is not told to retry, unless it is a system rule that refuses. By
-//! default no name of a rule and nothing of the request is echoed, but gRPC's
-//! content type.
+//! HTTP is told whole seconds, gRPC milliseconds, both rounded up. A call that can never
+//! pass, because the threshold is 0 or its weight is above the limit, is not told to
+//! retry, unless it is a system rule that refuses. By default no name of a rule and
+//! nothing of the request is echoed, but gRPC's content type.
 //!
 //! The [`Blocked`] travels in the response's extensions, so that an outer layer
 //! can tell a refusal from an answer of the service that looks the same.
