@@ -339,6 +339,11 @@ impl<'a> Head<'a> {
 /// Names the resource of a request. An earlier layer puts it among the request's
 /// extensions; see [the default resource](self#the-default-resource).
 ///
+/// It goes where the request goes. So where a proxy passes a request on as it came in, the
+/// outbound call has this name as well, and rules for the path at the upstream do not apply
+/// to it: take it out first, or name outbound calls by
+/// [`SentinelLayer::resource`](crate::SentinelLayer::resource).
+///
 /// # Examples
 ///
 /// ```

@@ -334,8 +334,10 @@ pub trait Classify: Send + Sync + 'static {
 ///
 /// A gRPC status is looked for in the headers, and if it is not there, in the
 /// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
-/// call that delivers messages is a success, however it ends. A layer that stands
-/// inside of what translates gRPC-Web, such as tonic-web, sees all.
+/// call that delivers messages is a success, however it ends. In a server a layer that
+/// stands inside of what translates gRPC-Web, such as tonic-web's `GrpcWebLayer`, sees
+/// all. In a client none does: around tonic-web's `GrpcWebClientLayer` answers still
+/// have the type of gRPC-Web.
 ///
 /// # Examples
 ///
