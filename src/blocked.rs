@@ -158,7 +158,8 @@ impl Blocked {
 
     /// The limit of a flow rule, or of a rule on a parameter for the value, in
     /// whole tokens per [`interval`](Self::interval); of a rule that counts calls at
-    /// once, in calls. `None` for other rules, and where a key is missing.
+    /// once, in calls. A rate of less than one in an interval is one in the time that this
+    /// takes. `None` for other rules, and where a key is missing.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.map(|limit| limit.tokens)

@@ -352,6 +352,38 @@ async fn nobody_is_told_more_than_the_limit() {
 }
 
 #[tokio::test]
+async fn a_rate_below_one_is_told_as_one_call_in_the_time_that_it_takes() {
+    let of_values = |threshold| HotParamRule::per_second("/x", threshold).id("slow");
+    let of_all = FlowRule::per_second("/x", 0.25).throttle(ms(0)).id("slow");
+    let once = Some("\"slow\";r=0;t=2");
+    let cases: [(Rules, _, [Option<&str>; 2]); 5] = [
+        (of_values(0.5).into(), "q=1;w=2", [once, once]),
+        (of_values(0.5).throttle(ms(0)).into(), "q=1;w=2", [once; 2]),
+        (of_values(7.0).except("-", 0.5).into(), "q=1;w=2", [once; 2]),
+        // A line tells nothing to who passes.
+        (of_all.into(), "q=1;w=4", [None, Some("\"slow\";r=0;t=4")]),
+        // In a window a fraction counts for nothing.
+        (
+            of_values(0.5).window().into(),
+            "q=0;w=1",
+            [Some("\"slow\";r=0;t=1"); 2],
+        ),
+    ];
+    for (rules, policy, told) in cases {
+        let fields = RateLimitFields::Ietf;
+        let (_clock, app) = app(rules.clone(), |layer| {
+            layer.fields(fields).reject(Http::new().fields(fields))
+        });
+        for told in told {
+            let response = ask(&app, get("/x")).await;
+            assert_eq!(field(&response, "ratelimit"), told, "{rules:?}");
+            let policy = told.map(|_| format!("\"slow\";{policy}"));
+            assert_eq!(field(&response, "ratelimit-policy"), policy.as_deref());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_limit_of_calls_at_once_is_not_told_as_a_rate() {
     let at_once = HotParamRule::concurrency("/x", 3).id("at once");
     let rate = FlowRule::per("/x", 10, ms(60_000)).id("rate");

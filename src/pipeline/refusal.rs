@@ -63,14 +63,12 @@ pub(super) fn refuse_share(
     match none {
         NoShare::Full {
             rule,
-            threshold,
-            interval,
+            limit,
             room_at,
         } => {
             let (kind, _) = counted.resource().rules().rate(rule);
-            let limit = Some((threshold as u32, interval.unwrap_or_default()));
             let at = later(room_at, rest);
-            refuse_until(counted, call, now, (kind, rule), limit, at)
+            refuse_until(counted, call, now, (kind, rule), Some(limit), at)
         }
         NoShare::Missing { rule } => refuse_until(
             counted,

@@ -53,7 +53,10 @@ impl Places {
                     // Nothing may leave when the next bucket begins. All of it is left to
                     // a call without weight.
                     let more = lane.ring.room_at(now, remaining.saturating_add(1), quota);
-                    tightest = Some(self.left(rule, limit, remaining, more.unwrap_or(now) - now));
+                    let (_, rate) = self.resource.rules().rate(rule);
+                    let interval = rate.map(|(_, interval)| interval).unwrap_or_default();
+                    let reset = more.unwrap_or(now) - now;
+                    tightest = Some(self.left(rule, (limit, interval), remaining, reset));
                 }
             }
         }
@@ -68,13 +71,17 @@ impl Places {
         )
     }
 
-    fn left(&self, rule: u32, limit: u32, remaining: u32, reset: Duration) -> QuotaLeft {
-        let rules = self.resource.rules();
-        let (_, rate) = rules.rate(rule);
+    fn left(
+        &self,
+        rule: u32,
+        (limit, interval): (u32, Duration),
+        remaining: u32,
+        reset: Duration,
+    ) -> QuotaLeft {
         QuotaLeft {
-            rule: rules.id(rule),
+            rule: self.resource.rules().id(rule),
             limit,
-            interval: rate.map(|(_, interval)| interval).unwrap_or_default(),
+            interval,
             remaining,
             reset,
         }

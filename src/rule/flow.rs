@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::HotParamRule;
 use super::problem::{Inspector, brief};
 use super::shaping::Shaping;
+use super::threshold::whole_rate;
 use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::MOST_IN_WINDOW;
 use crate::stat::{Lending, MAX_TOKENS, Quota};
@@ -466,6 +467,16 @@ impl FlowRule {
     /// The whole part of the threshold.
     pub(crate) const fn limit(&self) -> u32 {
         self.threshold as u32
+    }
+
+    /// The limit as people are told it: so many in which time.
+    pub(super) fn told(&self) -> (u32, Duration) {
+        if self.shaping().max_wait.is_some() {
+            whole_rate(self.threshold, self.interval)
+        } else {
+            // In a window a fraction counts for nothing.
+            (self.limit(), self.interval)
+        }
     }
 
     pub(crate) const fn bucket_ns(&self) -> u64 {

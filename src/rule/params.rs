@@ -5,6 +5,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::hot_param::{HotParamRule, ParamOf};
+use super::threshold::whole_rate;
 use super::{MissingKey, RuleSet};
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
@@ -71,9 +72,8 @@ pub(crate) enum NoShare {
     /// There is no room for its value.
     Full {
         rule: u32,
-        threshold: f64,
-        /// `None` for calls at once.
-        interval: Option<Duration>,
+        /// Whole tokens, and in which time; in none for calls at once.
+        limit: (u32, Duration),
         room_at: Option<Tick>,
     },
     /// It has no value.
@@ -183,21 +183,21 @@ impl HotParams {
         }
     }
 
-    /// What the values of `call` have left by each rule on a rate: the rule, its limit,
-    /// what is left, and when there is more.
+    /// What the values of `call` have left by each rule on a rate: the rule, its limit and
+    /// in which time, what is left, and when there is more.
     pub(crate) fn rates_left(
         &self,
         call: &Call<'_>,
         now: Tick,
-    ) -> impl Iterator<Item = (u32, u32, u32, Tick)> {
+    ) -> impl Iterator<Item = (u32, (u32, Duration), u32, Tick)> {
         // Calls at once are no quota in any time.
         let rates = self.0.iter().filter(|rule| rule.running.is_none());
         rates.filter_map(move |rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
-            let limit = quota.threshold as u32;
+            let limit = rule.told(quota);
             // Nobody is told more than the limit: a burst comes on top of it.
-            let left = rule.keys.left(now, key, &quota.prepared).min(limit);
+            let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
             let more = rule.keys.next_change(now, key, &quota.prepared);
             Some((rule.index, limit, left, more))
         })
@@ -381,8 +381,7 @@ impl HotParam {
             Ok(taken) => Ok(Some(taken)),
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
-                threshold: quota.threshold,
-                interval: (self.rule.count() != Count::Running).then(|| self.rule.interval()),
+                limit: self.told(quota),
                 room_at: full.room_at,
             }),
         }
@@ -405,6 +404,16 @@ impl HotParam {
         match self.rule.count() {
             Count::Running => 1,
             _ => call.weight,
+        }
+    }
+
+    /// The limit of `quota` as people are told it: so many in which time.
+    fn told(&self, quota: &Quota) -> (u32, Duration) {
+        let (threshold, interval) = (quota.threshold, self.rule.interval());
+        match self.rule.count() {
+            Count::Refill | Count::Line(_) => whole_rate(threshold, interval),
+            Count::Window => (threshold as u32, interval),
+            Count::Running => (threshold as u32, Duration::ZERO),
         }
     }
 

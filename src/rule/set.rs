@@ -299,7 +299,7 @@ impl RuleSet {
     /// The kind of the rule at `index` in a refusal for its rate, and its limit.
     pub(crate) fn rate(&self, index: u32) -> (BlockKind, Option<(u32, Duration)>) {
         match self.rule(index).map(Rule::itself) {
-            Some(Rule::Flow(rule)) => (BlockKind::Flow, Some((rule.limit(), rule.interval()))),
+            Some(Rule::Flow(rule)) => (BlockKind::Flow, Some(rule.told())),
             Some(Rule::HotParam(rule)) => (
                 BlockKind::HotParam,
                 Some((rule.threshold() as u32, rule.interval())),

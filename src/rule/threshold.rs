@@ -1,5 +1,7 @@
 //! The threshold of a rule, which may change by itself.
 
+use std::time::Duration;
+
 use super::FlowRule;
 use super::shaping::Marks;
 use crate::clock::Tick;
@@ -29,6 +31,17 @@ pub(super) struct Memory {
     in_bytes: bool,
     /// `None`: nobody knows.
     sampler: Option<Sampler>,
+}
+
+/// What people are told of a rate: its whole tokens in an interval or, if it is less than
+/// one, one token in the time that this takes.
+pub(super) fn whole_rate(threshold: f64, interval: Duration) -> (u32, Duration) {
+    if threshold > 0.0 && threshold < 1.0 {
+        let time = Duration::try_from_secs_f64(interval.as_secs_f64() / threshold);
+        (1, time.unwrap_or(Duration::MAX))
+    } else {
+        (threshold as u32, interval)
+    }
 }
 
 impl Threshold {
