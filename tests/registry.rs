@@ -463,6 +463,43 @@ fn a_breaker_that_has_grown_does_not_close_because_others_want_the_place() {
 }
 
 #[test]
+fn a_breaker_that_is_closed_keeps_no_place_for_as_long_as_it_might_be_open() {
+    let rule = CircuitBreakerRule::error_count("*", 2)
+        .interval(SECOND * 3)
+        .open_for(MINUTE)
+        .open_up_to(MINUTE * 60);
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
+    match sentinel.try_enter(Call::new("fails once")) {
+        Verdict::Pass(mut entry) => entry.fail(),
+        other => panic!("{other:?}"),
+    }
+    // What it has counted matters for three seconds; when it was last used is known to
+    // the second.
+    for (second, is_there) in [(3, true), (1, false)] {
+        clock.advance(SECOND * second);
+        drop(sentinel.try_enter(Call::new("other")));
+        assert_eq!(sentinel.node("fails once").is_some(), is_there);
+    }
+}
+
+#[test]
+fn a_breaker_that_opened_by_an_older_rule_stays_open_although_others_want_the_place() {
+    let rule = |open_for| CircuitBreakerRule::error_count("*", 1).open_for(open_for);
+    let (sentinel, clock) = configured(rule(MINUTE), |builder| {
+        builder.max_resources(1).idle_after(SECOND)
+    });
+    match sentinel.try_enter(Call::new("down")) {
+        Verdict::Pass(mut entry) => entry.fail(),
+        other => panic!("{other:?}"),
+    }
+    sentinel.reload(rule(SECOND).into());
+    assert!(!passes(&sentinel, Call::new("down")));
+    clock.advance(SECOND * 59);
+    drop(sentinel.try_enter(Call::new("other")));
+    assert!(!passes(&sentinel, Call::new("down")));
+}
+
+#[test]
 fn a_row_of_errors_that_a_rule_for_all_counts_makes_place_and_that_of_a_name_stays() {
     for (rule, is_kept) in [("*", false), ("rare", true)] {
         let rule = CircuitBreakerRule::consecutive_errors(rule, 3).open_for(SECOND);

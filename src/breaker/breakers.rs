@@ -353,10 +353,10 @@ impl Breakers {
     /// for ever as well, but then names that fail once would fill a table for good: it is
     /// worth no more than the rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
-        let memory = |breaker: &Breaker| {
-            let spec = breaker.spec();
-            let longest = spec.interval.max(spec.longest_open());
-            (breaker.word().kind() != Kind::Forced).then_some(longest)
+        let memory = |breaker: &Breaker| match breaker.word().kind() {
+            Kind::Closed => Some(breaker.spec().interval),
+            Kind::Forced => None,
+            Kind::Waiting | Kind::Ready | Kind::HalfOpen => Some(breaker.longest_open()),
         };
         self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
             Some(all.max(memory(breaker)?))

@@ -14,6 +14,7 @@
 //! [`breaker`](super).
 
 use std::sync::Arc as StdArc;
+use std::time::Duration;
 
 use super::breakers::Change;
 use super::counts::{Counts, Ended};
@@ -220,6 +221,11 @@ impl Breaker {
 
     pub(super) const fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// The longest time that it is open before it may be probed, by all rules so far.
+    pub(super) fn longest_open(&self) -> Duration {
+        Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
     }
 
     /// The state. Acquire: who sees it sees the epoch that was drawn for it.
