@@ -76,6 +76,30 @@ fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
 }
 
 #[test]
+fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
+    let named = |open_for, interval| Spec {
+        open_for: ms(open_for),
+        interval: ms(interval),
+        id: Some("named".into()),
+        ..spec()
+    };
+    // One that counts the same, and one that does not.
+    for interval in [1_000, 500] {
+        let mut stage = Stage::new([named(60_000, 1_000)]);
+        stage.trip(0);
+        stage.reload(0, [named(1, interval)]);
+        for now in [0, 59_999] {
+            assert_eq!(stage.enter(now), refused(0, 60_000));
+        }
+        stage.call(60_000, false);
+        // And as long as a new one says that is the longer one.
+        stage.reload(60_000, [named(90_000, interval)]);
+        stage.trip(60_000);
+        assert_eq!(stage.enter(60_000), refused(0, 150_000));
+    }
+}
+
+#[test]
 fn a_rule_that_counts_otherwise_keeps_only_the_open_state_of_its_id() {
     let named = |spec| Spec {
         id: Some("named".into()),

@@ -31,7 +31,7 @@ const TIME_MASK: u64 = (1 << 48) - 1;
 const STAMP_MASK: u64 = 0xffff;
 
 /// How often it is counted that probes fail in a row: what its place in the word holds.
-pub(super) const MOST_FAILED: u32 = FAILED_MASK as u32;
+const MOST_FAILED: u32 = FAILED_MASK as u32;
 
 /// What a breaker does with calls, in more detail than users see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,13 +142,8 @@ impl Word {
     }
 
     /// Open because a probe has failed.
-    pub(super) const fn failed_once_more(self) -> Self {
-        let failed = self.failed();
-        let failed = if failed < MOST_FAILED {
-            failed + 1
-        } else {
-            failed
-        };
+    pub(super) fn failed_once_more(self) -> Self {
+        let failed = (self.failed() + 1).min(MOST_FAILED);
         self.opened(Kind::Waiting).with_failed(failed)
     }
 

@@ -87,6 +87,7 @@ const OTHERS: &str = r#"
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": 1.5} | .error_ratio | 1.5 | above 0 and at most 1
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": "10%"} | .error_ratio | "10%" | a number
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0} | .error_count | 0 | between 1 and 1000000
+{"kind": "circuit-breaker", "resource": "a", "error_count": 1, "open_up_to": "5s"} | .open_up_to | "5s" | between the open_for of 10s and 366 days
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 0} | .consecutive_errors | 0 | between 1 and 1000000
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0.5} | .error_count | 0.5 | a whole number
 {"kind": "circuit-breaker", "resource": "a", "max_rt": "1s", "slow_ratio": 2} | .slow_ratio | 2 | above 0 and at most 1
