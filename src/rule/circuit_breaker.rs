@@ -252,14 +252,16 @@ impl CircuitBreakerRule {
     }
 
     /// Has the breaker stay open longer each time a probe fails: twice as long as the last
-    /// time, up to `longest`, and up to 128 times as long as
-    /// [`open_for`](Self::open_for). Between that and 366 days. Default: always as long.
+    /// time, up to `longest`, and up to 128 times as long as [`open_for`](Self::open_for).
+    /// `longest` is at least `open_for`, and at most 366 days. Default: it is open for
+    /// `open_for` each time.
     ///
     /// So what is down for long is asked more and more rarely, and what stumbles is asked
     /// again soon. A breaker that has closed begins anew: the next time it opens it is open
     /// for the first time again. A probe that decides nothing changes nothing, and how long
     /// a probe without an answer holds its place does not grow. A reload keeps how often
-    /// probes have failed: the rule in force says what follows from it.
+    /// probes have failed, and the new rule says how long the breaker is open the next time;
+    /// for a probe from before the reload the [old one](Self#reloads) says it.
     ///
     /// # Examples
     ///
