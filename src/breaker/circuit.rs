@@ -386,6 +386,9 @@ impl Breaker {
             // Also where it is closed: in the new generation nothing is counted.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
+                // This alone may be done again and again without a new time, until the
+                // stamp of an old one comes round.
+                self.publish(next, Tick::ZERO);
                 return teller.changed(word, next, None);
             }
         }

@@ -1,7 +1,7 @@
 //! Generations that follow one another: what is told of them, and forgotten.
 
 use super::BreakerState::{Closed, HalfOpen, Open};
-use super::stage::{Stage, at, ms, spec};
+use super::stage::{Stage, at, ms, refused, spec};
 use super::*;
 
 #[test]
@@ -53,6 +53,23 @@ fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
     }
     stage.call(0, true);
     assert_eq!(stage.states(), [Open]);
+}
+
+#[test]
+fn how_long_it_was_open_does_not_come_back_after_16384_changes() {
+    let mut stage = Stage::new([Spec {
+        open_up_to: Some(ms(60_000)),
+        ..spec()
+    }]);
+    stage.trip(0);
+    stage.call(2_000, true);
+    stage.call(6_000, true);
+    assert_eq!(stage.enter(6_000), refused(0, 14_000));
+    for _ in 0..(1 << 14) - 1 {
+        stage.breakers.force_close(0, &mut |_| {});
+    }
+    stage.trip(6_000);
+    assert_eq!(stage.enter(6_000), refused(0, 8_000));
 }
 
 #[test]
