@@ -83,7 +83,7 @@ impl Engine {
     ) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
-            shared.count_inbound(shared.time.now());
+            shared.count_inbound(shared.time.check_making(shared.time.now()));
         }
         let engine = Self {
             has_templates: AtomicBool::new(rules.has_templates()),
@@ -253,6 +253,7 @@ impl Engine {
             // A reload is at work: what is made now must be by its rules.
             drop(self.renewal.lock());
         };
+        let now = self.shared.time.check_making(now);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let make = || Resource::new(query, id, &rules, self.shared.clone(), None, now);
         self.resources.find_or_make(query, now, make)
@@ -304,6 +305,7 @@ impl Engine {
     /// Puts the resource of `query` in its place, by the present rules and over
     /// the node that it had.
     fn install(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+        let now = self.shared.time.check_making(now);
         let renewal = self.renewal.lock();
         // Another call may have done it while this one waited.
         if let Some(found) = self.resources.find(query, Arc::clone) {

@@ -349,7 +349,7 @@ impl Entry {
     /// [`responded`](Self::responded) makes of it.
     #[inline]
     pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) -> Tick {
-        let now = self.places.resource().shared().time.now();
+        let now = self.places.resource().now();
         if self.kept.is_some() || self.aside.is_some() {
             self.tell_response(now, outcome, is_final);
         }
@@ -434,7 +434,7 @@ impl Entry {
 
     /// What is left of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
-        let now = self.places.resource().shared().time.now();
+        let now = self.places.resource().now();
         let noted = self.aside.as_ref().and_then(|aside| aside.quota.clone());
         QuotaLeft::tightest(self.places.quota_left(now).into_iter().chain(noted))
     }
@@ -517,7 +517,7 @@ impl Drop for Entry {
         let now = if self.is_timed() {
             self.end
         } else {
-            shared.time.now()
+            resource.now()
         };
         let end = if self.end == RUNNING { now } else { self.end };
         let has_panicked = !self.is_guarded && std::thread::panicking();

@@ -218,6 +218,17 @@ impl Resource {
         self.isolation
     }
 
+    /// The present, doubted where it does not fit to what was seen here.
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        let now = self.shared.time.now();
+        if self.node.is_in_step(now) {
+            now
+        } else {
+            self.shared.time.check(now, self.node.seen())
+        }
+    }
+
     /// The circuit breakers.
     #[inline]
     pub(crate) fn breakers(&self) -> Option<&Breakers> {

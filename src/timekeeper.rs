@@ -6,12 +6,15 @@
 //! reading does not fit to what a node has seen, it is taken again:
 //!
 //! * Ahead by more than the [slack](SLACK): a glitch of one reading is not
-//!   confirmed by the next, and the smaller one is used.
+//!   confirmed by the next, and of three the one in the middle is used.
 //! * Behind: usually the thread was asleep between reading and using it, and
 //!   the next reading is right.
 //! * Still behind, by more than the slack: the clock has stepped back. When for
 //!   as long nobody's clock has come any further, the engine's time goes on from
 //!   where it was, with an offset from the clock.
+//!
+//! What is new has seen nothing yet. So a reading by which something is made has to be
+//! confirmed, and not to be behind the last one by which anything was.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +34,8 @@ struct Time {
     clock: Box<dyn Clock>,
     /// What the clock has lost by stepping back, in ns.
     offset: AtomicU64,
+    /// The latest time at which something was made, in ns.
+    made: AtomicU64,
     behind: Lock<Option<Behind>>,
 }
 
@@ -47,6 +52,7 @@ impl Timekeeper {
         Self(Arc::new(Time {
             clock,
             offset: AtomicU64::new(0),
+            made: AtomicU64::new(0),
             behind: Lock::new(None),
         }))
     }
@@ -75,6 +81,22 @@ impl Timekeeper {
         }
     }
 
+    /// `now`, at which something is made: a node, a table, a window. It will take what
+    /// it is made by for the truth, and others go by what it has seen. Relaxed: a time
+    /// is right alone.
+    #[cold]
+    pub(crate) fn check_making(&self, now: Tick) -> Tick {
+        let now = self.agreed(now);
+        let made = Tick::from_nanos(self.0.made.load(Ordering::Relaxed));
+        let now = if now < made {
+            self.doubt(now, made)
+        } else {
+            now
+        };
+        self.0.made.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        now
+    }
+
     /// How long it takes from `now` to `at`, on a node that has seen `seen`. A
     /// clock that is further behind than the slack is not waited for.
     pub(crate) fn until(at: Tick, now: Tick, seen: Tick) -> Duration {
@@ -94,11 +116,23 @@ impl Timekeeper {
         }
     }
 
-    /// `now`, unless it is far ahead of `seen` and the next reading disagrees: else
-    /// it was a long idle time.
+    /// `now`, unless it is far ahead of `seen` and other readings disagree: else it was
+    /// a long idle time.
     fn confirmed(&self, now: Tick, seen: Tick) -> Tick {
         if now.nanos_since(seen) > SLACK_NS {
-            now.min(self.now()).max(seen)
+            self.agreed(now).max(seen)
+        } else {
+            now
+        }
+    }
+
+    /// `now`, if the next reading agrees; else the one in the middle of three, of which
+    /// one may be wrong.
+    fn agreed(&self, now: Tick) -> Tick {
+        let again = self.now();
+        let (first, last) = (now.min(again), now.max(again));
+        if last.nanos_since(first) > SLACK_NS {
+            self.now().clamp(first, last)
         } else {
             now
         }
@@ -270,6 +304,20 @@ mod tests {
             let time = Timekeeper::new(Box::new(clock));
             let now = time.check(at(5_000), seen);
             assert!(now <= seen, "{now:?} {readings:?}");
+        }
+    }
+
+    #[test]
+    fn a_glitch_behind_is_not_believed_after_an_idle_time() {
+        let (seen, idle) = (at(4_900), at(3_605_000));
+        // The wrong reading is the second one, or the first.
+        for (first, next) in [(idle, [0, 3_605_000]), (at(0), [3_605_000; 2])] {
+            let clock = Readings(Lock::new(next.map(at).to_vec()));
+            let time = Timekeeper::new(Box::new(clock));
+            assert_eq!(time.check(first, seen), idle);
+            let clock = Readings(Lock::new(next.map(at).to_vec()));
+            let time = Timekeeper::new(Box::new(clock));
+            assert_eq!(time.check_making(first), idle);
         }
     }
 

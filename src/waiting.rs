@@ -267,9 +267,7 @@ impl Waiting {
 impl Inner {
     /// The present, doubted where it does not fit to what the resource has seen.
     fn now(&self) -> Tick {
-        let resource = self.places.resource();
-        let time = &resource.shared().time;
-        time.check(time.now(), resource.node().seen())
+        self.places.resource().now()
     }
 
     /// Ends the wait with `blocked`, for everyone who counts it or wants to know.

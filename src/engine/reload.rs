@@ -27,7 +27,7 @@ impl Engine {
 
     /// The same for those of `rules` that `part` selects.
     fn reload_part(&self, rules: Rules, part: Part) -> bool {
-        let begun = self.shared.time.now();
+        let begun = self.begin();
         let older = self.older.lock();
         let old = self.rules.load();
         if old.part() == part && *old.rules() == rules {
@@ -40,8 +40,13 @@ impl Engine {
 
     /// The same for an engine beside another one, which has looked whether they are new.
     pub(crate) fn reload_listed(&self, listed: Listed, part: Part) {
-        let begun = self.shared.time.now();
+        let begun = self.begin();
         self.replace(self.older.lock(), listed, part, begun);
+    }
+
+    /// When a reload begins, which may be what makes the node of all inbound calls.
+    fn begin(&self) -> Tick {
+        self.shared.time.check_making(self.shared.time.now())
     }
 
     /// Makes the set and puts it in force, while `older` is held.

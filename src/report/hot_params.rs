@@ -59,7 +59,7 @@ impl HotParamView {
     /// line with those that would wait.
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
-        let now = self.resource.shared().time.now();
+        let now = self.resource.now();
         let params = self.resource.params();
         params.map_or(0, |all| all.left(self.place, &value.into(), now))
     }
@@ -67,7 +67,7 @@ impl HotParamView {
     /// How many values are not at rest. Looks at the whole table.
     #[must_use]
     pub fn values(&self) -> usize {
-        let now = self.resource.shared().time.now();
+        let now = self.resource.now();
         let params = self.resource.params();
         params.map_or(0, |all| all.values(self.place, now))
     }

@@ -180,11 +180,15 @@ impl ShadowSnapshot {
 
 /// How many calls the rules of `engine`, which only watch, would have refused.
 pub(super) fn would_block(engine: &Engine) -> u64 {
-    let now = engine.shared().time.now();
+    let time = &engine.shared().time;
+    let now = time.now();
     // One census, so that what is being evicted is seen either alive or retired.
     let census = engine.resources().census();
     let living = census.entries.iter();
-    let living = living.map(|resource| resource.node().latest().totals(now).block());
+    let living = living.map(|resource| {
+        let node = resource.node().latest();
+        node.totals(time.check(now, node.seen())).block()
+    });
     let retired = census.retired.iter().map(Totals::block);
     living.chain(retired).fold(0, u64::wrapping_add)
 }

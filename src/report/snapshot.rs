@@ -372,7 +372,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(engine: &Engine) -> Self {
-        let now = engine.shared().time.now();
+        let time = &engine.shared().time;
+        let now = time.now();
+        let present = |node: &Node| time.check(now, node.seen());
         let rules = engine.rules();
         let resources = engine.resources().census();
         let branches = engine.branches().census();
@@ -384,14 +386,14 @@ impl Snapshot {
             .entries
             .iter()
             .map(|resource| engine.renewed(resource, &rules))
-            .map(|resource| NodeSnapshot::of_resource(&resource, now))
+            .map(|resource| NodeSnapshot::of_resource(&resource, present(resource.node())))
             .inspect(|node| totals.add(node.totals()))
             .collect();
         nodes.extend(
             branches
                 .entries
                 .iter()
-                .map(|branch| NodeSnapshot::of_branch(branch, now)),
+                .map(|branch| NodeSnapshot::of_branch(branch, present(branch.node()))),
         );
         nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
         Self {

@@ -59,8 +59,9 @@ impl NodeView {
 
     /// What `read` finds in the node that counts now.
     fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
-        let now = self.resource.shared().time.now();
-        read(&self.resource.node().latest(), now)
+        let time = &self.resource.shared().time;
+        let node = self.resource.node().latest();
+        read(&node, time.check(time.now(), node.seen()))
     }
 
     /// The name of the resource.
@@ -260,12 +261,11 @@ impl<'a> InboundView<'a> {
     fn fold<T>(&self, start: T, f: impl Fn(T, &Node, Tick) -> T) -> T {
         let shared = self.engine.shared();
         let (now, mut room) = (shared.time.now(), None);
+        let f = |sum, node: &Node| f(sum, node, shared.time.check(now, node.seen()));
         let context = self.context.as_ref();
         // As it is kept.
         match context.map(|context| context.shortened(&shared.hash, &mut room)) {
-            None => fold_inbound(&self.engine.resources().census(), start, |sum, node| {
-                f(sum, node, now)
-            }),
+            None => fold_inbound(&self.engine.resources().census(), start, f),
             Some(context) => self
                 .engine
                 .branches()
@@ -275,7 +275,7 @@ impl<'a> InboundView<'a> {
                 .filter(|branch| branch.kind() == BranchKind::Context)
                 .filter(|branch| branch.direction() == Direction::Inbound)
                 .filter(|branch| branch.name() == *context)
-                .fold(start, |sum, branch| f(sum, branch.node(), now)),
+                .fold(start, |sum, branch| f(sum, branch.node())),
         }
     }
 
@@ -366,12 +366,15 @@ impl<'a> InboundView<'a> {
         };
         match self.context {
             None => {
-                let now = self.engine.shared().time.now();
+                let time = &self.engine.shared().time;
+                let now = time.now();
                 // One census, so that a node which is being evicted is seen
                 // either alive or retired.
                 let census = self.engine.resources().census();
                 let retired = census.retired[Direction::Inbound as usize];
-                fold_inbound(&census, retired, |sum, node| add(sum, node, now))
+                fold_inbound(&census, retired, |sum, node| {
+                    add(sum, node, time.check(now, node.seen()))
+                })
             }
             Some(_) => self.fold(Totals::default(), add),
         }

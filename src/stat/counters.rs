@@ -263,6 +263,16 @@ impl Counters {
         now.as_nanos() >= self.used_until.load(Ordering::Acquire)
     }
 
+    /// Whether `now` lies in the newest step that has had an event. Relaxed: nothing is
+    /// done in that step because of it.
+    #[inline]
+    pub(super) fn is_in_step(&self, now: Tick) -> bool {
+        let until = self.used_until.load(Ordering::Relaxed);
+        // Less than nothing is more than any step.
+        let left = until.wrapping_sub(now.as_nanos());
+        left.wrapping_sub(1) < self.shape.step_ns
+    }
+
     /// An event comes in `step`; the head is there.
     pub(super) fn note_use(&self, step: u64) {
         self.used_until

@@ -289,6 +289,12 @@ impl Node {
         }
     }
 
+    /// Whether `now` lies in the newest step that has had an event.
+    #[inline]
+    pub(crate) fn is_in_step(&self, now: Tick) -> bool {
+        self.counters.is_in_step(now)
+    }
+
     #[cold]
     fn begin_step(&self, now: Tick) {
         let step = self.step(self.ring.bucket_number(now));
