@@ -18,6 +18,7 @@ use crate::resource::Resource;
 use crate::rule::{Basis, Gate, Line, Standing, Turns};
 use crate::stat::Node;
 use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
 
 pub(crate) use claims::Claims;
 pub(crate) use left::QuotaLeft;
@@ -204,15 +205,21 @@ impl Places {
         let Basis::Related(related) = rule.basis() else {
             return None;
         };
-        let related =
-            Self::without_branches(engine.known(self.resource.direction(), related, now)?);
+        let related = engine.known(self.resource.direction(), related, now)?;
+        // It may have seen the clock further on than the resource that is called.
+        let there = engine.shared().time.check(now, related.node().seen());
+        let related = Self::without_branches(related);
         let lane = related
-            .lanes(now)
+            .lanes(there)
             .find(|lane| lane.indices.contains(&index))?;
         let place = lane.indices.iter().position(|known| *known == index)?;
         let quota = lane.quotas[place].limited_to(rule.limit());
-        let has_room = lane.ring.has_room(now, n, &quota);
-        (!has_room).then(|| lane.ring.room_at(now, n, &quota))
+        let has_room = lane.ring.has_room(there, n, &quota);
+        (!has_room).then(|| {
+            let at = lane.ring.room_at(there, n, &quota)?;
+            let seen = related.resource.node().seen();
+            Some(now + Timekeeper::until(at, there, seen))
+        })
     }
 
     /// Whether a rule lets calls stand in a line.

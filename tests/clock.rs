@@ -1,6 +1,7 @@
 //! Clocks that jump, step back, stop or lie: the limits hold and time goes on.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::convert::Infallible;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -8,14 +9,17 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http::{Request, Response};
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::clock::Clock;
 use tower_sentinel::middleware::CallLayer;
+use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule, KeyedLimiter,
-    ManualClock, NotAdmitted, Rules, Sentinel, SlidingWindow, SystemRule, Tick, Verdict,
+    ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, SlidingWindow, SystemRule, Tick,
+    Verdict,
 };
 
 const LIMIT: u32 = 5;
@@ -219,6 +223,46 @@ fn after_a_step_back_the_limit_holds_and_time_goes_on_within_two_windows() {
             );
         }
     }
+}
+
+#[test]
+fn who_meets_a_breaker_after_a_step_back_is_not_sent_away_for_hours() {
+    let clock = ManualClock::starting_at(Tick::ZERO + HOUR * 10);
+    let breaker = CircuitBreakerRule::consecutive_errors("r", 1).open_for(SECOND * 5);
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1))
+        .with(breaker);
+    let sentinel = engine(clock.clone(), rules);
+    let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("r")) else {
+        panic!("the first call passes");
+    };
+    clock.set(Tick::ZERO + HOUR);
+    entry.fail();
+    drop(entry);
+    let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
+        panic!("the breaker is open");
+    };
+    assert_eq!(blocked.kind(), BlockKind::CircuitBreaker);
+    assert_eq!(blocked.retry_after(), Some(SECOND * 5));
+}
+
+#[test]
+fn a_quota_after_a_step_back_does_not_tell_of_hours() {
+    let clock = ManualClock::starting_at(Tick::ZERO + HOUR * 10);
+    let sentinel = engine(clock.clone(), FlowRule::per_second("/", LIMIT));
+    let layer = SentinelLayer::with(sentinel).fields(RateLimitFields::Legacy(ResetForm::Delta));
+    let reset = || {
+        let service = layer.layer(service_fn(|_| {
+            ready(Ok::<_, Infallible>(Response::new(String::new())))
+        }));
+        let request = Request::get("/").body(String::new()).unwrap();
+        let response = service.oneshot(request).now_or_never().unwrap().unwrap();
+        let reset = response.headers()["x-ratelimit-reset"].to_str().unwrap();
+        reset.parse::<u64>().unwrap()
+    };
+    assert_eq!(reset(), 1);
+    clock.set(Tick::ZERO + HOUR);
+    assert_eq!(reset(), 2);
 }
 
 #[test]
@@ -553,6 +597,36 @@ fn after_a_step_back_figures_go_on_though_nobody_calls() {
         look(&sentinel);
         clock.advance(SECOND);
         assert_eq!(look(&sentinel), 0, "{index}");
+    }
+}
+
+#[test]
+fn after_a_step_back_calls_of_other_resources_refuse_nobody_for_long() {
+    let when = FlowRule::per_second("r", LIMIT).when("other");
+    for rules in [Rules::from(SystemRule::new().qps(LIMIT)), when.into()] {
+        for is_known in [true, false] {
+            let clock = ManualClock::starting_at(Tick::ZERO + HOUR);
+            let sentinel = engine(clock.clone(), rules.clone());
+            if is_known {
+                drop(sentinel.try_enter(Call::new("r")));
+            }
+            clock.set(Tick::ZERO + HOUR * 10);
+            for _ in 0..LIMIT {
+                drop(sentinel.try_enter(Call::new("other")));
+            }
+            // The resource has never seen a later time than this.
+            clock.set(Tick::ZERO + HOUR * 2);
+            for _ in 0..2 {
+                let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
+                    panic!("{rules:?} {is_known}: time stands still");
+                };
+                let wait = blocked.retry_after().unwrap_or_default();
+                assert!(wait <= SECOND * 2, "come back in {wait:?}");
+                clock.advance(SECOND);
+            }
+            clock.advance(SECOND);
+            assert!(passed(&sentinel) > 0, "{rules:?} {is_known}");
+        }
     }
 }
 

@@ -31,6 +31,9 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, Sys
     if resource.direction() != Direction::Inbound {
         return None;
     }
+    // Calls of other resources have brought it to where it is: this one may not have
+    // seen how far the clock had come.
+    let now = shared.time.check(now, inbound.seen());
     let readings = match &shared.sampler {
         Some(sampler) if limits.asks_machine() => sampler.sample(now),
         _ => Readings::UNKNOWN,

@@ -17,6 +17,7 @@ use crate::lane::{Lane, NoTokens, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::{Resource, Way};
 use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
 use crate::watch::watch;
 
 /// Goes on from the common path, without asking anyone twice.
@@ -130,7 +131,10 @@ fn refuse_anywhere(
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.
         let at = places.open_at(engine, call, now, now + wait);
-        blocked = blocked.with_retry_after(at.map(|at| at - now));
+        // Their time is that of the resource, which the clock may be behind.
+        let seen = resource.node().seen();
+        let until = |at| Timekeeper::until(at, now, seen).max(wait);
+        blocked = blocked.with_retry_after(at.map(until));
     }
     Ok(refuse(Counted::In(&places), call, now, blocked))
 }

@@ -7,6 +7,7 @@ use super::Places;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
+use crate::timekeeper::Timekeeper;
 
 /// What is left of the quota of a flow rule, or of a value by a hot-parameter rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Places {
                     let more = lane.ring.room_at(now, remaining.saturating_add(1), quota);
                     let (_, rate) = self.resource.rules().rate(rule);
                     let interval = rate.map(|(_, interval)| interval).unwrap_or_default();
-                    let reset = more.unwrap_or(now) - now;
+                    let reset = self.until(more.unwrap_or(now), now);
                     tightest = Some(self.left(rule, (limit, interval), remaining, reset));
                 }
             }
@@ -66,9 +67,14 @@ impl Places {
     /// The same for the parameters of `call`.
     pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
         let all = self.resource.params()?.rates_left(call, now);
-        QuotaLeft::tightest(
-            all.map(|(rule, limit, remaining, more)| self.left(rule, limit, remaining, more - now)),
-        )
+        QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
+            self.left(rule, limit, remaining, self.until(more, now))
+        }))
+    }
+
+    /// How long it takes from `now` to `more`.
+    fn until(&self, more: Tick, now: Tick) -> Duration {
+        Timekeeper::until(more, now, self.resource.node().seen())
     }
 
     fn left(
