@@ -350,7 +350,10 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
     assert_eq!([7, 107].map(|now| next(&line, now)), [at(207); 2]);
     assert_eq!(take(&line, 7, 9), 3);
     assert_eq!(next(&line, 107), at(207));
-    // Whoever has everything never has more.
+    // Whoever has everything never has more, though the line is not at rest.
+    let short = keys(Count::Line(Duration::from_millis(300)), SECOND);
+    assert_eq!(take(&short, 7, 1), 1);
+    assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
     for count in [
         Count::Refill,
         Count::Window,
@@ -358,6 +361,21 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
         Count::Running,
     ] {
         assert_eq!(next(&keys(count, SECOND), 7), at(7));
+    }
+}
+
+#[test]
+fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
+    for count in [Count::Refill, Count::Window, Count::Line(2 * SECOND)] {
+        let keys = keys(count, SECOND);
+        // A token of a line takes up whole nanoseconds: a little more than a third.
+        let limit = keys.limit(3.0, 0);
+        assert_eq!(passes(&keys, 7, digest(1), &limit, 3), 3);
+        let left = |nanos| keys.left(Tick::from_nanos(nanos), digest(1), &limit);
+        let now = at(7).as_nanos();
+        let next = keys.next_change(at(7), digest(1), &limit).as_nanos();
+        assert!(now < next && left(next - 1) == left(now), "{count:?}");
+        assert!(left(next) > left(now), "{count:?}");
     }
 }
 
