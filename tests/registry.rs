@@ -483,6 +483,25 @@ fn a_breaker_that_is_closed_keeps_no_place_for_as_long_as_it_might_be_open() {
 }
 
 #[test]
+fn a_breaker_that_waits_for_a_probe_does_not_close_because_others_want_the_place() {
+    let rule = CircuitBreakerRule::error_count("*", 2).open_for(MINUTE);
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
+    let fail = || match sentinel.try_enter(Call::new("down")) {
+        Verdict::Pass(mut entry) => entry.fail(),
+        other => panic!("{other:?}"),
+    };
+    fail();
+    fail();
+    clock.advance(MINUTE);
+    // A probe that says nothing.
+    enter(&sentinel, Call::new("down")).unwrap().ignore();
+    clock.advance(SECOND * 59);
+    drop(sentinel.try_enter(Call::new("other")));
+    fail();
+    assert!(!passes(&sentinel, Call::new("down")), "one bad probe");
+}
+
+#[test]
 fn a_breaker_that_opened_by_an_older_rule_stays_open_although_others_want_the_place() {
     let rule = |open_for| CircuitBreakerRule::error_count("*", 1).open_for(open_for);
     let (sentinel, clock) = configured(rule(MINUTE), |builder| {
