@@ -228,7 +228,11 @@ impl Node {
     /// A call starts after `wait`, of which `occupied` tokens were borrowed.
     pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
         self.come(now);
-        self.counters.started(n, self.latest().ring.taken_now());
+        let ring = &self.latest().ring;
+        // A step may have many buckets, and its own may not be open yet: until then its
+        // tokens are held, and are not among those that passed.
+        let _ = ring.bring_to(ring.bucket_number(now));
+        self.counters.started(n, ring.taken_now());
         self.counters.waited(occupied, wait);
     }
 

@@ -432,6 +432,22 @@ fn a_strict_rule_that_lends_lends_only_what_its_longer_window_frees() {
 }
 
 #[test]
+fn who_waited_for_a_short_bucket_has_passed_when_it_runs() {
+    // Figures have steps of half a second: it comes and starts in the same one.
+    let bench = Bench::new(FlowRule::per("r", 4, ms(10)).buckets(1));
+    bench.fill(10_000, 4);
+    let waiting = bench.borrow(10_000).unwrap();
+    let start = waiting.start().as_millis();
+    let entry = bench.admit(start, waiting).unwrap();
+    let node = bench.node();
+    assert_eq!((node.concurrency(), node.totals().pass()), (1, 5));
+    drop(entry);
+    let totals = node.totals();
+    assert_eq!((totals.pass(), totals.complete()), (5, 5));
+    assert_eq!((node.concurrency(), node.held()), (0, 0));
+}
+
+#[test]
 fn a_call_waits_less_than_its_patience() {
     let bench = Bench::new(FlowRule::per_second("r", 10));
     bench.fill(700, 10);
