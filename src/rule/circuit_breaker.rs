@@ -447,7 +447,7 @@ impl CircuitBreakerRule {
             return;
         };
         if !(self.open_for..=LONGEST_INTERVAL).contains(&longest) {
-            let allowed = format_args!("between the open_for of {:?} and 366 days", self.open_for);
+            let allowed = format!("between the open_for of {:?} and 366 days", self.open_for);
             inspector.refuse("open_up_to", format_args!("{longest:?}"), allowed);
         }
     }
