@@ -208,6 +208,15 @@ async fn five_a_second_pass_over_twenty_connections() {
     assert_eq!((totals.complete(), totals.block()), (4 * 5, 4 * (15 + 20)));
 }
 
+async fn one_call_of_say_passes_and_any_of_repeat(server: &Server) {
+    let channel = connect(server).await;
+    call_say(&channel, Code::Ok).await.unwrap();
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let order = Order::end_with(Code::Ok);
+    call_repeat(&channel, order).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
     let (sentinel, _clock) = engine(FlowRule::per_second(SAY, 1));
@@ -218,13 +227,8 @@ async fn a_rule_for_a_method_holds_in_an_axum_router_too() {
             .layer(SentinelLayer::with(sentinel.clone())),
     )
     .await;
-    let channel = connect(&server).await;
-    call_say(&channel, Code::Ok).await.unwrap();
-    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
+    one_call_of_say_passes_and_any_of_repeat(&server).await;
     // A method without a rule is one of the route that axum has matched.
-    let order = Order::end_with(Code::Ok);
-    call_repeat(&channel, order).await.unwrap();
     assert!(sentinel.node(REPEAT).is_none());
     assert!(sentinel.node("/test.Echo/{*rest}").is_some());
 }
@@ -243,12 +247,7 @@ async fn around_one_service_of_a_server_methods_without_a_rule_are_one_resource(
         server.serve_with_incoming(incoming).await.unwrap();
     })
     .await;
-    let channel = connect(&server).await;
-    call_say(&channel, Code::Ok).await.unwrap();
-    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    let order = Order::end_with(Code::Ok);
-    call_repeat(&channel, order).await.unwrap();
+    one_call_of_say_passes_and_any_of_repeat(&server).await;
     let snapshot = sentinel.snapshot();
     let names: Vec<_> = snapshot
         .nodes()
