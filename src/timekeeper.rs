@@ -22,6 +22,9 @@ use std::time::Duration;
 use crate::clock::{Clock, SLACK, SLACK_NS, Tick, nanos};
 use crate::sync::{AtomicU64, Lock, Ordering};
 
+/// How exactly it is known when something was last made: far below the slack.
+const MADE_NS: u64 = 1_000_000;
+
 /// See the [module](self).
 // All that it knows is behind one pointer, with the clock in a box: who reads the
 // clock does not have to work out where in an `Arc` it lies.
@@ -34,7 +37,7 @@ struct Time {
     clock: Box<dyn Clock>,
     /// What the clock has lost by stepping back, in ns.
     offset: AtomicU64,
-    /// The latest time at which something was made, in ns.
+    /// The latest time at which something was made, in ns; up to [`MADE_NS`] before it.
     made: AtomicU64,
     behind: Lock<Option<Behind>>,
 }
@@ -93,7 +96,10 @@ impl Timekeeper {
         } else {
             now
         };
-        self.0.made.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        // Not with each of a flood of names that find no place: all calls read this line.
+        if now.nanos_since(made) > MADE_NS {
+            self.0.made.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        }
         now
     }
 
