@@ -472,6 +472,38 @@ fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
 }
 
 #[test]
+fn a_view_knows_how_long_a_breaker_refuses() {
+    let bench = open(errors().open_up_to(ms(60_000)));
+    let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+    let retry_after = || {
+        let known = view.retry_after();
+        if known.is_some() {
+            // As a refusal says, and it is the truth.
+            let Verdict::Block(blocked) = bench.sentinel.try_enter(Call::new("r")) else {
+                panic!("it refuses for {known:?}");
+            };
+            assert_eq!(blocked.retry_after(), known);
+        }
+        known
+    };
+    assert_eq!(retry_after(), Some(ms(2_000)));
+    bench.clock.advance(ms(1_500));
+    assert_eq!(retry_after(), Some(ms(500)));
+    bench.clock.advance(ms(500));
+    assert_eq!((retry_after(), view.state()), (None, BreakerState::Open));
+    let mut probe = bench.enter().unwrap();
+    // Until the place of the probe is given to another one.
+    assert_eq!(retry_after(), Some(ms(2_000)));
+    probe.fail();
+    drop(probe);
+    assert_eq!(retry_after(), Some(ms(4_000)), "it has grown");
+    view.force_open();
+    assert_eq!(view.retry_after(), None, "nobody knows");
+    view.force_close();
+    assert_eq!(view.retry_after(), None);
+}
+
+#[test]
 fn of_a_breaker_from_which_no_rule_goes_on_nothing_is_told() {
     let otherwise = CircuitBreakerRule::slow_ratio("r", ms(60_000), 1.0).id("errors");
     for rules in [Rules::new(), Rules::new().with(otherwise)] {

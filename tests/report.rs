@@ -150,14 +150,16 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
         let snapshot = sentinel.snapshot();
         let (node, written) = node(&snapshot, "pay");
         let states: Vec<_> = node.breakers().iter().map(BreakerSnapshot::state).collect();
-        let rows = node
-            .breakers()
-            .iter()
-            .map(|it| json!({ "rule": it.rule(), "state": it.state().to_string() }));
+        let rows = node.breakers().iter().map(|it| {
+            let retry_after = it.retry_after().map(|time| time.as_millis() as u64);
+            let state = it.state().to_string();
+            json!({ "rule": it.rule(), "state": state, "retry_after": retry_after })
+        });
         assert_eq!(written["breakers"], rows.collect::<Value>());
         let views = sentinel.node("pay").unwrap().breakers();
         for (view, copy) in views.iter().zip(node.breakers()) {
             assert_eq!((view.rule(), view.state()), (copy.rule(), copy.state()));
+            assert_eq!(view.retry_after(), copy.retry_after());
         }
         assert_eq!(views.len(), states.len());
         states
@@ -168,6 +170,9 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
     let before = sentinel.snapshot();
     (0..3).for_each(|_| fail(&sentinel, "pay"));
     assert_eq!(states(), [Open, Closed]);
+    clock.advance(ms(100));
+    let first = |snapshot: &Snapshot| node(snapshot, "pay").0.breakers()[0].retry_after();
+    assert_eq!(first(&sentinel.snapshot()), Some(ms(9_900)));
     clock.advance(ms(60_000));
     assert_eq!(states(), [Open, Closed], "until a call comes");
     let probe = run(&sentinel, Call::new("pay"));

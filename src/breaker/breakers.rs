@@ -341,6 +341,15 @@ impl Breakers {
         self.list[index].word().state()
     }
 
+    /// How long a call at `now` would be told to stay away by the breaker at `index`
+    /// alone; `None` if it passes, or if only an operator knows.
+    pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {
+        match self.list[index].ask(now).1 {
+            Answer::Refuse(Some(retry_at)) => Some(retry_at - now),
+            Answer::Refuse(None) | Answer::Pass | Answer::Probe => None,
+        }
+    }
+
     /// Bytes that they occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
         let circuits = self.list.iter().map(Breaker::heap);

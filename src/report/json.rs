@@ -15,8 +15,8 @@ impl Snapshot {
     ///
     /// What single rules know stands in lists, each with the id of its `rule`: of a
     /// node `breakers`, with the `state` as the text of
-    /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`), and
-    /// `hot_params`, with `overflows` and `missing`; of the whole `shadows`, with
+    /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
+    /// `retry_after` in milliseconds or null, and `hot_params`, with `overflows` and `missing`; of the whole `shadows`, with
     /// `would_block`. They are empty where there are no such rules, and
     /// `adaptive_limit` is null.
     ///
@@ -102,7 +102,11 @@ impl NodeSnapshot {
         }
         write_list(json, "breakers", self.breakers(), |json, breaker| {
             write_rule(json, breaker.rule())?;
-            write!(json, ",\"state\":\"{}\"}}", breaker.state())
+            let (state, retry_after) = (breaker.state(), millis(breaker.retry_after()));
+            write!(
+                json,
+                ",\"state\":\"{state}\",\"retry_after\":{retry_after}}}"
+            )
         })?;
         write_list(json, "hot_params", self.hot_params(), |json, params| {
             write_rule(json, params.rule())?;

@@ -1,8 +1,10 @@
 //! What single rules know, copied for a snapshot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::breaker::BreakerState;
+use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
 use crate::rule::HotParams;
@@ -29,6 +31,7 @@ use crate::watch::Watcher;
 pub struct BreakerSnapshot {
     rule: Arc<str>,
     state: BreakerState,
+    retry_after: Option<Duration>,
 }
 
 /// A hot-parameter rule of a resource and what it has counted, copied. Of its values
@@ -85,8 +88,8 @@ pub struct ShadowSnapshot {
 // === impl BreakerSnapshot ===
 
 impl BreakerSnapshot {
-    /// Those of `resource`, in the order of their rules.
-    pub(super) fn of(resource: &Resource) -> Vec<Self> {
+    /// Those of `resource` at `now`, in the order of their rules.
+    pub(super) fn of(resource: &Resource, now: Tick) -> Vec<Self> {
         let Some(breakers) = resource.breakers() else {
             return Vec::new();
         };
@@ -94,6 +97,7 @@ impl BreakerSnapshot {
         let copy = |(index, &rule)| Self {
             rule: resource.rules().id(rule),
             state: breakers.state(index),
+            retry_after: breakers.retry_after(index, now),
         };
         rules.map(copy).collect()
     }
@@ -109,6 +113,13 @@ impl BreakerSnapshot {
     #[must_use]
     pub const fn state(&self) -> BreakerState {
         self.state
+    }
+
+    /// How long it refused calls from then on, until one may probe it; see
+    /// [`BreakerView::retry_after`](crate::BreakerView::retry_after).
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 }
 

@@ -154,7 +154,7 @@ impl NodeSnapshot {
         Self {
             slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
-            breakers: BreakerSnapshot::of(resource),
+            breakers: BreakerSnapshot::of(resource, now),
             hot_params: HotParamSnapshot::of(resource),
             ..counted
         }

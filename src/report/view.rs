@@ -202,6 +202,15 @@ impl BreakerView {
         breakers.map_or(BreakerState::Closed, |all| all.state(self.index))
     }
 
+    /// How long it refuses calls from now on, until one may probe it, or at the latest
+    /// may where probes are under way. `None` if it refuses nothing now, or everything
+    /// until [`force_close`](Self::force_close).
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let breakers = self.resource.breakers()?;
+        breakers.retry_after(self.index, self.resource.now())
+    }
+
     /// Opens it until [`force_close`](Self::force_close): no call passes, and no
     /// probe. So it stays through reloads while a rule goes on from its own.
     pub fn force_open(&self) {
@@ -396,6 +405,7 @@ impl fmt::Debug for BreakerView {
         f.debug_struct("BreakerView")
             .field("rule", &self.rule)
             .field("state", &self.state())
+            .field("retry_after", &self.retry_after())
             .finish_non_exhaustive()
     }
 }
