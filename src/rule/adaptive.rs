@@ -3,7 +3,7 @@
 #[cfg(feature = "serde")]
 mod settings;
 
-use super::problem::{Inspector, brief};
+use super::problem::Inspector;
 use crate::adaptive::Settings;
 use crate::stat::MAX_TOKENS;
 
@@ -94,7 +94,7 @@ pub struct AdaptiveRule {
 /// Where a limit starts that nobody set.
 const START: u32 = 20;
 /// Largest tolerance: the limit settles at so many times the slots.
-const MAX_TOLERANCE: f64 = 10.0;
+const MAX_TOLERANCE: u32 = 10;
 
 impl AdaptiveRule {
     /// As many calls of `resource` at once as it can take, at least 1 and at most
@@ -189,10 +189,7 @@ impl AdaptiveRule {
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
-        if !(1..=MAX_TOKENS).contains(&self.floor) {
-            let allowed = format!("between 1 and {MAX_TOKENS}");
-            inspector.refuse("floor", self.floor, allowed);
-        }
+        inspector.number("floor", self.floor, 1..=MAX_TOKENS);
         let least = self.floor.clamp(1, MAX_TOKENS);
         if !(least..=MAX_TOKENS).contains(&self.ceiling) {
             let allowed = format!("between the floor, {least}, and {MAX_TOKENS}");
@@ -203,13 +200,8 @@ impl AdaptiveRule {
             let allowed = format!("between the floor, {least}, and the ceiling, {most}");
             inspector.refuse("start", start, allowed);
         }
-        if !(1.0..=MAX_TOLERANCE).contains(&self.tolerance) {
-            let allowed = format!("between 1 and {MAX_TOLERANCE}");
-            inspector.refuse("tolerance", brief(self.tolerance), allowed);
-        }
-        if !(self.smoothing > 0.0 && self.smoothing <= 1.0) {
-            inspector.refuse("smoothing", brief(self.smoothing), "above 0 and at most 1");
-        }
+        inspector.number("tolerance", self.tolerance, 1..=MAX_TOLERANCE);
+        inspector.fraction("smoothing", self.smoothing);
     }
 }
 

@@ -5,7 +5,7 @@ mod settings;
 
 use std::time::Duration;
 
-use super::problem::{Inspector, brief};
+use super::problem::Inspector;
 use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
@@ -438,7 +438,7 @@ impl CircuitBreakerRule {
         } else {
             self.inspect_window(inspector);
         }
-        inspector.number("probes", self.probes, 1, MAX_PROBES);
+        inspector.number("probes", self.probes, 1..=MAX_PROBES);
     }
 
     /// It does not shrink.
@@ -454,7 +454,7 @@ impl CircuitBreakerRule {
 
     fn inspect_window(&self, inspector: &mut Inspector<'_>) {
         if let Some(min_calls) = self.min_calls {
-            inspector.number("min_calls", min_calls, 1, MAX_COUNT);
+            inspector.number("min_calls", min_calls, 1..=MAX_COUNT);
         }
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
@@ -478,22 +478,15 @@ impl CircuitBreakerRule {
     }
 
     fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
-        let is_zero_allowed = self.exceeds;
+        // 0 can be exceeded, but is always reached.
         match self.threshold {
             Threshold::Count(count) | Threshold::Consecutive(count) => {
-                inspector.number("count", count, u32::from(!is_zero_allowed), MAX_COUNT);
+                inspector.number("count", count, u32::from(!self.exceeds)..=MAX_COUNT);
             }
-            Threshold::Ratio(ratio) => {
-                let is_valid = (0.0..=1.0).contains(&ratio) && (ratio > 0.0 || is_zero_allowed);
-                if !is_valid {
-                    let allowed = if is_zero_allowed {
-                        "between 0 and 1"
-                    } else {
-                        "above 0 and at most 1"
-                    };
-                    inspector.refuse("ratio", brief(ratio), allowed);
-                }
+            Threshold::Ratio(ratio) if self.exceeds => {
+                inspector.number("ratio", ratio, 0..=1);
             }
+            Threshold::Ratio(ratio) => inspector.fraction("ratio", ratio),
         }
     }
 }

@@ -6,7 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use super::HotParamRule;
-use super::problem::{Inspector, brief};
+use super::problem::Inspector;
 use super::shaping::Shaping;
 use super::threshold::whole_rate;
 use crate::clock::SHORTEST_INTERVAL;
@@ -556,10 +556,7 @@ impl FlowRule {
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
-        if !(0.0..=f64::from(MAX_TOKENS)).contains(&self.threshold) {
-            let allowed = format!("between 0 and {MAX_TOKENS}");
-            inspector.refuse("threshold", brief(self.threshold), allowed);
-        }
+        inspector.number("threshold", self.threshold, 0..=MAX_TOKENS);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
         }
@@ -583,12 +580,6 @@ impl FlowRule {
                 inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
         }
-        if !(self.max_occupy_ratio > 0.0 && self.max_occupy_ratio <= 1.0) {
-            inspector.refuse(
-                "max_occupy_ratio",
-                brief(self.max_occupy_ratio),
-                "above 0 and at most 1",
-            );
-        }
+        inspector.fraction("max_occupy_ratio", self.max_occupy_ratio);
     }
 }

@@ -381,20 +381,16 @@ impl HotParamRule {
             Count::Window => MOST_IN_WINDOW,
             _ => MAX_TOKENS,
         };
-        let is_allowed = |threshold: f64| (0.0..=f64::from(most)).contains(&threshold);
-        let allowed = || format!("between 0 and {most}");
-        if !is_allowed(self.threshold) {
-            inspector.refuse("threshold", brief(self.threshold), allowed());
-        }
+        inspector.number("threshold", self.threshold, 0..=most);
         let exceptions = self.exceptions.iter().map(|own| ("except", own));
         let tiers = self.tiers.iter().map(|own| ("tier", own));
         for (field, (name, threshold)) in exceptions.chain(tiers) {
             inspector.name(field, name);
-            if !is_allowed(*threshold) {
+            if !(0.0..=f64::from(most)).contains(threshold) {
                 // Of many which one.
                 let start: String = name.chars().take(LONGEST_SHOWN).collect();
                 let value = format!("{} for {start:?}", brief(*threshold));
-                inspector.refuse(field, value, allowed());
+                inspector.refuse(field, value, format_args!("between 0 and {most}"));
             }
         }
         let is_valid = inspector.time("interval", self.interval, SHORTEST_INTERVAL);
@@ -415,10 +411,7 @@ impl HotParamRule {
                 inspector.refuse("max_wait", value, format!("at most {LONGEST_WAIT:?}"));
             }
         }
-        if self.max_keys == 0 || self.max_keys > MOST_KEYS {
-            let allowed = format!("between 1 and {MOST_KEYS}");
-            inspector.refuse("max_keys", self.max_keys, allowed);
-        }
+        inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
     }
 }
 

@@ -84,12 +84,6 @@ impl IsolationRule {
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
-        if self.max > MAX_TOKENS {
-            inspector.refuse(
-                "max",
-                self.max,
-                format_args!("between 0 and {MAX_TOKENS}").to_string(),
-            );
-        }
+        inspector.number("max", self.max, 0..=MAX_TOKENS);
     }
 }

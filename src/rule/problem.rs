@@ -1,8 +1,10 @@
 //! What is wrong with a rule.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
 /// Most problems that are told in one text: it becomes an event of a log, and
@@ -193,25 +195,32 @@ impl<'a> Inspector<'a> {
         is_valid
     }
 
-    /// Checks that `value` is between `least` and `most`.
+    /// Checks that `value` is in `range`.
     pub(super) fn number(
         &mut self,
         field: &'static str,
-        value: u32,
-        least: u32,
-        most: u32,
+        value: impl Into<f64>,
+        range: RangeInclusive<u32>,
     ) -> bool {
-        let is_valid = (least..=most).contains(&value);
+        let (value, least, most) = (value.into(), *range.start(), *range.end());
+        let is_valid = (f64::from(least)..=f64::from(most)).contains(&value);
         if !is_valid {
             let allowed = format!("between {least} and {most}");
-            self.refuse(field, value, allowed);
+            self.refuse(field, brief(value), allowed);
         }
         is_valid
     }
 
+    /// Checks that `value` is a part of something.
+    pub(super) fn fraction(&mut self, field: &'static str, value: f64) {
+        if !(value > 0.0 && value <= 1.0) {
+            self.refuse(field, brief(value), "above 0 and at most 1");
+        }
+    }
+
     /// Checks that `interval` can be cut into `buckets`, at most `most`.
     pub(super) fn buckets(&mut self, interval: Duration, buckets: u32, most: u32) {
-        if !self.number("buckets", buckets, 1, most) {
+        if !self.number("buckets", buckets, 1..=most) {
             return;
         }
         if interval.as_nanos() % u128::from(buckets) != 0 {
@@ -228,15 +237,12 @@ impl<'a> Inspector<'a> {
     pub(super) fn name(&mut self, field: &'static str, name: &str) {
         if name.trim().is_empty() {
             self.refuse(field, format_args!("{name:?}"), "a name that is not blank");
-        } else if name.len() > crate::call::MAX_KEY_BYTES {
-            let allowed = format_args!("at most {} bytes", crate::call::MAX_KEY_BYTES).to_string();
+        } else if name.len() > MAX_KEY_BYTES {
+            let allowed = format!("at most {MAX_KEY_BYTES} bytes");
             self.refuse(field, format_args!("{} bytes long", name.len()), allowed);
         } else if name.chars().any(char::is_control) {
-            self.refuse(
-                field,
-                format_args!("{name:?}"),
-                "free of control characters",
-            );
+            let allowed = "free of control characters";
+            self.refuse(field, format_args!("{name:?}"), allowed);
         }
     }
 }

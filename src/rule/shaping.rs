@@ -218,11 +218,10 @@ impl Shaping {
         if let Some(wait) = self.max_wait.filter(|wait| *wait > DAY) {
             inspector.refuse("max_wait", format_args!("{wait:?}"), "at most one day");
         }
-        if let Some(period) = self.warm_up {
-            if period.is_zero() || period > DAY {
-                let value = format_args!("{period:?}").to_string();
-                inspector.refuse("warm_up", value, "above 0 and at most one day");
-            }
+        let is_wrong = |period: &Duration| period.is_zero() || *period > DAY;
+        if let Some(period) = self.warm_up.filter(is_wrong) {
+            let allowed = "above 0 and at most one day";
+            inspector.refuse("warm_up", format_args!("{period:?}"), allowed);
         }
         if let Some(factor) = self.cold_factor {
             if !(factor > 1.0 && factor <= COLDEST) {

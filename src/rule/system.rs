@@ -206,23 +206,17 @@ impl SystemRule {
         if let Some(load) = self.load.filter(|load| !(0.0..=f64::MAX).contains(load)) {
             inspector.refuse("load", brief(load), "0 or more, and finite");
         }
-        if let Some(cpu) = self.cpu.filter(|cpu| !(*cpu > 0.0 && *cpu <= 1.0)) {
-            inspector.refuse("cpu", brief(cpu), "above 0 and at most 1");
+        if let Some(cpu) = self.cpu {
+            inspector.fraction("cpu", cpu);
         }
-        let most = f64::from(MAX_TOKENS);
-        if let Some(qps) = self.qps.filter(|qps| !(0.0..=most).contains(qps)) {
-            inspector.refuse(
-                "qps",
-                brief(qps),
-                format_args!("between 0 and {MAX_TOKENS}"),
-            );
+        if let Some(qps) = self.qps {
+            inspector.number("qps", qps, 0..=MAX_TOKENS);
         }
         if self.rt.is_some_and(|rt| rt.is_zero()) {
             inspector.refuse("rt", "0ns", "above 0");
         }
-        if let Some(most) = self.concurrency.filter(|most| *most > MAX_TOKENS) {
-            let allowed = format_args!("between 0 and {MAX_TOKENS}").to_string();
-            inspector.refuse("concurrency", most, allowed);
+        if let Some(concurrency) = self.concurrency {
+            inspector.number("concurrency", concurrency, 0..=MAX_TOKENS);
         }
     }
 }
