@@ -88,7 +88,7 @@ pub struct AdaptiveRule {
     start: Option<u32>,
     tolerance: f64,
     smoothing: f64,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 /// Where a limit starts that nobody set.
@@ -183,10 +183,6 @@ impl AdaptiveRule {
         }
     }
 
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
         inspector.name("resource", &self.resource);
         inspector.number("floor", self.floor, 1..=MAX_TOKENS);
@@ -261,6 +257,6 @@ mod tests {
             assert!(problems(&rule).is_empty());
             assert_eq!(rule.settings().start, start);
         }
-        assert_eq!(rule.id("x").given_id(), Some("x"));
+        assert_eq!(rule.id("x").id.as_deref(), Some("x"));
     }
 }

@@ -58,7 +58,7 @@ pub struct AuthorityRule {
     origins: Vec<String>,
     strategy: Strategy,
     deny_unknown: bool,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 /// What becomes of those on the list.
@@ -153,10 +153,6 @@ impl AuthorityRule {
     #[must_use]
     pub fn origins(&self) -> &[String] {
         &self.origins
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

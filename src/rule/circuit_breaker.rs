@@ -146,7 +146,7 @@ pub struct CircuitBreakerRule {
     buckets: Option<u32>,
     probes: u32,
     cancelled_as_slow: bool,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -418,10 +418,6 @@ impl CircuitBreakerRule {
 
     fn is_cut_by(&self, buckets: u32) -> bool {
         self.interval.as_nanos() % u128::from(buckets) == 0
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

@@ -23,7 +23,7 @@ impl Rule {
     /// not: there would be one for each name that somebody makes up.
     pub(super) fn may_be_default(&self) -> bool {
         match self.itself() {
-            Rule::Flow(rule) => matches!((rule.basis(), rule.who()), (Basis::Own, Who::Anyone)),
+            Rule::Flow(rule) => matches!((rule.basis(), &rule.who), (Basis::Own, Who::Anyone)),
             Rule::Isolation(_) | Rule::Adaptive(_) | Rule::CircuitBreaker(_) => true,
             Rule::HotParam(_) | Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => false,
         }

@@ -88,15 +88,15 @@ pub struct FlowRule {
     threshold: f64,
     interval: Duration,
     buckets: u32,
-    strict: bool,
-    who: Who,
+    pub(super) strict: bool,
+    pub(super) who: Who,
     basis: Basis,
-    shaping: Shaping,
-    missing: MissingKey,
+    pub(super) shaping: Shaping,
+    pub(super) missing: MissingKey,
     lend: Option<bool>,
     max_occupy_ratio: f64,
     max_waiting: u32,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 /// Whose calls a rule counts together.
@@ -394,18 +394,6 @@ impl FlowRule {
 
     // --- for the engine; the rule has been inspected ---
 
-    pub(crate) const fn who(&self) -> &Who {
-        &self.who
-    }
-
-    pub(crate) const fn shaping(&self) -> &Shaping {
-        &self.shaping
-    }
-
-    pub(super) const fn shaping_mut(&mut self) -> &mut Shaping {
-        &mut self.shaping
-    }
-
     pub(crate) const fn basis(&self) -> &Basis {
         &self.basis
     }
@@ -446,17 +434,9 @@ impl FlowRule {
         self.resource.len() + self.id.as_ref().map_or(0, String::len) + who + basis
     }
 
-    pub(crate) const fn on_missing(&self) -> MissingKey {
-        self.missing
-    }
-
-    pub(super) const fn is_strict(&self) -> bool {
-        self.strict
-    }
-
     /// How many calls may wait at once, if this rule lets any.
     pub(crate) fn most_waiting(&self) -> Option<u32> {
-        let has_line = self.shaping().max_wait.is_some();
+        let has_line = self.shaping.max_wait.is_some();
         (has_line || self.lends()).then_some(self.max_waiting)
     }
 
@@ -471,7 +451,7 @@ impl FlowRule {
 
     /// The limit as people are told it: so many in which time.
     pub(super) fn told(&self) -> (u32, Duration) {
-        if self.shaping().max_wait.is_some() {
+        if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)
         } else {
             // In a window a fraction counts for nothing.
@@ -507,10 +487,6 @@ impl FlowRule {
         } else {
             Lending::All
         }
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     /// The same rule as one on the origin as a parameter, whose table is much

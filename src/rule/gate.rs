@@ -205,7 +205,7 @@ impl Gate {
     pub(crate) fn warms_up(&self) -> bool {
         let sides = self.sides().iter().map(|side| &side.rule);
         let mut rules = sides.chain(self.lines().iter().map(Line::rule));
-        rules.any(|rule| rule.shaping().warm_up.is_some())
+        rules.any(|rule| rule.shaping.warm_up.is_some())
     }
 
     /// How many calls may wait at once.

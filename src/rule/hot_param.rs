@@ -70,17 +70,17 @@ const LONGEST_SHOWN: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotParamRule {
     resource: String,
-    of: ParamOf,
-    count: Count,
+    pub(super) of: ParamOf,
+    pub(super) count: Count,
     threshold: f64,
     interval: Duration,
-    burst: u32,
+    pub(super) burst: u32,
     /// Shared by its copies: there may be many.
-    exceptions: Arc<Vec<(String, f64)>>,
-    tiers: Vec<(String, f64)>,
-    max_keys: u32,
-    missing: MissingKey,
-    id: Option<String>,
+    pub(super) exceptions: Arc<Vec<(String, f64)>>,
+    pub(super) tiers: Vec<(String, f64)>,
+    pub(super) max_keys: u32,
+    pub(super) missing: MissingKey,
+    pub(super) id: Option<String>,
 }
 
 /// Where the value comes from.
@@ -309,44 +309,12 @@ impl HotParamRule {
 
     // --- for the engine; the rule has been inspected ---
 
-    pub(super) const fn of(&self) -> &ParamOf {
-        &self.of
-    }
-
-    pub(super) const fn count(&self) -> Count {
-        self.count
-    }
-
     /// The longest wait for a turn; zero if there are none.
     pub(super) const fn max_wait(&self) -> Duration {
         match self.count {
             Count::Line(max_wait) => max_wait,
             _ => Duration::ZERO,
         }
-    }
-
-    pub(super) fn counts_running(&self) -> bool {
-        self.count == Count::Running
-    }
-
-    pub(super) const fn most_burst(&self) -> u32 {
-        self.burst
-    }
-
-    pub(super) fn exceptions(&self) -> &[(String, f64)] {
-        &self.exceptions
-    }
-
-    pub(super) fn tiers(&self) -> &[(String, f64)] {
-        &self.tiers
-    }
-
-    pub(super) const fn most_keys(&self) -> u32 {
-        self.max_keys
-    }
-
-    pub(super) const fn on_missing(&self) -> MissingKey {
-        self.missing
     }
 
     /// Whether both were given the same id.
@@ -366,10 +334,6 @@ impl HotParamRule {
             && self.of == other.of
             && same_count
             && window(self) == window(other)
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

@@ -44,7 +44,7 @@ use crate::stat::MAX_TOKENS;
 pub struct IsolationRule {
     resource: String,
     max: u32,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 impl IsolationRule {
@@ -76,10 +76,6 @@ impl IsolationRule {
     #[must_use]
     pub const fn max(&self) -> u32 {
         self.max
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

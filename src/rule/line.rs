@@ -85,7 +85,7 @@ impl Line {
     }
 
     fn max_wait(&self) -> Duration {
-        self.rule.shaping().max_wait.unwrap_or_default()
+        self.rule.shaping.max_wait.unwrap_or_default()
     }
 
     /// Gives a turn up: it goes to the next call, unless somebody stands behind
@@ -98,7 +98,7 @@ impl Line {
     /// the threshold is at its lowest, after the longest wait. Its weight is taken to
     /// be at most the whole threshold, but at least 1.
     pub(super) fn memory(&self) -> Duration {
-        let (shaping, whole) = (self.rule.shaping(), self.rule.threshold());
+        let (shaping, whole) = (&self.rule.shaping, self.rule.threshold());
         let lowest = match (&shaping.memory, shaping.warm_up) {
             // Nothing passes at 0.
             (Some(memory), _) if memory.threshold > 0.0 => memory.threshold,

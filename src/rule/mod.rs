@@ -117,6 +117,7 @@ use problem::{Inspector, verdict};
 
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
+use crate::hot::Count;
 
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
@@ -224,13 +225,13 @@ impl Rule {
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         match self {
-            Rule::Flow(rule) => rule.given_id(),
-            Rule::HotParam(rule) => rule.given_id(),
-            Rule::Isolation(rule) => rule.given_id(),
-            Rule::Adaptive(rule) => rule.given_id(),
-            Rule::CircuitBreaker(rule) => rule.given_id(),
-            Rule::Authority(rule) => rule.given_id(),
-            Rule::System(rule) => rule.given_id(),
+            Rule::Flow(rule) => rule.id.as_deref(),
+            Rule::HotParam(rule) => rule.id.as_deref(),
+            Rule::Isolation(rule) => rule.id.as_deref(),
+            Rule::Adaptive(rule) => rule.id.as_deref(),
+            Rule::CircuitBreaker(rule) => rule.id.as_deref(),
+            Rule::Authority(rule) => rule.id.as_deref(),
+            Rule::System(rule) => rule.id.as_deref(),
             Rule::Shadow(rule) => rule.id(),
         }
     }
@@ -254,7 +255,7 @@ impl Rule {
             Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
                 Some(("flow and isolation rules", MOST_DEFAULTS))
             }
-            Rule::HotParam(rule) if rule.counts_running() => Some((
+            Rule::HotParam(rule) if rule.count == Count::Running => Some((
                 "rules that count calls at once for each value",
                 MOST_RUNNING,
             )),

@@ -113,7 +113,7 @@ impl HotParams {
             .collect();
         let running = all
             .iter_mut()
-            .filter(|param| param.rule.count() == Count::Running);
+            .filter(|param| param.rule.count == Count::Running);
         for (ordinal, param) in running.take(MOST_RUNNING).enumerate() {
             param.running = Some(ordinal);
         }
@@ -288,16 +288,16 @@ impl HotParam {
         let keys = old.map_or_else(
             || {
                 let spec = Spec {
-                    count: rule.count(),
+                    count: rule.count,
                     interval: rule.interval(),
-                    max_keys: rule.most_keys(),
+                    max_keys: rule.max_keys,
                 };
                 Arc::new(HotKeys::new(spec, now))
             },
             |old| old.keys.clone(),
         );
         // The keys may be those of a rule with another longest wait.
-        let prepare = |threshold| keys.limit(threshold, rule.most_burst());
+        let prepare = |threshold| keys.limit(threshold, rule.burst);
         let quota = |threshold| Quota {
             threshold,
             prepared: prepare(threshold).waiting(rule.max_wait()),
@@ -307,7 +307,7 @@ impl HotParam {
             // There may be many, and calls wait for them.
             Some(old) => old.exceptions.clone(),
             None => {
-                let exceptions = rule.exceptions().iter().flat_map(|(value, threshold)| {
+                let exceptions = rule.exceptions.iter().flat_map(|(value, threshold)| {
                     let quota = quota(*threshold);
                     Key::spellings(value).map(move |key| (key, quota))
                 });
@@ -316,7 +316,7 @@ impl HotParam {
             }
         };
         // Of two for one name, the last one is found first.
-        let tiers = rule.tiers().iter().rev();
+        let tiers = rule.tiers.iter().rev();
         let tiers = tiers.flat_map(|(tier, threshold)| {
             let quota = quota(*threshold);
             Key::spellings(tier).map(move |key| (key.into(), quota))
@@ -344,7 +344,7 @@ impl HotParam {
     /// The value that `call` has.
     #[inline]
     fn given<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
-        match self.rule.of() {
+        match &self.rule.of {
             ParamOf::Index(index) => call.param_at(*index),
             ParamOf::Named(name) => call.param_named(name),
             ParamOf::Origin => call.origin.as_ref(),
@@ -353,7 +353,7 @@ impl HotParam {
 
     /// What a call is judged by that has no value; `None` if it need not be.
     fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
-        match self.rule.on_missing() {
+        match self.rule.missing {
             MissingKey::Share => Ok(Some(&Key::MISSING)),
             MissingKey::Skip => Ok(None),
             MissingKey::Refuse => Err(NoShare::Missing { rule: self.index }),
@@ -401,7 +401,7 @@ impl HotParam {
 
     /// A call runs once, whatever its weight.
     fn weight(&self, call: &Call<'_>) -> u32 {
-        match self.rule.count() {
+        match self.rule.count {
             Count::Running => 1,
             _ => call.weight,
         }
@@ -410,7 +410,7 @@ impl HotParam {
     /// The limit of `quota` as people are told it: so many in which time.
     fn told(&self, quota: &Quota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
-        match self.rule.count() {
+        match self.rule.count {
             Count::Refill | Count::Line(_) => whole_rate(threshold, interval),
             Count::Window => (threshold as u32, interval),
             Count::Running => (threshold as u32, Duration::ZERO),

@@ -124,13 +124,13 @@ impl<'a> Plan<'a> {
     ) -> Self {
         let (paced, windowed): (Vec<_>, Vec<_>) = rules
             .into_iter()
-            .partition(|(_, rule)| rule.shaping().max_wait.is_some());
+            .partition(|(_, rule)| rule.shaping.max_wait.is_some());
         let sides = old_sides(&windowed, before);
         let mut extent = Extent::of_figures(shape);
         let (mut shared, mut apart) = (Vec::new(), Vec::new());
         for ((index, rule), goes_on_from) in windowed.into_iter().zip(sides) {
             let wider = extent.with(rule);
-            let fits = wider.buckets() <= most && !rule.shaping().is_changing();
+            let fits = wider.buckets() <= most && !rule.shaping.is_changing();
             // Who counted in a ring of its own keeps one, though it might share the
             // node's: that may not know what passed before it went so far back.
             if fits && goes_on_from.is_none() {

@@ -338,9 +338,9 @@ impl ResourceRules {
                 self.longest_wait = self.longest_wait.max(rule.max_wait());
             }
             Rule::Flow(rule) => {
-                let wait = rule.shaping().max_wait.unwrap_or_default();
+                let wait = rule.shaping.max_wait.unwrap_or_default();
                 self.longest_wait = self.longest_wait.max(wait);
-                match (rule.basis(), rule.who()) {
+                match (rule.basis(), &rule.who) {
                     (Basis::Context(context), _) => owned(&mut self.contexts).add(index, context),
                     (Basis::Own, Who::Anyone) => self.anyone.push(index),
                     (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
@@ -380,11 +380,11 @@ impl ContextRules {
 
 impl OriginRules {
     fn add(&mut self, index: u32, rule: &FlowRule) {
-        match rule.who() {
+        match &rule.who {
             Who::Anyone => {}
             Who::Each => {
                 self.each.push(index);
-                match rule.on_missing() {
+                match rule.missing {
                     MissingKey::Share => self.missing.push(index),
                     MissingKey::Refuse => self.refusing = self.refusing.or(Some(index)),
                     MissingKey::Skip => {}

@@ -100,7 +100,7 @@ impl FlowRule {
     /// while they wait, and a call that is refused may push others back.
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
-        self.shaping_mut().max_wait = Some(max_wait);
+        self.shaping.max_wait = Some(max_wait);
         self
     }
 
@@ -137,7 +137,7 @@ impl FlowRule {
     /// in whole tokens, so that small thresholds stick at zero; this does not.
     #[must_use]
     pub fn warm_up(mut self, period: Duration) -> Self {
-        self.shaping_mut().warm_up = Some(period);
+        self.shaping.warm_up = Some(period);
         self
     }
 
@@ -145,7 +145,7 @@ impl FlowRule {
     /// `factor`, above 1 and at most 1000. Default 3.
     #[must_use]
     pub fn cold_factor(mut self, factor: f64) -> Self {
-        self.shaping_mut().cold_factor = Some(factor);
+        self.shaping.cold_factor = Some(factor);
         self
     }
 
@@ -186,7 +186,7 @@ impl FlowRule {
     /// The memory-adaptive rule of sentinel-golang.
     #[must_use]
     pub fn memory(mut self, marks: Range<f64>, threshold: impl Into<f64>) -> Self {
-        self.shaping_mut().memory = Some(Falling {
+        self.shaping.memory = Some(Falling {
             marks: Marks::Shares(marks.start, marks.end),
             threshold: threshold.into(),
         });
@@ -196,7 +196,7 @@ impl FlowRule {
     /// The same with marks in bytes that the process uses.
     #[must_use]
     pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<f64>) -> Self {
-        self.shaping_mut().memory = Some(Falling {
+        self.shaping.memory = Some(Falling {
             marks: Marks::Bytes(marks.start, marks.end),
             threshold: threshold.into(),
         });
@@ -238,7 +238,7 @@ impl Shaping {
                 inspector.refuse("memory", memory.marks, allowed);
             }
         }
-        if rule.is_strict() && (self.max_wait.is_some() || self.warm_up.is_some()) {
+        if rule.strict && (self.max_wait.is_some() || self.warm_up.is_some()) {
             let allowed = "false for a rule with a line or a warm-up";
             inspector.refuse("strict", true, allowed);
         }

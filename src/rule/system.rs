@@ -83,7 +83,7 @@ pub struct SystemRule {
     rt: Option<Duration>,
     concurrency: Option<u32>,
     capacity: Capacity,
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 impl SystemRule {
@@ -190,10 +190,6 @@ impl SystemRule {
             cpu: Limit::tighter(limits.cpu, self.cpu, index),
             capacity: limits.capacity,
         };
-    }
-
-    pub(super) fn given_id(&self) -> Option<&str> {
-        self.id.as_deref()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

@@ -56,7 +56,7 @@ impl Threshold {
 
     /// That of `rule`, going on from `old`.
     pub(super) fn new(rule: &FlowRule, old: Option<&Self>, sampler: Option<&Sampler>) -> Self {
-        let shaping = rule.shaping();
+        let shaping = &rule.shaping;
         if let Some(period) = shaping.warm_up {
             let (threshold, interval) = (rule.threshold(), rule.interval());
             let warm = WarmUp::new(threshold, interval, period, shaping.cold_factor());
