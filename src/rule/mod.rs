@@ -283,47 +283,34 @@ impl Rule {
     }
 }
 
-impl From<FlowRule> for Rule {
-    fn from(rule: FlowRule) -> Self {
-        Rule::Flow(rule)
-    }
+/// What rules of all kinds become: a [`Rule`], and one that only watches.
+macro_rules! kinds {
+    ($($kind:ident($rule:ty)),* $(,)?) => {$(
+        impl From<$rule> for Rule {
+            fn from(rule: $rule) -> Self {
+                Rule::$kind(rule)
+            }
+        }
+
+        impl $rule {
+            /// The same rule, which only watches; see [`Rule::shadow`].
+            #[must_use]
+            pub fn shadow(self) -> Rule {
+                Rule::from(self).shadow()
+            }
+        }
+    )*};
 }
 
-impl From<HotParamRule> for Rule {
-    fn from(rule: HotParamRule) -> Self {
-        Rule::HotParam(rule)
-    }
-}
-
-impl From<IsolationRule> for Rule {
-    fn from(rule: IsolationRule) -> Self {
-        Rule::Isolation(rule)
-    }
-}
-
-impl From<AdaptiveRule> for Rule {
-    fn from(rule: AdaptiveRule) -> Self {
-        Rule::Adaptive(rule)
-    }
-}
-
-impl From<CircuitBreakerRule> for Rule {
-    fn from(rule: CircuitBreakerRule) -> Self {
-        Rule::CircuitBreaker(rule)
-    }
-}
-
-impl From<AuthorityRule> for Rule {
-    fn from(rule: AuthorityRule) -> Self {
-        Rule::Authority(rule)
-    }
-}
-
-impl From<SystemRule> for Rule {
-    fn from(rule: SystemRule) -> Self {
-        Rule::System(rule)
-    }
-}
+kinds!(
+    Flow(FlowRule),
+    HotParam(HotParamRule),
+    Isolation(IsolationRule),
+    Adaptive(AdaptiveRule),
+    CircuitBreaker(CircuitBreakerRule),
+    Authority(AuthorityRule),
+    System(SystemRule),
+);
 
 /// A set of rules, each of which is valid: a value of this type cannot hold a
 /// bad one.

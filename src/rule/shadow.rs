@@ -1,9 +1,6 @@
 //! Rules that only watch.
 
-use super::{
-    AdaptiveRule, AuthorityRule, Basis, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    Rule, Rules, SystemRule,
-};
+use super::{Basis, Rule, Rules};
 
 /// Which rules of a set an engine judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,25 +130,3 @@ impl Rule {
         }
     }
 }
-
-macro_rules! shadow {
-    ($($rule:ty),* $(,)?) => {$(
-        impl $rule {
-            /// The same rule, which only watches; see [`Rule::shadow`].
-            #[must_use]
-            pub fn shadow(self) -> Rule {
-                Rule::from(self).shadow()
-            }
-        }
-    )*};
-}
-
-shadow!(
-    AdaptiveRule,
-    AuthorityRule,
-    CircuitBreakerRule,
-    FlowRule,
-    HotParamRule,
-    IsolationRule,
-    SystemRule,
-);
