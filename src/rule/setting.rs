@@ -17,67 +17,77 @@ pub(crate) enum Setting {
     Thresholds(&'static str, Vec<(String, f64)>),
 }
 
+macro_rules! settings {
+    ($($kind:ident($value:ty)),* $(,)?) => {$(
+        impl From<$value> for Setting {
+            fn from(value: $value) -> Self {
+                Self::$kind(value)
+            }
+        }
+    )*};
+}
+
+settings!(
+    Text(String),
+    Texts(Vec<String>),
+    Number(f64),
+    Count(u32),
+    Flag(bool),
+    Time(Duration),
+);
+
 /// What is set in a rule, in the order in which people would write it. What has
 /// its default is left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(pub(crate) Vec<(&'static str, Setting)>);
 
 impl Settings {
-    pub(super) fn text(&mut self, name: &'static str, text: &str) {
-        self.0.push((name, Setting::Text(text.to_owned())));
+    pub(super) fn add(&mut self, name: &'static str, value: impl Into<Setting>) {
+        self.0.push((name, value.into()));
     }
 
-    pub(super) fn number(&mut self, name: &'static str, number: f64) {
-        self.0.push((name, Setting::Number(number)));
+    /// Adds a setting that has no value unless it was given one.
+    pub(super) fn add_given(&mut self, name: &'static str, value: Option<impl Into<Setting>>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
     }
 
-    pub(super) fn count(&mut self, name: &'static str, count: u32) {
-        self.0.push((name, Setting::Count(count)));
-    }
-
-    pub(super) fn flag(&mut self, name: &'static str, flag: bool) {
-        self.0.push((name, Setting::Flag(flag)));
-    }
-
-    pub(super) fn time(&mut self, name: &'static str, time: Duration) {
-        self.0.push((name, Setting::Time(time)));
-    }
-
-    pub(super) fn texts(&mut self, name: &'static str, texts: &[String]) {
-        self.0.push((name, Setting::Texts(texts.to_vec())));
+    /// Adds a setting unless it has the value that it has in a rule where it was not set.
+    pub(super) fn add_changed<T>(&mut self, name: &'static str, value: T, plain: T)
+    where
+        T: Copy + PartialEq + Into<Setting>,
+    {
+        if value != plain {
+            self.add(name, value);
+        }
     }
 
     pub(super) fn thresholds(
         &mut self,
         name: &'static str,
         key: &'static str,
-        list: &[(String, f64)],
+        list: Vec<(String, f64)>,
     ) {
         if !list.is_empty() {
-            self.0.push((name, Setting::Thresholds(key, list.to_vec())));
+            self.0.push((name, Setting::Thresholds(key, list)));
         }
     }
 
     pub(super) fn missing(&mut self, missing: MissingKey) {
         match missing {
             MissingKey::Share => {}
-            MissingKey::Skip => self.text("missing", "skip"),
-            MissingKey::Refuse => self.text("missing", "refuse"),
-        }
-    }
-
-    pub(super) fn id(&mut self, id: Option<&String>) {
-        if let Some(id) = id {
-            self.text("id", id);
+            MissingKey::Skip => self.add("missing", "skip".to_owned()),
+            MissingKey::Refuse => self.add("missing", "refuse".to_owned()),
         }
     }
 }
 
 impl Rule {
     /// What is set in the rule, its kind first.
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(self) -> Settings {
         let mut settings = Settings::default();
-        settings.text("kind", self.kind());
+        settings.add("kind", self.kind().to_owned());
         match self {
             Rule::Flow(rule) => rule.list(&mut settings),
             Rule::Isolation(rule) => rule.list(&mut settings),
@@ -88,7 +98,7 @@ impl Rule {
             Rule::HotParam(rule) => rule.list(&mut settings),
             Rule::Shadow(rule) => {
                 settings = rule.settings();
-                settings.flag("shadow", true);
+                settings.add("shadow", true);
             }
         }
         settings

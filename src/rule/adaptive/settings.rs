@@ -4,7 +4,7 @@ use super::AdaptiveRule;
 use crate::rule::setting::Settings;
 
 impl AdaptiveRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,
             floor,
@@ -15,22 +15,12 @@ impl AdaptiveRule {
             id,
         } = self;
         let plain = Self::new("");
-        settings.text("resource", resource);
-        if *floor != plain.floor {
-            settings.count("floor", *floor);
-        }
-        if *ceiling != plain.ceiling {
-            settings.count("ceiling", *ceiling);
-        }
-        if let Some(start) = start {
-            settings.count("start", *start);
-        }
-        if *tolerance != plain.tolerance {
-            settings.number("tolerance", *tolerance);
-        }
-        if *smoothing != plain.smoothing {
-            settings.number("smoothing", *smoothing);
-        }
-        settings.id(id.as_ref());
+        settings.add("resource", resource);
+        settings.add_changed("floor", floor, plain.floor);
+        settings.add_changed("ceiling", ceiling, plain.ceiling);
+        settings.add_given("start", start);
+        settings.add_changed("tolerance", tolerance, plain.tolerance);
+        settings.add_changed("smoothing", smoothing, plain.smoothing);
+        settings.add_given("id", id);
     }
 }

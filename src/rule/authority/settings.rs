@@ -4,7 +4,7 @@ use super::{AuthorityRule, Strategy};
 use crate::rule::setting::Settings;
 
 impl AuthorityRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,
             origins,
@@ -12,14 +12,12 @@ impl AuthorityRule {
             deny_unknown,
             id,
         } = self;
-        settings.text("resource", resource);
+        settings.add("resource", resource);
         match strategy {
-            Strategy::Allow => settings.texts("allow", origins),
-            Strategy::Deny => settings.texts("deny", origins),
+            Strategy::Allow => settings.add("allow", origins),
+            Strategy::Deny => settings.add("deny", origins),
         }
-        if *deny_unknown {
-            settings.flag("deny_unknown", true);
-        }
-        settings.id(id.as_ref());
+        settings.add_changed("deny_unknown", deny_unknown, false);
+        settings.add_given("id", id);
     }
 }

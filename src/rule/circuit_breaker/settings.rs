@@ -4,7 +4,7 @@ use super::{CircuitBreakerRule, Strategy, Threshold};
 use crate::rule::setting::Settings;
 
 impl CircuitBreakerRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,
             strategy,
@@ -20,38 +20,27 @@ impl CircuitBreakerRule {
             id,
         } = self;
         let plain = Self::error_count("", 1);
-        settings.text("resource", resource);
+        let has_window = !matches!(threshold, Threshold::Consecutive(_));
+        settings.add("resource", resource);
         if let Strategy::Slow(max_rt) = strategy {
-            settings.time("max_rt", *max_rt);
+            settings.add("max_rt", max_rt);
         }
         match (strategy, threshold) {
-            (Strategy::Slow(_), Threshold::Ratio(ratio)) => settings.number("slow_ratio", *ratio),
-            (_, Threshold::Ratio(ratio)) => settings.number("error_ratio", *ratio),
-            (_, Threshold::Count(count)) => settings.count("error_count", *count),
-            (_, Threshold::Consecutive(count)) => settings.count("consecutive_errors", *count),
+            (Strategy::Slow(_), Threshold::Ratio(ratio)) => settings.add("slow_ratio", ratio),
+            (_, Threshold::Ratio(ratio)) => settings.add("error_ratio", ratio),
+            (_, Threshold::Count(count)) => settings.add("error_count", count),
+            (_, Threshold::Consecutive(count)) => settings.add("consecutive_errors", count),
         }
-        if *exceeds {
-            settings.flag("exceeds", true);
+        settings.add_changed("exceeds", exceeds, false);
+        settings.add_given("min_calls", min_calls);
+        settings.add("open_for", open_for);
+        settings.add_given("open_up_to", open_up_to);
+        if has_window {
+            settings.add("interval", interval);
         }
-        if let Some(min_calls) = min_calls {
-            settings.count("min_calls", *min_calls);
-        }
-        settings.time("open_for", *open_for);
-        if let Some(open_up_to) = open_up_to {
-            settings.time("open_up_to", *open_up_to);
-        }
-        if !self.is_consecutive() {
-            settings.time("interval", *interval);
-        }
-        if let Some(buckets) = buckets {
-            settings.count("buckets", *buckets);
-        }
-        if *probes != plain.probes {
-            settings.count("probes", *probes);
-        }
-        if !cancelled_as_slow {
-            settings.flag("count_cancelled_as_slow", false);
-        }
-        settings.id(id.as_ref());
+        settings.add_given("buckets", buckets);
+        settings.add_changed("probes", probes, plain.probes);
+        settings.add_changed("count_cancelled_as_slow", cancelled_as_slow, true);
+        settings.add_given("id", id);
     }
 }

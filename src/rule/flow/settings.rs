@@ -5,7 +5,7 @@ use crate::rule::setting::Settings;
 use crate::rule::shaping::{Marks, Shaping};
 
 impl FlowRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,
             threshold,
@@ -28,53 +28,37 @@ impl FlowRule {
             memory,
         } = shaping;
         let plain = Self::per_second("", 0);
-        settings.text("resource", resource);
-        settings.number("threshold", *threshold);
-        settings.time("interval", *interval);
-        if *buckets != plain.buckets {
-            settings.count("buckets", *buckets);
-        }
-        if *strict {
-            settings.flag("strict", true);
-        }
+        settings.add("resource", resource);
+        settings.add("threshold", threshold);
+        settings.add("interval", interval);
+        settings.add_changed("buckets", buckets, plain.buckets);
+        settings.add_changed("strict", strict, false);
         match who {
             Who::Anyone => {}
-            Who::Each => settings.flag("by_origin", true),
-            Who::Only(origin) => settings.text("for_origin", origin),
-            Who::Other => settings.text("for_origin", OTHER_ORIGIN),
+            Who::Each => settings.add("by_origin", true),
+            Who::Only(origin) => settings.add("for_origin", origin),
+            Who::Other => settings.add("for_origin", OTHER_ORIGIN.to_owned()),
         }
-        settings.missing(*missing);
+        settings.missing(missing);
         match basis {
             Basis::Own => {}
-            Basis::Related(related) => settings.text("when", related),
-            Basis::Context(context) => settings.text("in_context", context),
+            Basis::Related(related) => settings.add("when", related),
+            Basis::Context(context) => settings.add("in_context", context),
         }
-        if let Some(max_wait) = max_wait {
-            settings.time("throttle", *max_wait);
-        }
-        if let Some(period) = warm_up {
-            settings.time("warm_up", *period);
-        }
-        if let Some(factor) = cold_factor {
-            settings.number("cold_factor", *factor);
-        }
+        settings.add_given("throttle", max_wait);
+        settings.add_given("warm_up", warm_up);
+        settings.add_given("cold_factor", cold_factor);
         if let Some(memory) = memory {
             let (name, marks) = match memory.marks {
                 Marks::Shares(from, to) => ("memory", format!("{from}..{to}")),
                 Marks::Bytes(from, to) => ("memory_bytes", format!("{from}..{to}")),
             };
-            settings.text(name, &marks);
-            settings.number("memory_threshold", memory.threshold);
+            settings.add(name, marks);
+            settings.add("memory_threshold", memory.threshold);
         }
-        if let Some(lend) = lend {
-            settings.flag("lend", *lend);
-        }
-        if *max_occupy_ratio != plain.max_occupy_ratio {
-            settings.number("max_occupy_ratio", *max_occupy_ratio);
-        }
-        if *max_waiting != plain.max_waiting {
-            settings.count("max_waiting", *max_waiting);
-        }
-        settings.id(id.as_ref());
+        settings.add_given("lend", lend);
+        settings.add_changed("max_occupy_ratio", max_occupy_ratio, plain.max_occupy_ratio);
+        settings.add_changed("max_waiting", max_waiting, plain.max_waiting);
+        settings.add_given("id", id);
     }
 }

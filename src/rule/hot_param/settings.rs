@@ -4,7 +4,7 @@ use super::{Count, HotParamRule, ParamOf};
 use crate::rule::setting::Settings;
 
 impl HotParamRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,
             of,
@@ -19,33 +19,29 @@ impl HotParamRule {
             id,
         } = self;
         let plain = Self::per_second("", 0);
-        settings.text("resource", resource);
+        settings.add("resource", resource);
         match of {
             ParamOf::Index(0) => {}
-            ParamOf::Index(index) => settings.number("param_at", (*index).into()),
-            ParamOf::Named(name) => settings.text("param", name),
-            ParamOf::Origin => settings.flag("by_origin", true),
+            ParamOf::Index(index) => settings.add("param_at", f64::from(index)),
+            ParamOf::Named(name) => settings.add("param", name),
+            ParamOf::Origin => settings.add("by_origin", true),
         }
-        if *count == Count::Running {
-            settings.number("concurrency", *threshold);
+        if count == Count::Running {
+            settings.add("concurrency", threshold);
         } else {
-            settings.number("threshold", *threshold);
-            settings.time("interval", *interval);
+            settings.add("threshold", threshold);
+            settings.add("interval", interval);
         }
         match count {
             Count::Refill | Count::Running => {}
-            Count::Window => settings.flag("window", true),
-            Count::Line(max_wait) => settings.time("throttle", *max_wait),
+            Count::Window => settings.add("window", true),
+            Count::Line(max_wait) => settings.add("throttle", max_wait),
         }
-        if *burst != plain.burst {
-            settings.count("burst", *burst);
-        }
-        settings.thresholds("except", "value", exceptions);
+        settings.add_changed("burst", burst, plain.burst);
+        settings.thresholds("except", "value", exceptions.to_vec());
         settings.thresholds("tier", "name", tiers);
-        if *max_keys != plain.max_keys {
-            settings.count("max_keys", *max_keys);
-        }
-        settings.missing(*missing);
-        settings.id(id.as_ref());
+        settings.add_changed("max_keys", max_keys, plain.max_keys);
+        settings.missing(missing);
+        settings.add_given("id", id);
     }
 }

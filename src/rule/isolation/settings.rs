@@ -4,10 +4,10 @@ use super::IsolationRule;
 use crate::rule::setting::Settings;
 
 impl IsolationRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self { resource, max, id } = self;
-        settings.text("resource", resource);
-        settings.count("max", *max);
-        settings.id(id.as_ref());
+        settings.add("resource", resource);
+        settings.add("max", max);
+        settings.add_given("id", id);
     }
 }

@@ -5,7 +5,7 @@ use crate::rule::setting::Settings;
 use crate::system::Capacity;
 
 impl SystemRule {
-    pub(in crate::rule) fn list(&self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             load,
             cpu,
@@ -15,21 +15,15 @@ impl SystemRule {
             capacity,
             id,
         } = self;
-        for (name, number) in [("qps", qps), ("load", load), ("cpu", cpu)] {
-            if let Some(number) = number {
-                settings.number(name, *number);
-            }
-        }
-        if let Some(rt) = rt {
-            settings.time("rt", *rt);
-        }
-        if let Some(concurrency) = concurrency {
-            settings.count("concurrency", *concurrency);
-        }
+        settings.add_given("qps", qps);
+        settings.add_given("load", load);
+        settings.add_given("cpu", cpu);
+        settings.add_given("rt", rt);
+        settings.add_given("concurrency", concurrency);
         match capacity {
             Capacity::Robust => {}
-            Capacity::Sentinel => settings.text("capacity", "sentinel"),
+            Capacity::Sentinel => settings.add("capacity", "sentinel".to_owned()),
         }
-        settings.id(id.as_ref());
+        settings.add_given("id", id);
     }
 }
