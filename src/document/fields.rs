@@ -32,8 +32,8 @@ pub(super) enum Form {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
-    path: String,
-    table: &'a Table,
+    pub(super) path: String,
+    pub(super) table: &'a Table,
     form: Form,
     asked: Vec<&'static str>,
     knows_all: bool,
@@ -52,14 +52,6 @@ impl<'a> Fields<'a> {
             knows_all: false,
             problems: Vec::new(),
         }
-    }
-
-    pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    pub(super) const fn table(&self) -> &'a Table {
-        self.table
     }
 
     /// The path of `key`.
@@ -87,6 +79,12 @@ impl<'a> Fields<'a> {
         find(self.table, key).filter(|value| !is_nothing(value))
     }
 
+    /// The value under `key` as messages show it.
+    fn excerpt(&self, key: &str) -> String {
+        let value = self.peek(key);
+        value.map_or_else(|| "missing".to_owned(), Value::excerpt)
+    }
+
     /// Keys that are known, and of no effect.
     pub(super) fn known(&mut self, keys: &[&'static str]) {
         self.asked.extend_from_slice(keys);
@@ -112,11 +110,11 @@ impl<'a> Fields<'a> {
         converted
     }
 
-    fn needed<T>(&mut self, key: &'static str, allowed: &str, read: Option<T>) -> Option<T> {
+    /// Notes that `key` has to be there, unless it is.
+    pub(super) fn need(&mut self, key: &str, allowed: &str) {
         if !self.has(key) {
             self.refuse(key, allowed);
         }
-        read
     }
 
     /// A text.
@@ -127,7 +125,8 @@ impl<'a> Fields<'a> {
     /// A text that has to be there.
     pub(super) fn needed_text(&mut self, key: &'static str) -> String {
         let text = self.text(key);
-        self.needed(key, "a text", text).unwrap_or_default()
+        self.need(key, "a text");
+        text.unwrap_or_default()
     }
 
     /// A number, with or without a fraction.
@@ -138,7 +137,8 @@ impl<'a> Fields<'a> {
     /// A number that has to be there.
     pub(super) fn needed_number(&mut self, key: &'static str) -> f64 {
         let number = self.number(key);
-        self.needed(key, "a number", number).unwrap_or_default()
+        self.need(key, "a number");
+        number.unwrap_or_default()
     }
 
     /// A whole number within `range`. Sentinel's may be written with a fraction
@@ -171,8 +171,8 @@ impl<'a> Fields<'a> {
     /// A count that has to be there.
     pub(super) fn needed_count(&mut self, key: &'static str) -> u32 {
         let count = self.count(key);
-        self.needed(key, "a whole number", count)
-            .unwrap_or_default()
+        self.need(key, "a whole number");
+        count.unwrap_or_default()
     }
 
     /// True or false; false if it is not there.
@@ -213,7 +213,8 @@ impl<'a> Fields<'a> {
         choices: &[(&str, T)],
     ) -> Option<T> {
         let choice = self.choice(key, choices);
-        self.needed(key, &one_of(choices), choice)
+        self.need(key, &one_of(choices));
+        choice
     }
 
     /// Texts, in a list or between the commas of one text.
@@ -268,9 +269,7 @@ impl<'a> Fields<'a> {
 
     /// Notes that the value under `key`, or its absence, is not allowed.
     pub(super) fn refuse(&mut self, key: &str, allowed: impl Into<String>) {
-        let value = self.peek(key);
-        let value = value.map_or_else(|| "missing".to_owned(), Value::excerpt);
-        let problem = Problem::refused(self.path_of(key), value, allowed);
+        let problem = Problem::refused(self.path_of(key), self.excerpt(key), allowed);
         self.problems.push(problem);
     }
 
@@ -282,10 +281,7 @@ impl<'a> Fields<'a> {
 
     /// Notes that the value under `key` has another effect than there.
     pub(super) fn warn(&mut self, key: &str, note: &str) {
-        let value = self
-            .peek(key)
-            .map_or_else(|| "missing".to_owned(), Value::excerpt);
-        let problem = Problem::unheeded(self.path_of(key), value, note);
+        let problem = Problem::unheeded(self.path_of(key), self.excerpt(key), note);
         self.problems.push(problem);
     }
 
@@ -338,7 +334,8 @@ impl<'a> Fields<'a> {
                 Some(Problem::refused(path, "an unknown key", allowed))
             }
             (Form::Sentinel, Some(nearest)) => {
-                Some(Problem::misspelt(path, value.excerpt(), nearest).into_warning())
+                let note = format!("not known and so not heeded, did you mean `{nearest}`?");
+                Some(Problem::unheeded(path, value.excerpt(), note))
             }
             (Form::Sentinel, None) => None,
         }

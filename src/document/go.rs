@@ -133,9 +133,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     let min_calls = fields.whole("minRequestAmount", UINT).unwrap_or(0);
     let interval = fields.whole("statIntervalMs", FROM_1);
     for key in ["retryTimeoutMs", "statIntervalMs"] {
-        if !fields.has(key) {
-            fields.refuse(key, "a whole number of milliseconds, at least 1");
-        }
+        fields.need(key, "a whole number of milliseconds, at least 1");
     }
     let interval = interval.unwrap_or(1);
     let buckets = fields
@@ -178,9 +176,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
 pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
     fields.known(&["id"]);
     let metric = fields.whole("metricType", 0..=4);
-    if !fields.has("metricType") {
-        fields.refuse("metricType", "a whole number between 0 and 4");
-    }
+    fields.need("metricType", "a whole number between 0 and 4");
     let trigger = fields.needed_number("triggerCount");
     let strategy = fields.whole("strategy", -1..=1).unwrap_or(0);
     let rule = SystemRule::new();
@@ -240,9 +236,7 @@ pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Translated> {
     let resource = resource(fields);
     fields.whole("metricType", 0..=0);
     let max = fields.whole("threshold", 1..=MAX_TOKENS.into());
-    if !fields.has("threshold") {
-        fields.refuse("threshold", "a whole number, at least 1");
-    }
+    fields.need("threshold", "a whole number, at least 1");
     let rule = IsolationRule::new(resource, max.unwrap_or(1) as u32);
     translated(fields, rule, &[])
 }

@@ -144,9 +144,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     fields.known(&["limitApp"]);
     let grade = fields.whole("grade", 0..=2).unwrap_or(0);
     let open_for = fields.whole("timeWindow", FROM_1);
-    if !fields.has("timeWindow") {
-        fields.refuse("timeWindow", "a whole number of seconds, at least 1");
-    }
+    fields.need("timeWindow", "a whole number of seconds, at least 1");
     let count = number_or_0(fields, "count", AS_0);
     let min_calls = fields.whole("minRequestAmount", FROM_1);
     // Five there also for a count below that.
@@ -272,9 +270,7 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     fields.known(&["limitApp"]);
     let grade = fields.whole("grade", 0..=1).unwrap_or(1);
     let index = fields.whole("paramIdx", INT);
-    if !fields.has("paramIdx") {
-        fields.refuse("paramIdx", "the index of the parameter");
-    }
+    fields.need("paramIdx", "the index of the parameter");
     let count = number_or_0(fields, "count", AS_0);
     let count = whole_part(fields, "count", count);
     let interval = fields.whole("durationInSec", FROM_1).unwrap_or(1);

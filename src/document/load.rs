@@ -302,9 +302,9 @@ impl Loader {
 fn place(fields: &Fields<'_>, invalid: &InvalidRule, key_of: &KeyOf) -> Problem {
     if invalid.field() == "limits" {
         let value = format!("without a limit ({})", invalid.value());
-        return Problem::refused(fields.path(), value, invalid.allowed());
+        return Problem::refused(&*fields.path, value, invalid.allowed());
     }
-    let key = key_of(invalid.field(), fields.table());
+    let key = key_of(invalid.field(), fields.table);
     let written = fields.peek(key).filter(|value| value.is_short());
     let value = written.map_or_else(|| invalid.value().to_owned(), Value::excerpt);
     Problem::refused(fields.path_of(key), value, invalid.allowed())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::time;
-use super::value::{Table, Value};
+use super::value::{Table, Value, find};
 use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
     MissingKey, Rule, Setting, SystemRule,
@@ -39,7 +39,7 @@ const MISSING: [(&str, MissingKey); 3] = [
 
 /// The key that holds what a rule calls `field` when it refuses it.
 pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
-    let has = |key: &str| table.iter().any(|(known, _)| known == key);
+    let has = |key: &str| find(table, key).is_some();
     match field {
         "origin" => "for_origin",
         "related" => "when",

@@ -100,18 +100,6 @@ impl Problem {
         Self::new(Nature::Unheeded, path, value, note.into())
     }
 
-    /// The problem, of no consequence for the rule.
-    pub(super) fn into_warning(mut self) -> Self {
-        if self.nature == Nature::Misspelt {
-            self.nature = Nature::Unheeded;
-            self.allowed = format!(
-                "not known and so not heeded, did you mean {}?",
-                self.allowed
-            );
-        }
-        self
-    }
-
     fn new(nature: Nature, path: String, value: String, allowed: String) -> Self {
         Self {
             path,

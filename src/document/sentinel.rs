@@ -134,10 +134,9 @@ impl Kind {
             // Their problems say more than that it does not show.
             return Some(Kind::Flow);
         }
-        let mut kinds = tables.clone().filter_map(|table| {
-            let mark = |(_, keys): &&(Kind, &[&str])| keys.iter().any(|key| has(table, key));
-            MARKS.iter().find(mark).map(|(kind, _)| *kind)
-        });
+        let mut kinds = tables
+            .clone()
+            .filter_map(|table| Some(marks(table).next()?.0));
         if let Some(kind) = kinds.next() {
             return kinds.all(|other| other == kind).then_some(kind);
         }
@@ -158,8 +157,7 @@ impl Kind {
 
     /// Whether a table looks like a single rule.
     pub(super) fn is_one(table: &Table) -> bool {
-        let is_mark = |(_, keys): &(Kind, &[&str])| keys.iter().any(|key| has(table, key));
-        !has(table, "kind") && (has(table, "resource") || MARKS.iter().any(is_mark))
+        !has(table, "kind") && (has(table, "resource") || marks(table).next().is_some())
     }
 
     /// The rule that a table of this kind stands for. None where something is
@@ -205,15 +203,19 @@ impl Kind {
     /// it has none of this kind. As a rule of this one it would say something else:
     /// the `count` of a circuit breaker is no rate.
     fn marks_of_another(self, table: &Table) -> Option<(Kind, &'static str)> {
-        let mark = |(kind, keys): &(Kind, &[&'static str])| {
-            let key = keys.iter().find(|key| has(table, key))?;
-            Some((*kind, *key))
-        };
-        let mut marks = MARKS.iter().filter_map(mark);
+        let mut marks = marks(table);
         let first = marks.next()?;
         let is_other = first.0 != self && marks.all(|(kind, _)| kind != self);
         is_other.then_some(first)
     }
+}
+
+/// The groups of [`MARKS`] of which `table` has a key, each with the first such key.
+fn marks(table: &Table) -> impl Iterator<Item = (Kind, &'static str)> {
+    MARKS.iter().filter_map(|(kind, keys)| {
+        let key = keys.iter().find(|key| has(table, key))?;
+        Some((*kind, *key))
+    })
 }
 
 /// Whether a table has more than null under `key`.
