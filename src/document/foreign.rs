@@ -49,7 +49,8 @@ const RUST: [&str; 24] = [
 
 /// Whether a rule of this kind is none that is read here; the first key that tells is
 /// refused.
-pub(super) fn is_refused(kind: Kind, table: &Table, fields: &mut Fields<'_>) -> bool {
+pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
+    let table = fields.table;
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
     let found = if is_wrapped(table) {
         let allowed = "absent: the dashboard keeps a rule so, put its keys in its place";

@@ -200,8 +200,8 @@ impl Document {
         inspect_length(&list)?;
         let mut loader = Loader::default();
         let mut with_authority = HashSet::new();
-        loader.load(&list, "", Form::Sentinel, |table, fields| {
-            let translated = kind.translate(table, fields)?;
+        loader.load(&list, "", Form::Sentinel, |fields| {
+            let translated = kind.translate(fields)?;
             if let Rule::Authority(rule) = &translated.rule {
                 if !with_authority.insert(rule.resource().to_owned()) {
                     let note = "left out, as Sentinel heeds the first alone";
@@ -251,7 +251,7 @@ fn inspect_length(list: &[Value]) -> Result<(), DocumentError> {
 type KeyOf = Box<dyn Fn(&'static str, &Table) -> &'static str>;
 
 /// The rule that a table of our own form stands for.
-fn own_rule(_: &Table, fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
+fn own_rule(fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
     let Some(reader) = fields.needed_choice("kind", &own::KINDS) else {
         // Which keys it may have nobody knows.
         fields.know_all();
@@ -271,7 +271,7 @@ impl Loader {
         list: &'a [Value],
         path: &str,
         form: Form,
-        mut read: impl FnMut(&'a Table, &mut Fields<'a>) -> Option<(Rule, KeyOf)>,
+        mut read: impl FnMut(&mut Fields<'a>) -> Option<(Rule, KeyOf)>,
     ) {
         for (index, item) in list.iter().enumerate() {
             let path = format!("{path}[{index}]");
@@ -281,7 +281,7 @@ impl Loader {
                 continue;
             };
             let mut fields = Fields::new(path.clone(), table, form);
-            let made = read(table, &mut fields);
+            let made = read(&mut fields);
             let mut problems = fields.finish();
             let is_good = problems.iter().all(Problem::is_warning);
             if let Some((rule, key_of)) = made.filter(|_| is_good) {

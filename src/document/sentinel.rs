@@ -162,8 +162,9 @@ impl Kind {
 
     /// The rule that a table of this kind stands for. None where something is
     /// wrong with it, or where it does nothing.
-    pub(super) fn translate(self, table: &Table, fields: &mut Fields<'_>) -> Option<Translated> {
-        if foreign::is_refused(self, table, fields) {
+    pub(super) fn translate(self, fields: &mut Fields<'_>) -> Option<Translated> {
+        let table = fields.table;
+        if foreign::is_refused(self, fields) {
             return None;
         }
         if let Some((other, key)) = self.marks_of_another(table) {
