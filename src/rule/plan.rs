@@ -62,36 +62,22 @@ pub(crate) struct Before<'a> {
 pub(crate) struct Plan<'a> {
     /// The shape that the node's ring must have at least.
     grid: Grid,
-    shared: Vec<Shared<'a>>,
-    apart: Vec<Apart<'a>>,
-    paced: Vec<Paced<'a>>,
+    /// Rules that are judged on the node's ring. They go on from what that has counted.
+    shared: Vec<(u32, &'a FlowRule)>,
+    /// Rules with a ring of their own. New ones go on from the node's, if there was a node.
+    apart: Vec<Apart<'a, Side>>,
+    /// Rules whose calls stand in a line. They take no tokens.
+    paced: Vec<Apart<'a, Line>>,
     before: Option<Before<'a>>,
     patience: Duration,
 }
 
-/// A rule that is judged on the node's ring. It goes on from what the node has counted.
+/// A rule with a ring or a line of its own.
 #[derive(Debug)]
-struct Shared<'a> {
+struct Apart<'a, T> {
     index: u32,
     rule: &'a FlowRule,
-}
-
-/// A rule with a ring of its own.
-#[derive(Debug)]
-struct Apart<'a> {
-    index: u32,
-    rule: &'a FlowRule,
-    /// `None`: from the node's ring, if there was a node.
-    goes_on_from: Option<&'a Side>,
-}
-
-/// A rule whose calls stand in a line. It takes no tokens.
-#[derive(Debug)]
-struct Paced<'a> {
-    index: u32,
-    rule: &'a FlowRule,
-    /// `None`: its line begins.
-    goes_on_from: Option<&'a Line>,
+    goes_on_from: Option<&'a T>,
 }
 
 /// A rule that takes its tokens from a window.
@@ -135,7 +121,7 @@ impl<'a> Plan<'a> {
             // node's: that may not know what passed before it went so far back.
             if fits && goes_on_from.is_none() {
                 extent = wider;
-                shared.push(Shared { index, rule });
+                shared.push((index, rule));
             } else {
                 apart.push(Apart {
                     index,
@@ -169,7 +155,7 @@ impl<'a> Plan<'a> {
         };
         let bucket_ns = node.ring().grid().bucket_ns;
         let quotas = self.shared.iter();
-        let quotas = quotas.map(|it| (it.index, it.rule.quota(bucket_ns)));
+        let quotas = quotas.map(|(index, rule)| (*index, rule.quota(bucket_ns)));
         // Only now: where a rule is new in a ring of its own, the node has left its ring.
         let sides = self.apart.iter().map(|it| {
             let ring = self.ring_of(it, now);
@@ -192,7 +178,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The ring that `apart` has of its own.
-    fn ring_of(&self, apart: &Apart<'_>, now: Tick) -> Arc<LeapArray> {
+    fn ring_of(&self, apart: &Apart<'_, Side>, now: Tick) -> Arc<LeapArray> {
         let bucket_ns = apart.rule.bucket_ns();
         let grid = Grid {
             bucket_ns,
@@ -211,7 +197,7 @@ impl<'a> Plan<'a> {
 
     /// How many calls may wait at once, by the tightest rule.
     fn max_waiting(&self) -> u32 {
-        let shared = self.shared.iter().map(|it| it.rule);
+        let shared = self.shared.iter().map(|(_, rule)| *rule);
         let apart = self.apart.iter().map(|it| it.rule);
         let paced = self.paced.iter().map(|it| it.rule);
         let all = shared.chain(apart).chain(paced);
@@ -247,7 +233,7 @@ fn old_sides<'a>(
 fn with_old_lines<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<Before<'a>>,
-) -> Vec<Paced<'a>> {
+) -> Vec<Apart<'a, Line>> {
     let lines = partners(
         &rules,
         before.map_or(&[], |before| before.gate.lines()),
@@ -258,7 +244,7 @@ fn with_old_lines<'a>(
         ],
     );
     let all = rules.into_iter().zip(lines);
-    all.map(|((index, rule), goes_on_from)| Paced {
+    all.map(|((index, rule), goes_on_from)| Apart {
         index,
         rule,
         goes_on_from,

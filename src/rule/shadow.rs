@@ -28,13 +28,9 @@ impl Part {
 
     /// The rules to judge by, and their places, without looking at all for one.
     pub(super) fn selected(self, rules: &Rules) -> impl Iterator<Item = (u32, &Rule)> {
-        let first = match self {
-            Part::Only(place) => place,
-            _ => 0,
-        };
-        let most = match self {
-            Part::Only(_) => 1,
-            _ => rules.len(),
+        let (first, most) = match self {
+            Part::Only(place) => (place, 1),
+            _ => (0, rules.len()),
         };
         let all = (first..).zip(rules.iter().skip(first as usize).take(most));
         all.filter_map(move |(index, rule)| Some((index, self.select(index, rule)?)))
@@ -55,13 +51,8 @@ impl Part {
     pub(crate) fn watching(self, rules: &Rules) -> Vec<Part> {
         match self {
             Part::Enforced => {
-                let watching = rules
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, rule)| rule.is_shadow());
-                watching
-                    .map(|(index, _)| Part::Only(index as u32))
-                    .collect()
+                let watching = (0..).zip(rules).filter(|(_, rule)| rule.is_shadow());
+                watching.map(|(index, _)| Part::Only(index)).collect()
             }
             Part::Nothing => vec![Part::Everything],
             Part::Everything | Part::Only(_) => Vec::new(),
