@@ -35,7 +35,7 @@ pub(crate) struct Limiter {
 }
 
 /// A [`State`] that only one writes at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Memory {
     estimate: AtomicU64,
     long: AtomicU64,
@@ -120,18 +120,9 @@ impl Limiter {
 
 impl Memory {
     fn new(state: &State) -> Self {
-        Self {
-            estimate: AtomicU64::new(state.estimate.to_bits()),
-            long: AtomicU64::new(state.long.to_bits()),
-            phase: AtomicU32::new(state.phase as u32),
-            level: AtomicU32::new(state.level),
-            above: AtomicU64::new(state.above.to_bits()),
-            began: AtomicU64::new(state.began.as_nanos()),
-            next: AtomicU64::new(state.next.as_nanos()),
-            mark: AtomicU64::new(state.mark.to_bits()),
-            probed: AtomicU64::new(state.probed.to_bits()),
-            is_confirmed: AtomicU32::new(state.is_confirmed.into()),
-        }
+        let memory = Self::default();
+        memory.store(state);
+        memory
     }
 
     fn load(&self) -> State {

@@ -64,7 +64,7 @@ pub(super) struct Sample {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Window {
     samples: AtomicU64,
     peak: AtomicU32,
@@ -91,16 +91,9 @@ impl Sample {
 
 impl Window {
     pub(super) fn new(terms: Terms) -> Self {
-        Self {
-            samples: AtomicU64::new(0),
-            peak: AtomicU32::new(0),
-            gate: AtomicU64::new(terms.due.as_nanos().min(CLOSING - 1)),
-            opened: AtomicU64::new(terms.opened.as_nanos()),
-            needed: AtomicU32::new(terms.needed),
-            latest: AtomicU64::new(terms.latest.as_nanos()),
-            calm: AtomicU32::new(terms.calm),
-            since: AtomicU64::new(terms.since.as_nanos()),
-        }
+        let window = Self::default();
+        window.open(terms);
+        window
     }
 
     /// A call ends at `now` that took `rt`, with `in_flight` calls in flight,
