@@ -146,20 +146,11 @@ impl SystemProbe {
     fn room(&self) -> Option<Room> {
         let quota = self.groups.as_ref()?.quota().ok()?;
         let cores = self.cores();
-        Some(match (quota, cores) {
-            // A quota above what the process may run on does not bind.
-            (Some(quota), Some(cores)) if quota >= cores => Room {
-                cores: Some(cores),
-                is_quota: false,
-            },
-            (Some(quota), _) => Room {
-                cores: Some(quota),
-                is_quota: true,
-            },
-            (None, cores) => Room {
-                cores,
-                is_quota: false,
-            },
+        // A quota above what the process may run on does not bind.
+        let quota = quota.filter(|quota| cores.is_none_or(|cores| *quota < cores));
+        Some(Room {
+            cores: quota.or(cores),
+            is_quota: quota.is_some(),
         })
     }
 
