@@ -80,7 +80,6 @@ impl From<AllClosed> for Admission {
 
 impl Admission {
     /// Whether the call is a probe of the breaker at `index`.
-    #[cfg(test)]
     pub(crate) const fn is_probe(self, index: usize) -> bool {
         self.probes >> index & 1 == 1
     }
@@ -267,7 +266,7 @@ impl Breakers {
 
     fn leave_all(&self, admission: Admission, changes: &mut Changes) {
         for (index, breaker) in self.list.iter().enumerate() {
-            if admission.probes >> index & 1 == 1 {
+            if admission.is_probe(index) {
                 breaker.leave(admission.epoch, &mut Teller { index, changes });
             }
         }
@@ -303,7 +302,7 @@ impl Breakers {
             for (index, breaker) in self.list.iter().enumerate() {
                 if breaker.spec().is_bad_cancelled(elapsed) {
                     self.ended(index, now, admission, true, changes);
-                } else if admission.probes >> index & 1 == 1 {
+                } else if admission.is_probe(index) {
                     breaker.leave(admission.epoch, &mut Teller { index, changes });
                 }
             }
@@ -322,7 +321,7 @@ impl Breakers {
         let epoch = admission.epoch;
         let end = End { now, epoch, is_bad };
         let mut teller = Teller { index, changes };
-        if admission.probes >> index & 1 == 1 {
+        if admission.is_probe(index) {
             breaker.decide(end, || self.draw(), &mut teller);
         } else {
             breaker.count(end, &mut teller);

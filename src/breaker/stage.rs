@@ -61,7 +61,14 @@ pub(super) fn seed() -> u64 {
 /// Breakers that remember what they told.
 pub(super) struct Stage {
     pub(super) breakers: Breakers,
-    pub(super) told: Vec<(usize, BreakerState, BreakerState, Option<f64>)>,
+    pub(super) told: Vec<Told>,
+}
+
+/// Which breaker changed, from what, to what, and why.
+type Told = (usize, BreakerState, BreakerState, Option<f64>);
+
+fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
+    |change| told.push((change.index, change.from, change.to, change.value))
 }
 
 impl Stage {
@@ -78,33 +85,23 @@ impl Stage {
     }
 
     pub(super) fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
-        let told = &mut self.told;
-        self.breakers.admit(at(now), &mut |change| {
-            told.push((change.index, change.from, change.to, change.value));
-        })
+        self.breakers.admit(at(now), &mut note(&mut self.told))
     }
 
     pub(super) fn end(&mut self, now: u64, admission: Admission, rt: u64, is_error: bool) {
-        let told = &mut self.told;
+        let told = &mut note(&mut self.told);
         self.breakers
-            .complete(at(now), admission, ms(rt), is_error, &mut |change| {
-                told.push((change.index, change.from, change.to, change.value));
-            });
+            .complete(at(now), admission, ms(rt), is_error, told);
     }
 
     pub(super) fn cancel(&mut self, now: u64, admission: Admission, elapsed: u64) {
-        let told = &mut self.told;
-        self.breakers
-            .cancel(at(now), admission, ms(elapsed), &mut |change| {
-                told.push((change.index, change.from, change.to, change.value));
-            });
+        let told = &mut note(&mut self.told);
+        self.breakers.cancel(at(now), admission, ms(elapsed), told);
     }
 
     pub(super) fn give_back(&mut self, admission: Admission) {
-        let told = &mut self.told;
-        self.breakers.give_back(admission, &mut |change| {
-            told.push((change.index, change.from, change.to, change.value));
-        });
+        self.breakers
+            .give_back(admission, &mut note(&mut self.told));
     }
 
     pub(super) fn call(&mut self, now: u64, is_error: bool) {
