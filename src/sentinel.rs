@@ -367,8 +367,9 @@ impl Builder {
     /// For how long a resource that no rule names must not have been called before a new
     /// resource may take its place. Default: 1 minute. A resource to which a rule for `*`
     /// applies also stays until what it has counted matters no more, as origins do; but not
-    /// for a row of [consecutive errors](crate::CircuitBreakerRule::consecutive_errors),
-    /// which would matter for ever.
+    /// for [last calls](crate::CircuitBreakerRule::last_calls) and a row of
+    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors), which would
+    /// matter for ever.
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self

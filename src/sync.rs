@@ -188,8 +188,8 @@ pub(crate) enum Bug {
     CountBehindHead,
     /// A breaker notes that there is a bad call when it has counted it.
     NoteBadAfter,
-    /// A breaker writes the length of a row without comparing what it added to.
-    BlindStreak,
+    /// A breaker writes what it has counted without comparing what it added to.
+    BlindStamped,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,
     /// A probe decides although its lease is over.

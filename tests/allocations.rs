@@ -362,6 +362,7 @@ fn a_rule_of_each_kind_allocates_nothing() {
         .with(AuthorityRule::deny("r", ["bot"]))
         .with(CircuitBreakerRule::error_ratio("r", 0.5))
         .with(CircuitBreakerRule::slow_ratio("r", MINUTE, 0.5))
+        .with(CircuitBreakerRule::error_count("r", 9).last_calls(20))
         .with(SystemRule::new().qps(OPEN).concurrency(1_000).cpu(0.99));
     let (sentinel, clock) = engine(rules);
     assert_passes(&sentinel, Call::new("other"));

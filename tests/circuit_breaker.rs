@@ -200,6 +200,53 @@ fn errors_in_a_row_open_it_however_far_apart_they_are() {
 }
 
 #[test]
+fn the_last_calls_open_it_however_long_ago_they_were() {
+    let rule = CircuitBreakerRule::error_ratio("r", 0.5).open_for(ms(2_000));
+    let bench = Bench::new(rule.last_calls(6).id("last"));
+    // Five are enough for a judgement: two of them are bad, and those are pushed out.
+    bench.calls(2, 3);
+    bench.clock.advance(ms(86_400_000));
+    bench.calls(0, 4);
+    bench.calls(2, 0);
+    bench.enter().unwrap().ignore();
+    bench.enter().unwrap().cancel();
+    bench.clock.advance(ms(86_400_000));
+    assert_eq!(bench.told(), [""; 0]);
+    bench.calls(1, 0);
+    assert_eq!(bench.told(), ["last Closed → Open"], "three of six");
+
+    // The probe is good, and it begins with no calls.
+    bench.clock.advance(ms(2_000));
+    bench.calls(0, 1);
+    bench.calls(4, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open, "five of five");
+}
+
+#[test]
+fn so_many_of_the_last_calls_open_it() {
+    let count = |count| CircuitBreakerRule::error_count("r", count).last_calls(3);
+    for rule in [count(2), count(1).exceeds()] {
+        let bench = Bench::new(rule);
+        for _ in 0..5 {
+            bench.calls(1, 2);
+        }
+        assert_eq!(bench.state(), BreakerState::Closed, "one of any three");
+        bench.calls(1, 1);
+        assert_eq!(bench.state(), BreakerState::Closed);
+        bench.calls(1, 0);
+        assert_eq!(bench.state(), BreakerState::Open);
+    }
+    // No more are waited for than are looked at.
+    let bench = Bench::new(CircuitBreakerRule::error_ratio("r", 1.0).last_calls(3));
+    bench.calls(2, 0);
+    assert_eq!(bench.state(), BreakerState::Closed);
+    bench.calls(1, 0);
+    assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
 fn a_row_is_in_the_order_in_which_calls_end() {
     let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
     let (first, mut second, mut third) = (

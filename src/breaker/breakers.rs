@@ -357,9 +357,9 @@ impl Breakers {
 
     /// How long after the last call what they know matters to the next one: a closed
     /// breaker counts in its interval, an open one waits for its longest recovery time.
-    /// `None` for always, if one has been opened by hand. A row of bad calls would matter
-    /// for ever as well, but then names that fail once would fill a table for good: it is
-    /// worth no more than the rest.
+    /// `None` for always, if one has been opened by hand. A row of bad calls and the last
+    /// calls would matter for ever as well, but then names that fail once would fill a table
+    /// for good: they are worth no more than the rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             Kind::Closed => Some(breaker.spec().interval),
@@ -416,6 +416,7 @@ mod tests {
             min_calls: 1,
             open_for: Duration::from_secs(1),
             open_up_to: None,
+            last_calls: None,
             interval: Duration::from_secs(1),
             buckets: 1,
             probes: 2,

@@ -1,6 +1,7 @@
-//! What a breaker has counted: in a window of time, or in a row.
+//! What a breaker has counted: in a window of time, among the last calls, or in a row.
 
-use super::spec::{Limit, Spec};
+use super::last_calls::LastCalls;
+use super::spec::{Span, Spec};
 use super::streak::Streak;
 use super::window::Window;
 use crate::clock::{Tick, nanos};
@@ -9,6 +10,7 @@ use crate::clock::{Tick, nanos};
 #[derive(Debug)]
 pub(super) enum Counts {
     Window(Window),
+    LastCalls(LastCalls),
     Streak(Streak),
 }
 
@@ -33,18 +35,21 @@ pub(super) struct Ended {
 
 impl Counts {
     pub(super) fn new(spec: &Spec, now: Tick) -> Self {
-        if let Limit::Consecutive(_) = spec.limit {
-            return Self::Streak(Streak::new());
+        match spec.span() {
+            Span::Window(interval, buckets) => {
+                let bucket_ns = (nanos(interval) / u64::from(buckets)).max(1);
+                Self::Window(Window::new(bucket_ns, buckets, now))
+            }
+            Span::LastCalls(most) => Self::LastCalls(LastCalls::new(most)),
+            Span::Row => Self::Streak(Streak::new()),
         }
-        let bucket_ns = (nanos(spec.interval) / u64::from(spec.buckets)).max(1);
-        Self::Window(Window::new(bucket_ns, spec.buckets, now))
     }
 
     /// Bytes that they occupy on the heap.
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Window(window) => window.heap(),
-            Self::Streak(_) => 0,
+            Self::LastCalls(_) | Self::Streak(_) => 0,
         }
     }
 
@@ -54,6 +59,7 @@ impl Counts {
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),
+            Self::LastCalls(calls) => calls.count(ended, is_over),
             Self::Streak(streak) => streak.count(ended, is_over),
         }
     }
@@ -63,6 +69,7 @@ impl Counts {
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         match self {
             Self::Window(window) => window.forget(version, is_over),
+            Self::LastCalls(calls) => calls.forget(version, is_over),
             Self::Streak(streak) => streak.forget(version, is_over),
         }
     }

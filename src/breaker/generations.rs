@@ -39,20 +39,27 @@ fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
         limit: Limit::Consecutive(5),
         ..spec()
     };
-    let mut stage = Stage::new([in_a_row]);
-    for _ in 0..4 {
+    let of_the_last = Spec {
+        limit: Limit::Count(5),
+        last_calls: Some(9),
+        ..spec()
+    };
+    for spec in [in_a_row, of_the_last] {
+        let mut stage = Stage::new([spec]);
+        for _ in 0..4 {
+            stage.call(0, true);
+        }
+        // Each closes it anew, without a call.
+        for _ in 0..1 << 14 {
+            stage.breakers.force_close(0, &mut |_| {});
+        }
+        for _ in 0..4 {
+            stage.call(0, true);
+            assert_eq!(stage.states(), [Closed]);
+        }
         stage.call(0, true);
+        assert_eq!(stage.states(), [Open]);
     }
-    // Each closes it anew, without a call.
-    for _ in 0..1 << 14 {
-        stage.breakers.force_close(0, &mut |_| {});
-    }
-    for _ in 0..4 {
-        stage.call(0, true);
-        assert_eq!(stage.states(), [Closed]);
-    }
-    stage.call(0, true);
-    assert_eq!(stage.states(), [Open]);
 }
 
 #[test]

@@ -40,7 +40,9 @@ mod breakers;
 mod circuit;
 mod counts;
 mod fraction;
+mod last_calls;
 mod spec;
+mod stamped;
 mod streak;
 mod window;
 mod word;
@@ -48,6 +50,7 @@ mod word;
 use std::fmt;
 
 pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, Refusal};
+pub(crate) use last_calls::MAX_LAST_CALLS;
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
 #[cfg(all(test, not(sentinel_loom)))]

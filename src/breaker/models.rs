@@ -25,6 +25,7 @@ fn spec(count: u32) -> Spec {
         min_calls: 1,
         open_for: Duration::from_millis(10),
         open_up_to: None,
+        last_calls: None,
         interval: Duration::from_millis(1_000),
         buckets: 1,
         probes: 1,
@@ -149,7 +150,7 @@ fn in_a_row(count: u32) -> Spec {
 }
 
 model! {
-    two_bad_calls_in_a_row at 3 fails with a_row_that_is_written_blindly: BlindStreak;
+    two_bad_calls_in_a_row at 3 fails with a_row_that_is_written_blindly: BlindStamped;
     || {
         let breakers = breakers([in_a_row(3)]);
         let mut first = Caller::new(&breakers);
@@ -165,7 +166,7 @@ model! {
 
 model! {
     a_good_call_beside_the_end_of_a_row at 3
-        fails with a_row_that_is_ended_blindly: BlindStreak;
+        fails with a_row_that_is_ended_blindly: BlindStamped;
     || {
         let breakers = breakers([in_a_row(3)]);
         let mut first = Caller::new(&breakers);
@@ -190,6 +191,37 @@ model! {
     an_old_call_beside_a_new_row at 3
         fails with an_old_call_that_counts_in_any_row: CountInAnyGeneration;
     || old_call_beside_a_new_generation(in_a_row(2))
+}
+
+/// Opens when so many of the last four calls were bad.
+fn of_the_last(count: u32) -> Spec {
+    Spec {
+        limit: Limit::Count(count),
+        last_calls: Some(4),
+        ..spec(count)
+    }
+}
+
+model! {
+    two_bad_calls_among_the_last at 3
+        fails with a_last_call_that_is_written_blindly: BlindStamped;
+    || {
+        let breakers = breakers([of_the_last(3)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.fail(0));
+        let call = first.enter(0).unwrap();
+        first.end(0, call, true);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Open, "three of four");
+    }
+}
+
+model! {
+    an_old_call_beside_new_last_ones at 3
+        fails with an_old_call_that_counts_among_any_last_ones: CountInAnyGeneration;
+    || old_call_beside_a_new_generation(of_the_last(2))
 }
 
 model! {

@@ -191,6 +191,13 @@ impl Naive {
             let row = row.count();
             return (row, row);
         }
+        if let Some(most) = self.spec.last_calls {
+            let all = self.ended.iter().rev();
+            let last = all.take_while(|call| call.0 == self.generation);
+            let last: Vec<_> = last.take(most as usize).collect();
+            let bad = last.iter().filter(|call| call.2);
+            return (last.len(), bad.count());
+        }
         let counted = |&&(generation, bucket, _): &&(u32, u64, bool)| {
             generation == self.generation && bucket + u64::from(self.spec.buckets) > self.head
         };
@@ -236,7 +243,9 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
     let open_for = 1 + rng.below(500);
     let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
+    let last_calls = (rng.below(3) == 0).then(|| 1 + rng.below(8) as u32);
     let spec = Spec {
+        last_calls,
         strategy,
         limit: ratio.map_or(limit, Limit::ratio),
         exceeds,

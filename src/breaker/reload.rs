@@ -76,6 +76,35 @@ fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
 }
 
 #[test]
+fn the_last_calls_go_on_in_a_rule_that_looks_at_as_many() {
+    let of_last = |bad, last_calls| Spec {
+        limit: Limit::Count(bad),
+        min_calls: 1,
+        last_calls,
+        ..spec()
+    };
+    let mut stage = Stage::new([of_last(5, Some(6))]);
+    stage.call(0, true);
+    stage.call(0, true);
+    stage.reload(0, [of_last(3, Some(6))]);
+    // Another number, or an interval: both begin with none.
+    for other in [Some(7), None] {
+        stage.reload(0, [of_last(3, other)]);
+        stage.call(0, true);
+        assert_eq!(stage.states(), [Closed], "{other:?}");
+        stage.reload(0, [of_last(3, Some(6))]);
+        stage.call(0, true);
+        stage.call(0, true);
+        assert_eq!(stage.states(), [Closed], "{other:?}");
+    }
+    stage.reload(0, [of_last(4, Some(6))]);
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Closed], "the third");
+    stage.call(0, true);
+    assert_eq!(stage.states(), [Open], "the fourth");
+}
+
+#[test]
 fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
     let named = |open_for, interval| Spec {
         open_for: ms(open_for),

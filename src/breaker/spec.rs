@@ -27,7 +27,10 @@ pub(crate) struct Spec {
     pub(crate) open_for: Duration,
     /// How far that grows while probes fail; `None`: it does not grow.
     pub(crate) open_up_to: Option<Duration>,
-    /// Of no meaning to a limit on consecutive calls, as are the buckets.
+    /// How many calls back it looks, however long ago they were; `None`: it looks at an
+    /// interval, or at a row.
+    pub(crate) last_calls: Option<u32>,
+    /// Of no meaning to the last calls and to a row, as are the buckets.
     pub(crate) interval: Duration,
     /// A divisor of the interval.
     pub(crate) buckets: u32,
@@ -54,6 +57,17 @@ pub(crate) enum Limit {
     Count(u32),
     /// So many without a good one in between, whenever they ended.
     Consecutive(u32),
+}
+
+/// Which calls a breaker looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// Those of an interval, in so many buckets.
+    Window(Duration, u32),
+    /// The last ones.
+    LastCalls(u32),
+    /// Those since the last good one.
+    Row,
 }
 
 // === impl Spec ===
@@ -115,11 +129,16 @@ impl Spec {
 
     /// Whether what was counted for `other` is what this one would have counted.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
-        let span = |spec: &Self| match spec.limit {
-            Limit::Ratio(_) | Limit::Count(_) => Some((spec.interval, spec.buckets)),
-            Limit::Consecutive(_) => None,
-        };
-        (self.strategy, span(self)) == (other.strategy, span(other))
+        (self.strategy, self.span()) == (other.strategy, other.span())
+    }
+
+    /// Which calls it looks at.
+    pub(super) fn span(&self) -> Span {
+        match (self.limit, self.last_calls) {
+            (Limit::Consecutive(_), _) => Span::Row,
+            (_, Some(calls)) => Span::LastCalls(calls),
+            (_, None) => Span::Window(self.interval, self.buckets),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn spec() -> Spec {
         min_calls: 5,
         open_for: ms(2_000),
         open_up_to: None,
+        last_calls: None,
         interval: ms(1_000),
         buckets: 10,
         probes: 1,

@@ -161,12 +161,11 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
     } else if fields.has("max_rt") && !fields.has("slow_ratio") {
         fields.refuse("max_rt", "absent without `slow_ratio`");
     }
-    if fields.has("consecutive_errors") {
-        for key in ["min_calls", "interval", "buckets"] {
-            if fields.has(key) {
-                fields.refuse(key, "absent beside `consecutive_errors`");
-            }
-        }
+    for other in ["min_calls", "last_calls", "interval", "buckets"] {
+        fields.at_most_one(&["consecutive_errors", other]);
+    }
+    for other in ["interval", "buckets"] {
+        fields.at_most_one(&["last_calls", other]);
     }
     let rule = match (slow_ratio, error_ratio, consecutive_errors) {
         (Some(ratio), ..) => {
@@ -185,6 +184,8 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
     let rule = with(rule, fields.time("open_for"), CircuitBreakerRule::open_for);
     let longest = fields.time("open_up_to");
     let rule = with(rule, longest, CircuitBreakerRule::open_up_to);
+    let calls = fields.count("last_calls");
+    let rule = with(rule, calls, CircuitBreakerRule::last_calls);
     let rule = with(rule, fields.time("interval"), CircuitBreakerRule::interval);
     let rule = with(rule, fields.count("buckets"), CircuitBreakerRule::buckets);
     let rule = with(rule, fields.count("probes"), CircuitBreakerRule::probes);

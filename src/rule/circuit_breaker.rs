@@ -6,7 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use super::problem::Inspector;
-use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
+use crate::breaker::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES, Spec, Strategy};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 
 const DEFAULT_MIN_CALLS: u32 = 5;
@@ -17,7 +17,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// Stops calls to a resource for a while when too many of them fail or are slow.
 ///
 /// The breaker is *closed* at first: all calls pass, and are counted when they
-/// end. It *opens* as soon as enough calls have ended in its [interval](Self::interval)
+/// end. It *opens* as soon as enough calls have ended in its [interval](Self::interval),
+/// or among its [last calls](Self::last_calls),
 /// and too many of them were slow or failed, or when a number of calls
 /// [in a row](Self::consecutive_errors) has failed: then every call is refused. When the
 /// [recovery time](Self::open_for) is over the breaker is *half-open*: the next call
@@ -60,8 +61,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// A new rule has at most one predecessor: an equal rule of the set before, else the rule
 /// with the same [id](Self::id), else any rule that counts the same calls. Two rules count
-/// the same calls if they have the same interval and buckets, and the same limit of a slow
-/// call if they count slow calls; or if both count errors in a row.
+/// the same calls if they have the same interval and buckets or the same number of last
+/// calls, and the same limit of a slow call if they count slow calls; or if both count
+/// errors in a row.
 ///
 /// If the new rule counts the same calls as its predecessor, the breaker goes on: it keeps
 /// its counts, its state and its probes, whatever else changes. If not, the breaker begins
@@ -96,8 +98,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///             .probes(3),
 ///     )
 ///     // Five errors with no success in between, however rarely it is called.
-///     .with(CircuitBreakerRule::consecutive_errors("/mail", 5));
-/// assert_eq!(rules.len(), 4);
+///     .with(CircuitBreakerRule::consecutive_errors("/mail", 5))
+///     // Half of the last twenty calls.
+///     .with(CircuitBreakerRule::error_ratio("/report", 0.5).last_calls(20));
+/// assert_eq!(rules.len(), 5);
 ///
 /// // It opens with the first error of a rule that one is too many for.
 /// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1));
@@ -121,14 +125,14 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// Times are kept to 8 µs, and never shortened. The interval is a window of
 /// aligned buckets, so what it counts is between an interval less one bucket and
 /// a whole interval old. A bucket counts 4 194 303 calls exactly; after that a
-/// ratio is that of the more recent calls of the bucket. A row of errors is counted
-/// exactly, in the order in which calls end: those that end at the same instant have
-/// one order of several.
+/// ratio is that of the more recent calls of the bucket. The last calls and a row of errors
+/// are counted exactly, in the order in which calls end: those that end at the same instant
+/// have one order of several.
 ///
 /// # Source
 ///
-/// Sentinel's three strategies, and the errors in a row that proxies such as Envoy and
-/// Linkerd count. In Sentinel, any call that ends while a breaker is
+/// Sentinel's three strategies, the errors in a row that proxies such as Envoy and
+/// Linkerd count, and the window over the last calls of resilience4j. In Sentinel, any call that ends while a breaker is
 /// half-open decides, a probe that never ends keeps it half-open for ever, and
 /// the ratio of errors 1.0 cannot be exceeded.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,6 +146,8 @@ pub struct CircuitBreakerRule {
     open_for: Duration,
     /// `None`: always the same.
     open_up_to: Option<Duration>,
+    /// `None`: those of the interval.
+    last_calls: Option<u32>,
     interval: Duration,
     buckets: Option<u32>,
     probes: u32,
@@ -186,7 +192,8 @@ impl CircuitBreakerRule {
     /// good one in between: between 1 and 1 000 000.
     ///
     /// These calls may be any time apart: neither [`interval`](Self::interval) nor
-    /// [`buckets`](Self::buckets) nor [`min_calls`](Self::min_calls) may be set. Use it for
+    /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) or
+    /// [`min_calls`](Self::min_calls) may be set. Use it for
     /// a resource that is called rarely, where an interval seldom has enough calls, or
     /// that fails for everybody or for nobody. For a resource that many call, and where a
     /// few calls always succeed, a ratio says more. Calls count in the order in which they
@@ -235,6 +242,7 @@ impl CircuitBreakerRule {
             min_calls: None,
             open_for: Duration::from_secs(10),
             open_up_to: None,
+            last_calls: None,
             interval: DEFAULT_INTERVAL,
             buckets: None,
             probes: 1,
@@ -294,8 +302,9 @@ impl CircuitBreakerRule {
     }
 
     /// How many calls must have ended in the interval before the breaker may
-    /// open: between 1 and 1 000 000. Default 5, or the count of an
-    /// [`error_count`](Self::error_count) if that is less.
+    /// open: between 1 and 1 000 000, or the number of [`last_calls`](Self::last_calls).
+    /// Default 5, or that number, or the count of an [`error_count`](Self::error_count), if
+    /// that is less.
     #[must_use]
     pub fn min_calls(mut self, calls: u32) -> Self {
         self.min_calls = Some(calls);
@@ -307,6 +316,54 @@ impl CircuitBreakerRule {
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
+        self
+    }
+
+    /// Looks at the last `calls` calls that have ended, however long ago, instead of those
+    /// of an interval: between 1 and 40.
+    ///
+    /// Neither [`interval`](Self::interval) nor [`buckets`](Self::buckets) may be set then;
+    /// [`min_calls`](Self::min_calls) and the count of an
+    /// [`error_count`](Self::error_count) are at most `calls`. Calls count in the order in
+    /// which they end. One that is cancelled or ignored is none of them, unless it counts
+    /// [as slow](Self::count_cancelled_as_slow).
+    ///
+    /// Use it for a resource that is called at very different rates: an interval that has
+    /// enough calls at night is long in the day. What was bad before a long pause still
+    /// counts after it. By a rule for `*` the last calls may be forgotten when the resource
+    /// has not been called for [some time](crate::Builder::idle_after) and others want its
+    /// place.
+    ///
+    /// It costs one compare-and-swap at the end of a call, and nothing while all of the
+    /// last calls were good, and takes less memory than an interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::error_ratio("/report", 0.5).last_calls(6))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let call = |fails: bool| match sentinel.try_enter(Call::new("/report")) {
+    ///     Verdict::Pass(mut entry) if fails => entry.fail(),
+    ///     Verdict::Pass(_) => {}
+    ///     _ => panic!("it is closed"),
+    /// };
+    /// for fails in [false, false, false, true, false, false, true] {
+    ///     call(fails);
+    ///     clock.advance(Duration::from_secs(3_600));
+    /// }
+    /// // Three of the last six.
+    /// call(true);
+    /// assert!(matches!(sentinel.try_enter(Call::new("/report")), Verdict::Block(_)));
+    /// ```
+    #[must_use]
+    pub fn last_calls(mut self, calls: u32) -> Self {
+        self.last_calls = Some(calls);
         self
     }
 
@@ -385,6 +442,7 @@ impl CircuitBreakerRule {
             min_calls: self.min_calls.unwrap_or_else(|| self.least_calls()),
             open_for: self.open_for,
             open_up_to: self.open_up_to,
+            last_calls: self.last_calls,
             interval: self.interval,
             buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
             probes: self.probes,
@@ -393,13 +451,15 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// How many calls must have ended if nothing else is said: no more than are bad.
+    /// How many calls must have ended if nothing else is said: no more than are bad, or
+    /// looked at.
     fn least_calls(&self) -> u32 {
-        match self.threshold {
+        let least = match self.threshold {
             Threshold::Ratio(_) => DEFAULT_MIN_CALLS,
             Threshold::Count(count) => count.clamp(1, DEFAULT_MIN_CALLS),
             Threshold::Consecutive(_) => 1,
-        }
+        };
+        self.last_calls.map_or(least, |calls| least.min(calls))
     }
 
     const fn is_consecutive(&self) -> bool {
@@ -429,10 +489,10 @@ impl CircuitBreakerRule {
         if inspector.time("open_for", self.open_for, SHORTEST_INTERVAL) {
             self.inspect_growth(inspector);
         }
-        if self.is_consecutive() {
-            self.inspect_row(inspector);
-        } else {
-            self.inspect_window(inspector);
+        match self.last_calls {
+            _ if self.is_consecutive() => self.inspect_row(inspector),
+            Some(calls) => self.inspect_last_calls(inspector, calls),
+            None => self.inspect_window(inspector),
         }
         inspector.number("probes", self.probes, 1..=MAX_PROBES);
     }
@@ -449,9 +509,7 @@ impl CircuitBreakerRule {
     }
 
     fn inspect_window(&self, inspector: &mut Inspector<'_>) {
-        if let Some(min_calls) = self.min_calls {
-            inspector.number("min_calls", min_calls, 1..=MAX_COUNT);
-        }
+        self.inspect_min_calls(inspector);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
                 inspector.buckets(self.interval, buckets, MAX_BUCKETS);
@@ -465,19 +523,50 @@ impl CircuitBreakerRule {
         if let Some(min_calls) = self.min_calls {
             inspector.refuse("min_calls", min_calls, ALLOWED);
         }
+        if let Some(calls) = self.last_calls {
+            inspector.refuse("last_calls", calls, ALLOWED);
+        }
+        self.inspect_no_window(inspector, ALLOWED);
+    }
+
+    fn inspect_last_calls(&self, inspector: &mut Inspector<'_>, calls: u32) {
+        inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
+        self.inspect_min_calls(inspector);
+        self.inspect_no_window(inspector, "left out beside last_calls");
+    }
+
+    fn inspect_min_calls(&self, inspector: &mut Inspector<'_>) {
+        if let Some(min_calls) = self.min_calls {
+            inspector.number("min_calls", min_calls, 1..=self.most_calls());
+        }
+    }
+
+    /// How many calls can be looked at.
+    fn most_calls(&self) -> u32 {
+        let most = self
+            .last_calls
+            .filter(|most| (1..=MAX_LAST_CALLS).contains(most));
+        most.unwrap_or(MAX_COUNT)
+    }
+
+    fn inspect_no_window(&self, inspector: &mut Inspector<'_>, allowed: &str) {
         if self.interval != DEFAULT_INTERVAL {
-            inspector.refuse("interval", format_args!("{:?}", self.interval), ALLOWED);
+            inspector.refuse("interval", format_args!("{:?}", self.interval), allowed);
         }
         if let Some(buckets) = self.buckets {
-            inspector.refuse("buckets", buckets, ALLOWED);
+            inspector.refuse("buckets", buckets, allowed);
         }
     }
 
     fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
         // 0 can be exceeded, but is always reached.
+        let least = u32::from(!self.exceeds);
         match self.threshold {
-            Threshold::Count(count) | Threshold::Consecutive(count) => {
-                inspector.number("count", count, u32::from(!self.exceeds)..=MAX_COUNT);
+            Threshold::Count(count) => {
+                inspector.number("count", count, least..=self.most_calls());
+            }
+            Threshold::Consecutive(count) => {
+                inspector.number("count", count, least..=MAX_COUNT);
             }
             Threshold::Ratio(ratio) if self.exceeds => {
                 inspector.number("ratio", ratio, 0..=1);
@@ -546,6 +635,34 @@ mod tests {
                 format!("buckets is 1, must be {in_a_row}"),
             ),
             (
+                CircuitBreakerRule::consecutive_errors("r", 3).last_calls(3),
+                format!("last_calls is 3, must be {in_a_row}"),
+            ),
+            (
+                rule(0.5).last_calls(0),
+                "last_calls is 0, must be between 1 and 40".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(41).min_calls(41),
+                "last_calls is 41, must be between 1 and 40".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).min_calls(21),
+                "min_calls is 21, must be between 1 and 20".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 21).last_calls(20),
+                "count is 21, must be between 1 and 20".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).interval(ms(999)),
+                "interval is 999ms, must be left out beside last_calls".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).buckets(10),
+                "buckets is 10, must be left out beside last_calls".to_owned(),
+            ),
+            (
                 CircuitBreakerRule::slow_ratio("r", Duration::MAX, 1.0),
                 format!(
                     "max_rt is {:?}, must be between 0 and 366 days",
@@ -609,6 +726,9 @@ mod tests {
             CircuitBreakerRule::consecutive_errors("*", 0).exceeds(),
             CircuitBreakerRule::consecutive_errors("r", 1_000_000).probes(2),
             CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.2).probes(63),
+            rule(0.5).last_calls(1),
+            rule(0.5).last_calls(40).min_calls(40),
+            CircuitBreakerRule::error_count("r", 40).last_calls(40),
         ] {
             assert_eq!(problems(good), [""; 0]);
         }

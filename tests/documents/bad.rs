@@ -67,6 +67,9 @@ const EXCLUDING: &str = r#"
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "interval": "10s"} | .interval | "10s" | absent beside `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "min_calls": 5} | .min_calls | 5 | absent beside `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "buckets": 2} | .buckets | 2 | absent beside `consecutive_errors`
+{"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "last_calls": 9} | .last_calls | 9 | absent beside `consecutive_errors`
+{"kind": "circuit-breaker", "resource": "a", "error_count": 3, "last_calls": 9, "interval": "1s"} | .interval | "1s" | absent beside `last_calls`
+{"kind": "circuit-breaker", "resource": "a", "error_count": 3, "last_calls": 9, "buckets": 5} | .buckets | 5 | absent beside `last_calls`
 {"kind": "circuit-breaker", "resource": "a", "slow_ratio": 0.5} | .max_rt | missing | a time
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": 0.5, "max_rt": "1s"} | .max_rt | "1s" | absent without `slow_ratio`
 {"kind": "authority", "resource": "a"} |  | without a list | `allow` or `deny`
@@ -89,6 +92,7 @@ const OTHERS: &str = r#"
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0} | .error_count | 0 | between 1 and 1000000
 {"kind": "circuit-breaker", "resource": "a", "error_count": 1, "open_up_to": "5s"} | .open_up_to | "5s" | between the open_for of 10s and 366 days
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 0} | .consecutive_errors | 0 | between 1 and 1000000
+{"kind": "circuit-breaker", "resource": "a", "error_ratio": 1, "last_calls": 41} | .last_calls | 41 | between 1 and 40
 {"kind": "circuit-breaker", "resource": "a", "error_count": 0.5} | .error_count | 0.5 | a whole number
 {"kind": "circuit-breaker", "resource": "a", "max_rt": "1s", "slow_ratio": 2} | .slow_ratio | 2 | above 0 and at most 1
 {"kind": "authority", "resource": "a", "allow": ["x", " "]} | .allow | "" | not blank

@@ -165,6 +165,16 @@ fn protections() -> Vec<(Value, Rule)> {
             CircuitBreakerRule::error_count("/a", 50).into(),
         ),
         (
+            json!({
+                "kind": "circuit-breaker", "resource": "/a", "error_ratio": 0.5,
+                "last_calls": 20, "min_calls": 10,
+            }),
+            CircuitBreakerRule::error_ratio("/a", 0.5)
+                .last_calls(20)
+                .min_calls(10)
+                .into(),
+        ),
+        (
             json!({"kind": "circuit-breaker", "resource": "/a", "consecutive_errors": 5}),
             CircuitBreakerRule::consecutive_errors("/a", 5).into(),
         ),

@@ -17,6 +17,8 @@ pub(crate) struct Breaker {
     limit: Limit,
     exceeds: bool,
     min_calls: usize,
+    /// Instead of the interval.
+    last_calls: Option<usize>,
     open_for: u64,
     open_up_to: Option<u64>,
     interval: u64,
@@ -117,9 +119,13 @@ impl Breaker {
         if self.is_consecutive() {
             return rule;
         }
-        rule.min_calls(self.min_calls as u32)
-            .interval(ms(self.interval))
-            .buckets(self.buckets as u32)
+        let rule = rule.min_calls(self.min_calls as u32);
+        match self.last_calls {
+            Some(calls) => rule.last_calls(calls as u32),
+            None => rule
+                .interval(ms(self.interval))
+                .buckets(self.buckets as u32),
+        }
     }
 
     fn is_consecutive(&self) -> bool {
@@ -156,7 +162,10 @@ impl Kind for Breaker {
     fn counts_like(&self, other: &Self) -> bool {
         let is_alike = (self.resource, self.slow, self.is_consecutive())
             == (other.resource, other.slow, other.is_consecutive());
-        let window = |breaker: &Self| (breaker.interval, breaker.buckets);
+        let window = |breaker: &Self| match breaker.last_calls {
+            Some(calls) => (Some(calls), 0, 0),
+            None => (None, breaker.interval, breaker.buckets),
+        };
         is_alike && (self.is_consecutive() || window(self) == window(other))
     }
 
@@ -181,6 +190,7 @@ impl Kind for Breaker {
         }
         if has(4) {
             (blend.interval, blend.buckets) = (other.interval, other.buckets);
+            blend.last_calls = other.last_calls;
         }
         blend
     }
@@ -383,9 +393,13 @@ impl Circuit {
             return row.count() >= most + usize::from(rule.exceeds);
         }
         let counts = |(generation, bucket, _): &&(u32, u64, bool)| {
-            *generation == self.generation && bucket + rule.buckets > newest
+            let is_recent = rule.last_calls.is_some() || bucket + rule.buckets > newest;
+            *generation == self.generation && is_recent
         };
-        let ended: Vec<_> = self.ended.iter().filter(counts).collect();
+        let newest_first = self.ended.iter().rev().filter(counts);
+        let ended: Vec<_> = newest_first
+            .take(rule.last_calls.unwrap_or(usize::MAX))
+            .collect();
         let bad = ended.iter().filter(|(.., is_bad)| *is_bad).count();
         let (found, limit) = match rule.limit {
             Limit::Ratio(part, all) => (bad * all, part * ended.len()),
@@ -411,20 +425,25 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
     ];
     let window = select(&[(1_000, 1), (1_000, 10), (100, 4), (3_000, 5), (20, 2)][..]);
     let calls = (1_usize..4, 1_u32..4, prop::bool::weighted(0.2));
+    // As many as may be asked for, and more.
+    let last_calls = prop::option::weighted(0.25, 3_usize..8);
+    let window = (window, last_calls);
     let open_for = prop_oneof![3 => 1_u64..800, 1 => 1_500_u64..9_000];
     // How much longer it may become.
     let growth = prop::option::weighted(0.4, 0_u64..2_000);
     let open = (open_for, growth)
         .prop_map(|(open_for, growth)| (open_for, growth.map(|growth| open_for + growth)));
     (select(&RESOURCES[..]), bad, calls, open, window).prop_map(
-        |(resource, (slow, limit), (min_calls, probes, exceeds), open, (interval, buckets))| {
+        |(resource, (slow, limit), (min_calls, probes, exceeds), open, window)| {
             let (open_for, open_up_to) = open;
+            let ((interval, buckets), last_calls) = window;
             Breaker {
                 resource,
                 slow,
                 limit,
                 exceeds,
                 min_calls,
+                last_calls,
                 open_for,
                 open_up_to,
                 interval,

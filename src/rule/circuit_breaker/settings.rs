@@ -13,6 +13,7 @@ impl CircuitBreakerRule {
             min_calls,
             open_for,
             open_up_to,
+            last_calls,
             interval,
             buckets,
             probes,
@@ -20,7 +21,7 @@ impl CircuitBreakerRule {
             id,
         } = self;
         let plain = Self::error_count("", 1);
-        let has_window = !matches!(threshold, Threshold::Consecutive(_));
+        let is_row = matches!(threshold, Threshold::Consecutive(_));
         settings.add("resource", resource);
         if let Strategy::Slow(max_rt) = strategy {
             settings.add("max_rt", max_rt);
@@ -35,7 +36,8 @@ impl CircuitBreakerRule {
         settings.add_given("min_calls", min_calls);
         settings.add("open_for", open_for);
         settings.add_given("open_up_to", open_up_to);
-        if has_window {
+        settings.add_given("last_calls", last_calls);
+        if !is_row && last_calls.is_none() {
             settings.add("interval", interval);
         }
         settings.add_given("buckets", buckets);

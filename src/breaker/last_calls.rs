@@ -1,0 +1,134 @@
+//! What a breaker counts for a rule on the last calls: which of them were bad, however
+//! long ago they ended.
+//!
+//! Each call is one bit, and the newest pushes the oldest out:
+//!
+//! ```text
+//! [ –:2 | calls:6 | one bit for each of the last 40, the newest last:40 ]
+//!           7       …0110010      seven calls, three of them bad
+//! ```
+//!
+//! That is one [stamped](super::stamped) word: so the calls have one order, each is told
+//! what the last ones were by its end, and good calls after good ones write nothing as
+//! soon as there are as many as the rule looks at. It is why the rule looks at no more.
+//!
+//! # Source
+//!
+//! The sliding window by count of resilience4j, with a bit for each call.
+
+use super::counts::{Ended, Sum};
+use super::stamped::{COUNT_BITS, Stamped};
+
+/// Most calls that a rule may look at.
+pub(crate) const MAX_LAST_CALLS: u32 = 40;
+
+const CALLS_BITS: u32 = 6;
+const _: () = assert!(MAX_LAST_CALLS < 1 << CALLS_BITS);
+const _: () = assert!(MAX_LAST_CALLS + CALLS_BITS <= COUNT_BITS);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct LastCalls {
+    word: Stamped,
+    /// So many are looked at.
+    most: u32,
+}
+
+/// The calls of one word.
+#[derive(Clone, Copy)]
+struct Calls(u64);
+
+// === impl Calls ===
+
+impl Calls {
+    const fn total(self) -> u32 {
+        (self.0 >> MAX_LAST_CALLS) as u32
+    }
+
+    const fn bits(self) -> u64 {
+        self.0 & ((1 << MAX_LAST_CALLS) - 1)
+    }
+
+    /// With one more, of which the last `most` are kept.
+    fn with(self, is_bad: bool, most: u32) -> Self {
+        let total = most.min(self.total() + 1);
+        let bits = (self.bits() << 1 | u64::from(is_bad)) & ((1 << most) - 1);
+        Self(u64::from(total) << MAX_LAST_CALLS | bits)
+    }
+
+    fn sum(self) -> Sum {
+        Sum {
+            total: self.total().into(),
+            bad: self.bits().count_ones().into(),
+        }
+    }
+}
+
+// === impl LastCalls ===
+
+impl LastCalls {
+    /// For a rule that looks at `most` calls: between 1 and [`MAX_LAST_CALLS`].
+    pub(super) fn new(most: u32) -> Self {
+        Self {
+            word: Stamped::new(),
+            most,
+        }
+    }
+
+    /// Counts a call that ended, and tells what the last ones were, itself included.
+    /// `None` if `is_over` says that there is a newer version: then it is counted nowhere.
+    pub(super) fn count(&self, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
+        let next = |calls| Calls(calls).with(ended.is_bad, self.most).0;
+        let calls = self.word.update(ended.version, is_over, next)?;
+        Some(Calls(calls).sum())
+    }
+
+    /// See [`Stamped::forget`].
+    pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
+        self.word.forget(version, is_over);
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// The numbers of calls and of bad ones, after each of `ends`.
+    fn sums(most: u32, ends: &[bool]) -> Vec<(u64, u64)> {
+        let calls = LastCalls::new(most);
+        let count = |&is_bad| {
+            let ended = Ended {
+                version: 7,
+                is_bad,
+                keeps_ratio: true,
+            };
+            let sum = calls.count(ended, || false).unwrap();
+            (sum.total, sum.bad)
+        };
+        ends.iter().map(count).collect()
+    }
+
+    #[test]
+    fn the_newest_pushes_the_oldest_out() {
+        let ends = [true, false, true, true, false, false, false];
+        let told = [(1, 1), (2, 1), (3, 2), (3, 2), (3, 2), (3, 1), (3, 0)];
+        assert_eq!(sums(3, &ends), told);
+        assert_eq!(sums(1, &[true, false, true]), [(1, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn any_number_of_calls_is_kept_as_by_a_list() {
+        let mut rng = crate::breaker::stage::Rng(17);
+        for most in 1..=MAX_LAST_CALLS {
+            let ends: Vec<_> = (0..200).map(|_| rng.below(3) == 0).collect();
+            let told = (1..=ends.len()).map(|end| {
+                let last = &ends[end.saturating_sub(most as usize)..end];
+                let bad = last.iter().filter(|is_bad| **is_bad).count();
+                (last.len() as u64, bad as u64)
+            });
+            assert_eq!(sums(most, &ends), told.collect::<Vec<_>>(), "of {most}");
+        }
+        let all = u64::from(MAX_LAST_CALLS);
+        assert_eq!(sums(MAX_LAST_CALLS, &[true; 50])[49], (all, all));
+    }
+}

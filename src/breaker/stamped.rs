@@ -1,0 +1,153 @@
+//! One word with what a breaker has counted, stamped with the version of the breaker
+//! in which it was counted.
+//!
+//! A call that ends changes the count by one compare-and-swap; in the count of another
+//! version it finds nothing. Where the count stays as it is nothing is written: while
+//! all goes well, calls that end share no write here.
+//!
+//! So ends have an order, that of their swaps, and of a call that changed nothing, that
+//! of its look. What a call is told is what was counted by its end in this order,
+//! whatever runs beside it.
+//!
+//! As in a [window](super::window), a call looks at the count first and then
+//! whether its version is over: if not, what it saw is not newer.
+
+use crate::sync::{AtomicU64, Bug, Ordering, planted};
+
+const VERSION_BITS: u32 = 16;
+const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
+
+/// Bits of a count.
+pub(super) const COUNT_BITS: u32 = u64::BITS - VERSION_BITS;
+
+/// `[ count:48 | version:16 ]`, see the [module](self).
+#[derive(Debug)]
+pub(super) struct Stamped(AtomicU64);
+
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+// === impl Word ===
+
+impl Word {
+    const fn new(count: u64, version: u16) -> Self {
+        Self(count << VERSION_BITS | version as u64)
+    }
+
+    /// What was counted in this version: 0 if the word was written in another one.
+    const fn count(self, version: u16) -> u64 {
+        if self.0 & VERSION_MASK == version as u64 {
+            self.0 >> VERSION_BITS
+        } else {
+            0
+        }
+    }
+}
+
+// === impl Stamped ===
+
+impl Stamped {
+    /// Nothing is counted.
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Changes what was counted in `version` to what `next` makes of it, and tells that.
+    /// `None` if `is_over` says that there is a newer version: then nothing changes.
+    pub(super) fn update(
+        &self,
+        version: u16,
+        is_over: impl Fn() -> bool,
+        next: impl Fn(u64) -> u64,
+    ) -> Option<u64> {
+        loop {
+            let found = self.look();
+            if is_over() && !planted(Bug::CountInAnyGeneration) {
+                return None;
+            }
+            let before = found.count(version);
+            let count = next(before);
+            debug_assert!(count >> COUNT_BITS == 0, "{count} is too much for its bits");
+            if count == before || self.swap(found, Word::new(count, version)) {
+                return Some(count);
+            }
+        }
+    }
+
+    /// Empties the count if it has the stamp of `version`, before that begins. If
+    /// `is_over` says that another change was faster it stays as it is.
+    pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
+        loop {
+            let found = self.look();
+            // After the look at the count, as in `update`.
+            if found.count(version) == 0 || is_over() || self.swap(found, Word::new(0, version)) {
+                return;
+            }
+        }
+    }
+
+    fn look(&self) -> Word {
+        Word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Release: pairs with the look of who finds it.
+    fn swap(&self, from: Word, to: Word) -> bool {
+        if planted(Bug::BlindStamped) {
+            self.0.store(to.0, Ordering::Release);
+            return true;
+        }
+        self.0
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn add(word: &Stamped, version: u16, more: u64) -> Option<u64> {
+        word.update(version, || false, |count| count + more)
+    }
+
+    #[test]
+    fn another_version_begins_with_nothing() {
+        let word = Stamped::new();
+        assert_eq!(add(&word, 0xffff, 1), Some(1));
+        assert_eq!(add(&word, 0xffff, 2), Some(3));
+        assert_eq!(add(&word, 0, 1), Some(1));
+        // What counts nothing leaves the count of another version alone.
+        assert_eq!(add(&word, 1, 0), Some(0));
+        assert_eq!(add(&word, 0, 1), Some(2));
+    }
+
+    #[test]
+    fn a_stamp_that_comes_round_again_is_emptied() {
+        let word = Stamped::new();
+        assert_eq!(add(&word, 1, 1), Some(1));
+        word.forget(2, || false);
+        assert_eq!(add(&word, 1, 1), Some(2), "another stamp");
+        word.forget(1, || true);
+        assert_eq!(add(&word, 1, 1), Some(3), "another change was faster");
+        word.forget(1, || false);
+        assert_eq!(add(&word, 1, 1), Some(1));
+    }
+
+    #[test]
+    fn a_call_whose_version_is_over_changes_nothing() {
+        let word = Stamped::new();
+        assert_eq!(add(&word, 1, 1), Some(1));
+        assert_eq!(word.update(1, || true, |_| 7), None);
+        assert_eq!(word.update(2, || true, |_| 7), None);
+        assert_eq!(add(&word, 1, 1), Some(2));
+    }
+
+    #[test]
+    fn a_count_has_48_bits() {
+        let word = Stamped::new();
+        let most = (1 << COUNT_BITS) - 1;
+        assert_eq!(add(&word, 0xffff, most), Some(most));
+        assert_eq!(add(&word, 0xffff, 0), Some(most));
+        assert_eq!(add(&word, 0xfffe, 0), Some(0));
+    }
+}
