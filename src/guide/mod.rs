@@ -1,4 +1,4 @@
-//! Pages to read, without items: words, recipes, promises, and the way here from elsewhere.
+//! Pages without items: a cookbook with a glossary, guarantees, and migration from other crates.
 
 #[doc = include_str!("../../docs/cookbook.md")]
 pub mod cookbook {}
