@@ -22,9 +22,8 @@ use super::stamped::{COUNT_BITS, Stamped};
 /// Most calls that a rule may look at.
 pub(crate) const MAX_LAST_CALLS: u32 = 40;
 
-const CALLS_BITS: u32 = 6;
-const _: () = assert!(MAX_LAST_CALLS < 1 << CALLS_BITS);
-const _: () = assert!(MAX_LAST_CALLS + CALLS_BITS <= COUNT_BITS);
+// Their number has six bits.
+const _: () = assert!(MAX_LAST_CALLS < 1 << 6 && MAX_LAST_CALLS + 6 <= COUNT_BITS);
 
 /// See the [module](self).
 #[derive(Debug)]
