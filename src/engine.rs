@@ -11,7 +11,6 @@ use arc_swap::{ArcSwap, Guard};
 use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
-use crate::entry::{Otherwise, Passed, Verdict};
 use crate::pipeline::{detour, judge, pass_at_once};
 use crate::places::Moved;
 use crate::recent::{self, Mark};
@@ -20,6 +19,7 @@ use crate::rule::{Listed, Part, RuleSet};
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
+use crate::verdict::{FastPass, SlowVerdict, Verdict};
 use crate::watch::Watchers;
 
 /// See the [module](self).
@@ -142,20 +142,20 @@ impl Engine {
         self.rules.load_full()
     }
 
-    /// The verdict on `call`, in one value.
+    /// Judges `call`, and starts it if it passes at once.
     #[inline]
-    pub(crate) fn decide(&self, call: &Call<'_>) -> Verdict {
-        let mut otherwise = Otherwise::new();
-        match self.pass(call, &mut otherwise) {
-            Some(passed) => Verdict::Pass(passed.into_entry()),
-            None => otherwise.verdict().expect("only layers skip calls"),
+    pub(crate) fn try_enter(&self, call: &Call<'_>) -> Verdict {
+        let mut slow = SlowVerdict::empty();
+        match self.judge(call, &mut slow) {
+            Some(pass) => Verdict::Pass(pass.into_entry()),
+            None => slow.into_inner().expect("only layers skip calls"),
         }
     }
 
-    /// Judges `call`. One that passes on the common path is returned, any other verdict is
-    /// put into `otherwise`. A known resource costs one look-up.
+    /// The same, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
+    /// one look-up.
     #[inline]
-    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Otherwise) -> Option<Passed> {
+    pub(crate) fn judge(&self, call: &Call<'_>, slow: &mut SlowVerdict) -> Option<FastPass> {
         let now = self.shared.time.now();
         let mut room = None;
         let query = ResourceQuery {
@@ -164,14 +164,14 @@ impl Engine {
         };
         if let Some(resource) = self.at_hand(&query) {
             let why = match pass_at_once(&resource, call, now) {
-                Ok(passed) => return Some(passed.on(resource)),
+                Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
             };
             if let Ok(verdict) = detour(self, &resource, call, now, why) {
-                return otherwise.judged(verdict);
+                return slow.set(verdict);
             }
         }
-        otherwise.judged(self.decide_anew(&query, call, now))
+        slow.set(self.decide_anew(&query, call, now))
     }
 
     /// The resource that `query` asks for, if it is known by the present rules.

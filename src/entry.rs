@@ -1,57 +1,16 @@
-//! What a call holds while it runs or waits, and gives back when it ends.
+//! A call that runs: what it holds, and gives back when it ends.
 
 use std::fmt;
-use std::mem;
 use std::time::Duration;
 
 use crate::adaptive::End;
-use crate::blocked::Blocked;
-use crate::breaker::{Admission, AllClosed};
+use crate::breaker::Admission;
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::Resource;
 use crate::rule::Running;
 use crate::stat::Outcome;
-use crate::sync::Arc;
-use crate::waiting::Waiting;
-
-/// The engine's answer to a call.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
-///
-/// let clock = ManualClock::new();
-/// let sentinel = Sentinel::builder()
-///     .rules(FlowRule::per_second("job", 1))
-///     .clock(clock.clone())
-///     .build();
-/// let answer = |call| match sentinel.try_enter(call) {
-///     Verdict::Pass(_entry) => "now".to_owned(),
-///     Verdict::Wait(waiting) => format!("in {:?}", waiting.delay()),
-///     Verdict::Block(blocked) => format!("not within {:?}", blocked.retry_after()),
-///     _ => unreachable!("no other verdict yet"),
-/// };
-/// let call = Call::new("job");
-/// assert_eq!(answer(call), "now");
-/// clock.advance(Duration::from_millis(600));
-/// assert_eq!(answer(call), "not within Some(400ms)");
-/// assert_eq!(answer(call.prioritized(true)), "in 400ms");
-/// ```
-#[derive(Debug)]
-#[must_use = "an entry that is dropped ends the call"]
-#[non_exhaustive]
-pub enum Verdict {
-    /// The call runs now.
-    Pass(Entry),
-    /// The call has a place later, and may run then.
-    Wait(Waiting),
-    /// The call is refused.
-    Block(Blocked),
-}
 
 /// A call that runs. Dropping it ends the call and books it, once: its weight,
 /// its response time, how it ended, and one call less in flight.
@@ -97,29 +56,6 @@ pub struct Entry {
     aside: Option<Box<Aside>>,
 }
 
-/// A call that passed on the common path: its [`Entry`] in the making, and as good
-/// as one if it is dropped. It is small, because it comes back through many hands.
-#[derive(Debug)]
-pub(crate) struct Passed {
-    /// Until it is made an entry.
-    resource: Option<Arc<Resource>>,
-    start: Tick,
-    n: u32,
-    has_slot: bool,
-    /// What circuit breakers gave it.
-    closed: Option<AllClosed>,
-}
-
-/// Where the verdict on a call is put that did not take the common path.
-///
-/// A function that is lent one says in three ways what became of a call: it passed at
-/// once, and the [`Passed`] is returned; it was judged, and the verdict is here; or it
-/// was skipped, and there is neither. Only a layer skips calls: whoever is judged by an
-/// engine has a verdict. All that in one value that is returned through several hands
-/// would cost each call that passes some 30 instructions more.
-#[derive(Debug)]
-pub(crate) struct Otherwise(Option<Verdict>);
-
 /// What hardly any call has.
 #[derive(Default)]
 struct Aside {
@@ -164,90 +100,6 @@ impl From<Admission> for Kept {
             admission: Some(admission),
             running: Running::NONE,
         }
-    }
-}
-
-// === impl Passed ===
-
-impl Passed {
-    #[inline(always)]
-    pub(crate) const fn new(
-        resource: Arc<Resource>,
-        start: Tick,
-        n: u32,
-        has_slot: bool,
-        closed: Option<AllClosed>,
-    ) -> Self {
-        Self {
-            resource: Some(resource),
-            start,
-            n,
-            has_slot,
-            closed,
-        }
-    }
-
-    /// The call, from now on.
-    #[inline(always)]
-    pub(crate) fn into_entry(mut self) -> Entry {
-        self.take_entry()
-    }
-
-    /// The same, out of where it lies.
-    #[inline(always)]
-    pub(crate) fn take_entry(&mut self) -> Entry {
-        let resource = self.resource.take().expect("only this takes it");
-        let places = Places::alone(resource);
-        let mut entry = Entry::new(places, self.start, self.n, self.has_slot, None);
-        if let Some(closed) = self.closed {
-            entry.kept = Some(Admission::from(closed).into());
-        }
-        entry
-    }
-}
-
-impl Drop for Passed {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(resource) = self.resource.take() {
-            let (start, n, has_slot) = (self.start, self.n, self.has_slot);
-            end_unmade(Self::new(resource, start, n, has_slot, self.closed));
-        }
-    }
-}
-
-#[cold]
-fn end_unmade(passed: Passed) {
-    drop(passed.into_entry());
-}
-
-// === impl Otherwise ===
-
-impl Otherwise {
-    /// For a call of which nothing has been said yet.
-    #[inline(always)]
-    pub(crate) const fn new() -> Self {
-        Self(None)
-    }
-
-    /// The call was judged: it did not pass at once.
-    #[inline(always)]
-    pub(crate) fn judged(&mut self, verdict: Verdict) -> Option<Passed> {
-        self.0 = Some(verdict);
-        None
-    }
-
-    /// The call has passed: there is no verdict, and so nothing to drop.
-    #[inline(always)]
-    pub(crate) fn forget(self) {
-        debug_assert!(self.0.is_none(), "a call that passed has one verdict");
-        mem::forget(self);
-    }
-
-    /// The verdict on a call that did not pass at once; `None` if it was skipped.
-    #[inline(always)]
-    pub(crate) fn verdict(self) -> Option<Verdict> {
-        self.0
     }
 }
 

@@ -149,6 +149,7 @@ mod sync;
 pub mod system;
 mod timekeeper;
 mod timer;
+mod verdict;
 mod waiting;
 mod watch;
 
@@ -157,7 +158,7 @@ pub use blocked::Blocked;
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
-pub use entry::{Entry, Verdict};
+pub use entry::Entry;
 pub use hook::{Hook, Hooks};
 pub use hot::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
@@ -171,4 +172,5 @@ pub use rule::{
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
+pub use verdict::Verdict;
 pub use waiting::{NotAdmitted, Waiting};

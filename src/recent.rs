@@ -148,9 +148,9 @@ mod tests {
     use super::*;
     use crate::call::{Call, Direction};
     use crate::clock::ManualClock;
-    use crate::entry::Verdict;
     use crate::rule::{FlowRule, Rules};
     use crate::sentinel::Sentinel;
+    use crate::verdict::Verdict;
 
     /// Runs `f` with the mark of `key` and a query for it.
     fn with<R>(

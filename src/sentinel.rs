@@ -8,7 +8,7 @@ use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
-use crate::entry::{Entry, Otherwise, Passed, Verdict};
+use crate::entry::Entry;
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules, most_keys};
@@ -17,6 +17,7 @@ use crate::stat::{InvalidWindow, Shape};
 use crate::sync::AtomicU64;
 use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
+use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 /// An engine: the rules, and the counts of everything that they judge.
 ///
@@ -87,13 +88,13 @@ impl Sentinel {
     /// that is refused by one rule gives back what it had taken from others.
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
-        self.engine.decide(&call)
+        self.engine.try_enter(&call)
     }
 
-    /// The same for the layers, by reference: calls and verdicts are dear to move.
+    /// The same for layers, without moving calls and verdicts: see [`SlowVerdict`].
     #[inline]
-    pub(crate) fn pass(&self, call: &Call<'_>, otherwise: &mut Otherwise) -> Option<Passed> {
-        self.engine.pass(call, otherwise)
+    pub(crate) fn judge(&self, call: &Call<'_>, slow: &mut SlowVerdict) -> Option<FastPass> {
+        self.engine.judge(call, slow)
     }
 
     /// Starts `call`. If the call borrows a place or stands in a line, this waits until

@@ -11,11 +11,12 @@ use arc_swap::ArcSwap;
 
 use crate::call::{Call, Key, OwnedKey};
 use crate::engine::Engine;
-use crate::entry::{Entry, Verdict};
+use crate::entry::Entry;
 use crate::hook::{BlockEvent, Subject};
 use crate::partners::partners;
 use crate::rule::{Named, Part, Rule, RuleSet};
 use crate::sync::Lock;
+use crate::verdict::Verdict;
 
 /// The rules of an engine that only watch.
 #[derive(Debug, Default)]
@@ -204,7 +205,7 @@ impl Watcher {
 
     /// The entry of `call` as the rule sees it, if it lets it pass.
     fn judge(&self, engine: &Engine, call: &Call<'_>) -> Option<Entry> {
-        let blocked = match self.engine.decide(call) {
+        let blocked = match self.engine.try_enter(call) {
             Verdict::Pass(entry) => return Some(entry),
             Verdict::Wait(waiting) => match waiting.begin() {
                 Ok(entry) => return Some(entry),

@@ -135,9 +135,9 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::call::Call;
-    use crate::entry::Verdict;
     use crate::rule::FlowRule;
     use crate::sentinel::Sentinel;
+    use crate::verdict::Verdict;
 
     #[test]
     fn the_same_rules_in_another_part_are_other_rules() {

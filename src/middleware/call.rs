@@ -14,10 +14,11 @@ use super::answer::{ByResult, ClassifyAnswer};
 use super::guarded::{Guarded, let_go};
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::entry::{Entry, Verdict};
+use crate::entry::Entry;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
+use crate::verdict::Verdict;
 
 /// Applies rules to every request that a service gets, whatever its type.
 ///

@@ -214,7 +214,7 @@ fn tail_of<B: Body>(
     let (judgement, ends_at_head) = match settings {
         None => (ByStatus.head(head), false),
         Some(settings) => (
-            settings.judge(head),
+            settings.classify_head(head),
             settings.completion == Completion::Head,
         ),
     };

@@ -14,11 +14,12 @@ use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
-use crate::entry::{Entry, Otherwise, Passed};
+use crate::entry::Entry;
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, leave_head};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
+use crate::verdict::{FastPass, SlowVerdict};
 
 /// Most parameters of a call that a layer takes out of a request.
 const MOST_PARAMS: usize = 8;
@@ -481,7 +482,7 @@ impl Settings {
     }
 
     /// How a call ended whose response has this `head`.
-    pub(super) fn judge(&self, head: ResponseHead<'_>) -> Judgement {
+    pub(super) fn classify_head(&self, head: ResponseHead<'_>) -> Judgement {
         match &self.classify {
             Some(own) => own.head(head),
             None => ByStatus.head(head),
@@ -525,13 +526,14 @@ impl Settings {
         self.skip.iter().any(|choose| choose(head))
     }
 
-    /// Judges the call that `request` makes, or skips it.
+    /// Describes `request` as a [`Call`] and has the engine judge it, or skips it: see
+    /// [`SlowVerdict`].
     #[inline]
-    pub(super) fn pass<B>(
+    pub(super) fn judge_request<B>(
         &self,
         request: &Request<B>,
-        otherwise: &mut Otherwise,
-    ) -> Option<Passed> {
+        slow: &mut SlowVerdict,
+    ) -> Option<FastPass> {
         if self.skips(request) {
             return None;
         }
@@ -549,12 +551,12 @@ impl Settings {
         if self.asks_more {
             self.ask(head, &mut call, &mut many);
         }
-        // Also others wait, where calls stand in a line. gRPC is spoken over HTTP/2
-        // alone, and no other request is looked at for its time.
+        // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
+        // of the header. Calls that are not prioritized may wait too, in a line.
         if request.version() == Version::HTTP_2 || call.prioritized {
             call.patience = grpc_timeout(request.headers());
         }
-        self.sentinel.pass(&call, otherwise)
+        self.sentinel.judge(&call, slow)
     }
 
     /// Asks the request for all that is known of `call` beside its resource. There is

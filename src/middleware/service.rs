@@ -17,7 +17,8 @@ use super::guarded::{Guarded, begin, let_go};
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::{Entry, Otherwise, Verdict};
+use crate::entry::Entry;
+use crate::verdict::{SlowVerdict, Verdict};
 
 /// A service with rules before it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
@@ -93,9 +94,10 @@ impl<S, M> SentinelService<S, M> {
 }
 
 impl<S, M: Mode> SentinelService<S, M> {
-    /// Calls the service or not. A refusal becomes what `refuse` makes of it.
+    /// Has `request` judged, and then calls the inner service, waits, or refuses. A refusal
+    /// becomes what `refuse` makes of it.
     #[inline(always)]
-    fn judge<B>(
+    fn dispatch<B>(
         &mut self,
         request: Request<B>,
         refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
@@ -103,27 +105,26 @@ impl<S, M: Mode> SentinelService<S, M> {
     where
         S: Service<Request<B>> + Clone,
     {
-        let mut otherwise = Otherwise::new();
-        match &mut self.settings.pass(&request, &mut otherwise) {
-            // The request is passed on here, and nowhere further down, because it
-            // is dear to move.
-            Some(passed) => {
-                otherwise.forget();
-                // Spelled out, because each function that it goes through moves a future.
+        let mut slow = SlowVerdict::empty();
+        match &mut self.settings.judge_request(&request, &mut slow) {
+            Some(pass) => {
+                slow.forget_empty();
+                // Written out in place: request and future are large, and each function
+                // that takes or returns one of them copies it.
                 ResponseFuture {
                     settings: self.settings.for_response(),
                     guarded: Guarded::Running {
                         future: self.inner.call(request),
-                        entry: begin(passed.take_entry()),
+                        entry: begin(pass.take_entry()),
                     },
                 }
             }
-            None => match otherwise.verdict() {
+            None => match slow.into_inner() {
                 Some(Verdict::Block(blocked)) => {
                     let_go(&mut self.inner);
                     ResponseFuture::refused(refuse(&self.settings, &request, blocked))
                 }
-                Some(Verdict::Pass(entry)) => self.running(request, entry),
+                Some(Verdict::Pass(entry)) => self.run(request, entry),
                 Some(Verdict::Wait(waiting)) => {
                     ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
                 }
@@ -132,10 +133,10 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// A call that has passed on a detour.
-    // Apart, so that the future of one that passed at once is made where it is returned.
+    /// Runs a call that passed on the slow path.
+    // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
-    fn running<B>(&mut self, request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
+    fn run<B>(&mut self, request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
     where
         S: Service<Request<B>> + Clone,
     {
@@ -178,7 +179,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        self.judge(request, Settings::reject)
+        self.dispatch(request, Settings::reject)
     }
 }
 
@@ -197,6 +198,6 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        self.judge(request, |_, _, blocked| blocked)
+        self.dispatch(request, |_, _, blocked| blocked)
     }
 }

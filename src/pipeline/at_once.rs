@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use crate::breaker::{AllClosed, Breakers};
+use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::entry::Passed;
 use crate::resource::{Isolation, Resource, Way};
 use crate::rule::{HotParams, NoShare};
 use crate::stat::Denied;
-use crate::sync::Arc;
+use crate::verdict::Started;
 
 /// Why the [common path](pass_at_once) ends.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +25,6 @@ pub(crate) enum Detour {
     Denied(Denied),
 }
 
-/// A call that has passed on the [common path](pass_at_once).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtOnce {
-    start: Tick,
-    n: u32,
-    has_slot: bool,
-    closed: Option<AllClosed>,
-}
-
 /// The common path: the resource's own ring and slots judge the call, and count
 /// it, after closed breakers or at most one rule on a parameter. Whoever is sent on a
 /// [detour](super::detour) has taken nothing.
@@ -43,7 +33,7 @@ pub(crate) fn pass_at_once(
     resource: &Resource,
     call: &Call<'_>,
     now: Tick,
-) -> Result<AtOnce, Detour> {
+) -> Result<Started, Detour> {
     let mut closed = None;
     let params = match resource.way() {
         Way::AtOnce => None,
@@ -73,8 +63,8 @@ pub(crate) fn pass_at_once(
     match taken {
         Ok(()) => {
             resource.tell_passed(call.weight, Some(call), Duration::ZERO);
-            Ok(AtOnce {
-                start: now,
+            Ok(Started {
+                at: now,
                 n: call.weight,
                 has_slot: isolation.is_some(),
                 closed,
@@ -86,14 +76,6 @@ pub(crate) fn pass_at_once(
             }
             Err(why)
         }
-    }
-}
-
-impl AtOnce {
-    /// The call, which holds its `resource` from now on.
-    #[inline(always)]
-    pub(crate) fn on(self, resource: Arc<Resource>) -> Passed {
-        Passed::new(resource, self.start, self.n, self.has_slot, self.closed)
     }
 }
 

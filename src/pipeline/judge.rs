@@ -12,12 +12,13 @@ use crate::breaker::Admission;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Kept, Verdict};
+use crate::entry::{Entry, Kept};
 use crate::lane::{Lane, NoTokens, room_alone};
 use crate::places::{Claims, Moved, NoPlaces, Places};
 use crate::resource::{Resource, Way};
 use crate::sync::Arc;
 use crate::timekeeper::Timekeeper;
+use crate::verdict::Verdict;
 use crate::watch::watch;
 
 /// Goes on from the common path, without asking anyone twice.

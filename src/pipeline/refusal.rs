@@ -6,12 +6,12 @@ use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::entry::Verdict;
 use crate::places::{Places, later};
 use crate::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
 use crate::timekeeper::Timekeeper;
+use crate::verdict::Verdict;
 
 /// Where a refusal counts.
 #[derive(Clone, Copy)]
