@@ -10,9 +10,9 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Call, Direction, Key};
+use crate::call_nodes::Moved;
 use crate::clock::Tick;
-use crate::pipeline::{detour, judge, pass_at_once};
-use crate::places::Moved;
+use crate::pipeline::{fall_back, judge, try_fast_path};
 use crate::recent::{self, Mark};
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet};
@@ -163,11 +163,11 @@ impl Engine {
             name: call.resource.shortened(&self.shared.hash, &mut room),
         };
         if let Some(resource) = self.at_hand(&query) {
-            let why = match pass_at_once(&resource, call, now) {
+            let why = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
             };
-            if let Ok(verdict) = detour(self, &resource, call, now, why) {
+            if let Ok(verdict) = fall_back(self, &resource, call, now, why) {
                 return slow.set(verdict);
             }
         }

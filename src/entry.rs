@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::adaptive::End;
 use crate::breaker::Admission;
 use crate::call::{Call, Direction};
+use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
-use crate::places::{Claims, Places, QuotaLeft};
 use crate::resource::Resource;
 use crate::rule::Running;
 use crate::stat::Outcome;
@@ -37,7 +37,7 @@ use crate::stat::Outcome;
 /// ```
 #[must_use = "dropping the entry ends the call"]
 pub struct Entry {
-    places: Places,
+    nodes: CallNodes,
     start: Tick,
     /// When the response was there; until then [`RUNNING`].
     end: Tick,
@@ -109,14 +109,14 @@ impl Entry {
     /// A call starts: its tokens are taken and counted.
     #[inline]
     pub(crate) const fn new(
-        places: Places,
+        nodes: CallNodes,
         start: Tick,
         n: u32,
         has_slot: bool,
         kept: Option<Kept>,
     ) -> Self {
         Self {
-            places,
+            nodes,
             start,
             end: RUNNING,
             n,
@@ -139,7 +139,7 @@ impl Entry {
     /// Notes what the parameters of `call` have left, for who is told.
     #[cold]
     pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
-        if let Some(quota) = self.places.params_left(call, self.start) {
+        if let Some(quota) = self.nodes.params_left(call, self.start) {
             self.tell_quota(quota);
         }
     }
@@ -152,13 +152,13 @@ impl Entry {
     /// The resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
-        self.places.resource().text()
+        self.nodes.resource().text()
     }
 
     /// Which way the call goes.
     #[must_use]
     pub fn direction(&self) -> Direction {
-        self.places.resource().direction()
+        self.nodes.resource().direction()
     }
 
     /// The call failed: it counts as an error.
@@ -201,7 +201,7 @@ impl Entry {
     /// [`responded`](Self::responded) makes of it.
     #[inline]
     pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) -> Tick {
-        let now = self.places.resource().now();
+        let now = self.nodes.resource().now();
         if self.kept.is_some() || self.aside.is_some() {
             self.tell_response(now, outcome, is_final);
         }
@@ -252,7 +252,7 @@ impl Entry {
         let Some(admission) = kept.admission else {
             return;
         };
-        let resource = self.places.resource();
+        let resource = self.nodes.resource();
         resource.with_breakers(|breakers, told| match outcome {
             Some(Outcome::Success) => breakers.complete(now, admission, rt, false, told),
             Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, told),
@@ -263,7 +263,7 @@ impl Entry {
 
     /// The call's slot is free, and an adaptive limit learns of it.
     fn leave_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
-        let resource = self.places.resource();
+        let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
             let end = match outcome {
                 Some(Outcome::Success) => End::Delivered,
@@ -278,7 +278,7 @@ impl Entry {
     /// The call runs no more for the rules on its parameters.
     #[cold]
     fn leave_params(&self) {
-        let params = self.places.resource().params();
+        let params = self.nodes.resource().params();
         if let (Some(params), Some(kept)) = (params, self.kept) {
             params.free(kept.running);
         }
@@ -286,9 +286,9 @@ impl Entry {
 
     /// What is left of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
-        let now = self.places.resource().now();
+        let now = self.nodes.resource().now();
         let noted = self.aside.as_ref().and_then(|aside| aside.quota.clone());
-        QuotaLeft::tightest(self.places.quota_left(now).into_iter().chain(noted))
+        QuotaLeft::tightest(self.nodes.quota_left(now).into_iter().chain(noted))
     }
 
     /// The call ends as this one does for those who watch.
@@ -319,7 +319,7 @@ impl Entry {
     /// for trailers, a count of running values, or an adaptive limit.
     #[inline]
     fn is_timed(&self) -> bool {
-        let limiter = || self.places.resource().limiter();
+        let limiter = || self.nodes.resource().limiter();
         self.is_at_once && self.kept.is_none() && !(self.has_slot && limiter().is_some())
     }
 
@@ -338,8 +338,8 @@ impl Entry {
         if self.kept.is_some() {
             self.leave_params();
         }
-        let resource = self.places.resource();
-        self.places.each(|node| {
+        let resource = self.nodes.resource();
+        self.nodes.each(|node| {
             node.leave(now, self.n, end.nanos_since(self.start), outcome);
             if has_panicked {
                 node.panicked();
@@ -349,7 +349,7 @@ impl Entry {
             self.leave_slot(now, end - self.start, outcome);
         }
         if !resource.shared().hooks.is_empty() {
-            resource.tell_ended(self.n, outcome, end - self.start);
+            resource.notify_ended(self.n, outcome, end - self.start);
         }
         if self.aside.is_some() {
             self.end_watching();
@@ -364,7 +364,7 @@ impl Drop for Entry {
     /// has been read: a reading of the clock is a tenth of what a layer adds.
     #[inline]
     fn drop(&mut self) {
-        let resource = self.places.resource();
+        let resource = self.nodes.resource();
         let shared = resource.shared();
         let now = if self.is_timed() {
             self.end
@@ -373,7 +373,7 @@ impl Drop for Entry {
         };
         let end = if self.end == RUNNING { now } else { self.end };
         let has_panicked = !self.is_guarded && std::thread::panicking();
-        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.places.are_one_node();
+        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.nodes.is_one_node();
         if has_panicked || more_learn || !shared.hooks.is_empty() {
             return self.end_everywhere(now, end, has_panicked);
         }

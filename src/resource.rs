@@ -6,8 +6,8 @@
 //! version, and settles on what admitted it.
 
 mod admit;
-mod tell;
-mod way;
+mod notify;
+mod path_kind;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, shared_size};
 
-pub(crate) use way::Way;
+pub(crate) use path_kind::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -64,7 +64,7 @@ pub(crate) struct Resource {
     place: AtomicU32,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
-    way: Way,
+    path_kind: PathKind,
 }
 
 /// What most resources do not have.
@@ -126,7 +126,7 @@ impl Resource {
             old.retire(new.map(|new| &new.breakers));
         }
         Self {
-            way: Way::new(&gate, extras.as_deref(), rules, &shared),
+            path_kind: PathKind::new(&gate, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
             isolation: own
                 .and_then(|own| own.isolation)
@@ -212,7 +212,7 @@ impl Resource {
         Some(fixed.unwrap_or(found))
     }
 
-    /// The same where no limit finds itself, as on the common path.
+    /// The same where no limit finds itself, as on the fast path.
     #[inline]
     pub(crate) const fn fixed_isolation(&self) -> Option<Isolation> {
         self.isolation
@@ -277,10 +277,10 @@ impl Resource {
         self.extras.as_ref()?.authorities.as_deref()
     }
 
-    /// How much there is that judges its calls.
+    /// The path that its calls take through the pipeline.
     #[inline]
-    pub(crate) const fn way(&self) -> Way {
-        self.way
+    pub(crate) const fn path_kind(&self) -> PathKind {
+        self.path_kind
     }
 
     pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {

@@ -10,9 +10,9 @@ use std::mem;
 
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, AllClosed};
+use crate::call_nodes::CallNodes;
 use crate::clock::Tick;
 use crate::entry::Entry;
-use crate::places::Places;
 use crate::resource::Resource;
 use crate::sync::Arc;
 use crate::waiting::Waiting;
@@ -108,7 +108,7 @@ impl FastPass {
             closed,
         } = self.started;
         let kept = closed.map(|closed| Admission::from(closed).into());
-        Entry::new(Places::alone(resource), at, n, has_slot, kept)
+        Entry::new(CallNodes::only(resource), at, n, has_slot, kept)
     }
 }
 

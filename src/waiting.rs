@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
+use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
 use crate::entry::{Entry, Kept};
-use crate::lane::Held;
-use crate::places::{Claims, Places, QuotaLeft};
+use crate::ruled_ring::Held;
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
 
@@ -56,7 +56,7 @@ pub struct Waiting {
 }
 
 struct Inner {
-    places: Places,
+    nodes: CallNodes,
     held: Vec<Held>,
     claims: Claims,
     since: Tick,
@@ -115,7 +115,7 @@ pub enum NotAdmitted {
 
 impl Waiting {
     pub(crate) fn new(
-        places: Places,
+        nodes: CallNodes,
         held: Vec<Held>,
         claims: Claims,
         since: Tick,
@@ -124,7 +124,7 @@ impl Waiting {
     ) -> Self {
         Self {
             inner: Some(Box::new(Inner {
-                places,
+                nodes,
                 held,
                 claims,
                 since,
@@ -139,7 +139,7 @@ impl Waiting {
     #[cold]
     pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
         if let Some(inner) = &mut self.inner {
-            let quota = inner.places.params_left(call, inner.since);
+            let quota = inner.nodes.params_left(call, inner.since);
             inner.quota = quota.map(Box::new);
         }
     }
@@ -174,7 +174,7 @@ impl Waiting {
     /// The resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
-        self.inner().places.resource().text()
+        self.inner().nodes.resource().text()
     }
 
     /// Starts the call.
@@ -219,7 +219,7 @@ impl Waiting {
     /// Starts the call, whose timer has fired.
     pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
         let inner = self.take();
-        let resource = inner.places.resource();
+        let resource = inner.nodes.resource();
         let now = inner.now();
         let has_slot = match resource.take_slot() {
             Ok(has_slot) => has_slot,
@@ -240,14 +240,14 @@ impl Waiting {
         let turn = inner.claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| inner.start > turn);
         let occupied = if is_borrowed { inner.n } else { 0 };
-        inner.places.take_inbound(now, inner.n);
-        inner.places.each(|node| {
+        inner.nodes.take_inbound(now, inner.n);
+        inner.nodes.each(|node| {
             node.stop_waiting();
             node.start_waited(now, inner.n, occupied, waited);
         });
-        resource.tell_passed(inner.n, None, waited);
-        let kept = Kept::new(inner.places.resource(), admission, &inner.claims);
-        let mut entry = Entry::new(inner.places, now, inner.n, has_slot, kept);
+        resource.notify_passed(inner.n, None, waited);
+        let kept = Kept::new(inner.nodes.resource(), admission, &inner.claims);
+        let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, kept);
         if let Some(mut quota) = inner.quota {
             quota.reset = quota.reset.saturating_sub(waited);
             entry.tell_quota(*quota);
@@ -258,7 +258,7 @@ impl Waiting {
     /// Gives the place up because there is nothing to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
         let inner = self.take();
-        let text = inner.places.resource().text().clone();
+        let text = inner.nodes.resource().text().clone();
         let blocked = Blocked::new(BlockKind::NoTimer, text, "".into());
         inner.refuse(inner.now(), blocked)
     }
@@ -267,24 +267,24 @@ impl Waiting {
 impl Inner {
     /// The present, doubted where it does not fit to what the resource has seen.
     fn now(&self) -> Tick {
-        self.places.resource().now()
+        self.nodes.resource().now()
     }
 
     /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.give_up(now);
-        self.places
+        self.nodes
             .each(|node| node.block_by(now, self.n, blocked.kind()));
-        let resource = self.places.resource();
-        resource.tell_blocked(self.n, None, &blocked);
+        let resource = self.nodes.resource();
+        resource.notify_blocked(self.n, None, &blocked);
         blocked
     }
 
     /// Gives the tokens back and stops waiting.
     fn give_up(&self, now: Tick) {
-        self.places.cancel(now, &self.held, self.n);
-        self.places.give_up(&self.claims);
-        self.places.each(Node::stop_waiting);
+        self.nodes.cancel(now, &self.held, self.n);
+        self.nodes.give_up(&self.claims);
+        self.nodes.each(Node::stop_waiting);
     }
 }
 
@@ -292,7 +292,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
             inner.give_up(inner.now());
-            inner.places.each(Node::dropped_waiting);
+            inner.nodes.each(Node::dropped_waiting);
         }
     }
 }

@@ -31,7 +31,14 @@ const ORDER: &[&[&str]] = &[
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
     &[
-        "pipeline", "places", "lane", "engine", "entry", "waiting", "verdict", "watch",
+        "pipeline",
+        "call_nodes",
+        "ruled_ring",
+        "engine",
+        "entry",
+        "waiting",
+        "verdict",
+        "watch",
     ],
     &["report"],
     &["sentinel"],
@@ -44,7 +51,14 @@ const ORDER: &[&[&str]] = &[
 
 /// Modules that make up one thing in several files.
 const TOGETHER: &[&str] = &[
-    "pipeline", "places", "lane", "engine", "entry", "waiting", "verdict", "watch",
+    "pipeline",
+    "call_nodes",
+    "ruled_ring",
+    "engine",
+    "entry",
+    "waiting",
+    "verdict",
+    "watch",
 ];
 
 fn line_of(module: &str) -> usize {

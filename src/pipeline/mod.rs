@@ -1,53 +1,56 @@
-//! How a call is judged, from top to bottom.
+//! How a call is judged: every check, in its order.
 //!
 //! ```text
-//! authority   who may call at all
-//! system      what all inbound calls together may ask of the machine
-//! breakers    whether the resource answers well
-//! isolation   a concurrency slot of the resource, fixed or found by itself; held
-//!             until the call ends
-//! parameters  a share of the quota of each value that a rule looks at
-//! flow        rules that look at another resource
-//! line        a turn in each line; a call whose turn is not now waits for it, with
-//!             tokens of each lane that are for that time
-//! probe       of circuit breakers that are open and due
-//! lanes       tokens of one lane after the other, narrow to wide: by rules of the
-//!             origin, of the context, of the resource
-//! loan        a prioritized call that found a lane full: the same lanes once
-//!             more, each for the bucket in which the call can run
-//! watchers    rules in shadow mode judge what the others let pass
+//! check       what it asks                                                     in
+//! authority   whether its origin may call at all                               precheck.rs
+//! system      whether the machine and all inbound calls leave room             precheck.rs
+//! breakers    whether one is open                                              precheck.rs
+//! isolation   for a concurrency slot of the resource, held until the call ends slow_path.rs
+//! parameters  for a share of the quota of each value that a rule looks at      enter.rs
+//! related     whether the resources that a flow rule looks at have room        enter.rs
+//! line        for a turn in each line; a call whose turn comes later waits,    enter.rs
+//!             with tokens for that time
+//! probe       for the probe of each circuit breaker that is open and due       enter.rs
+//! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
+//!             resource
+//! loan        where a ring has none and the call is prioritized: for tokens    wait.rs
+//!             of a bucket to come
+//! shadow      rules in shadow mode, of calls that the others let pass          watch.rs
 //! ```
 //!
-//! Most calls need hardly any of it. What a resource has says, when it is made, which
-//! [`Way`](crate::resource::Way) its calls go:
+//! The order is the semantics, and is written down here only: cheap checks come first, and
+//! a call waits only when all that may refuse it have been asked. Whatever was taken is
+//! given back when a later check refuses. A call waits once, until the latest of the times
+//! at which it can run.
+//!
+//! Most calls need hardly any of these checks. Which ones is known when the resource is
+//! made: its [`PathKind`](crate::resource::PathKind).
 //!
 //! ```text
-//! way           what judges                               how
-//! AtOnce        fixed slots, the ring                     pass_at_once
-//! WithBreakers  the same, and breakers                    pass_at_once; judge, enter_alone
-//!                                                         unless all are closed
-//! WithShare     as at once, and one rule on a parameter   pass_at_once; as Full for who may
-//!               that neither waits nor counts who runs    wait or is told what is left
-//! Alone         the ring; authorities, system, breakers,  judge, enter_alone
-//!               slots of any kind
-//! Full          anything                                  judge, enter_everywhere
+//! path               what judges                               function
+//! Fast               fixed slots, the ring                     try_fast_path
+//! FastAfterBreakers  the same after breakers                   try_fast_path; judge and
+//!                                                              enter_own_ring if one is open
+//! FastAfterShare     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
+//!                    that neither waits nor counts what runs   that may wait or are told their
+//!                                                              quota
+//! OwnRing            the ring; authorities, system, breakers,  judge, enter_own_ring
+//!                    slots of any kind
+//! Full               anything                                  judge, enter_all_rings
 //! ```
 //!
-//! [`pass_at_once`] asks first, on whatever way. Where it does not let a call pass, it goes
-//! on by [`detour`], which knows what has been asked already: it tells the refusal, finds
-//! a place later for a call that is prioritized, or has all others judge it. A call that
-//! makes its resource, or makes it anew after a reload, is judged by [`judge()`] on any way.
-//!
-//! The order is the semantics, so it is written down here and nowhere else:
-//! cheap checks first, and nothing waits before everyone who may refuse has
-//! spoken. Whatever was taken is given back when a later one refuses. A call
-//! waits once, until the latest of its places.
+//! Every call to a known resource begins in [`try_fast_path`], which stops at once where it
+//! is not the path of the resource. Then [`fall_back`] goes on from where it has stopped:
+//! with the refusal, with a wait if the call is prioritized, or with [`judge()`], the slow
+//! path through all checks. A call whose resource must be made first, or made anew after a
+//! reload, begins with [`judge()`].
 
-mod at_once;
-mod guard;
-mod judge;
+mod enter;
+mod fast_path;
+mod precheck;
 mod refusal;
+mod slow_path;
 mod wait;
 
-pub(crate) use at_once::pass_at_once;
-pub(crate) use judge::{detour, judge};
+pub(crate) use fast_path::try_fast_path;
+pub(crate) use slow_path::{fall_back, judge};

@@ -1,12 +1,12 @@
-//! Refusals: what the caller is told, counted in every place, and told to hooks.
+//! Refusals: made with their rule and their time, counted on every node, told to hooks.
 
 use std::time::Duration;
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
+use crate::call_nodes::{CallNodes, later};
 use crate::clock::Tick;
-use crate::places::{Places, later};
 use crate::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
@@ -18,22 +18,22 @@ use crate::verdict::Verdict;
 pub(super) enum Counted<'a> {
     /// On the resource, and nowhere else: nobody need hold it for that.
     Alone(&'a Resource),
-    /// In all these places.
-    In(&'a Places),
+    /// On all these nodes.
+    On(&'a CallNodes),
 }
 
 impl<'a> Counted<'a> {
     fn resource(self) -> &'a Resource {
         match self {
             Self::Alone(resource) => resource,
-            Self::In(places) => places.resource(),
+            Self::On(nodes) => nodes.resource(),
         }
     }
 
     fn each(self, mut f: impl FnMut(&Node)) {
         match self {
             Self::Alone(resource) => f(resource.node()),
-            Self::In(places) => places.each(f),
+            Self::On(nodes) => nodes.each(f),
         }
     }
 }
@@ -109,6 +109,6 @@ pub(super) fn refuse(
     counted.each(|node| node.block_by(now, call.weight, blocked.kind()));
     counted
         .resource()
-        .tell_blocked(call.weight, Some(call), &blocked);
+        .notify_blocked(call.weight, Some(call), &blocked);
     Verdict::Block(blocked)
 }

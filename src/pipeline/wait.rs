@@ -1,34 +1,36 @@
-//! A place later: in a line, in a coming bucket, or in both.
+//! How a call comes to wait: for its turn in a line, for tokens of a coming bucket, or for
+//! both.
 
 use std::time::Duration;
 
 use crate::call::Call;
+use crate::call_nodes::{CallNodes, Claims, Moved};
 use crate::clock::Tick;
-use crate::lane::{Held, NoTokens};
-use crate::places::{Claims, Moved, Places};
+use crate::ruled_ring::{Held, NoTokens};
 use crate::stat::{Node, Wish};
 use crate::waiting::Waiting;
 
-/// A place in every lane for a call with `claims`, or in a coming bucket for
-/// one that is prioritized; `None` if there is none, and then the claims are given up.
+/// Holds tokens on every ring for a call that waits: for the turn that it has among its
+/// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
+/// then the claims are given up.
 pub(super) fn wait(
-    places: &Places,
+    nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
 ) -> Result<Option<Waiting>, Moved> {
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn);
-    let found = match patience(places, call, now, turn) {
-        Some(patience) if places.start_waiting() => {
+    let found = match patience(nodes, call, now, turn) {
+        Some(patience) if nodes.start_waiting() => {
             let wish = Wish {
                 now,
                 from: turn.max(now),
                 patience,
                 n: call.weight,
             };
-            let found = hold_alike(places, wish);
+            let found = hold_for_one_time(nodes, wish);
             if !matches!(found, Ok(Some(_))) {
-                places.each(Node::stop_waiting);
+                nodes.each(Node::stop_waiting);
             }
             found
         }
@@ -37,14 +39,14 @@ pub(super) fn wait(
     match found {
         Ok(Some((held, start))) => {
             let claims = std::mem::take(claims);
-            let mut waiting = Waiting::new(places.clone(), held, claims, now, start, call.weight);
+            let mut waiting = Waiting::new(nodes.clone(), held, claims, now, start, call.weight);
             if call.tells_quota {
                 waiting.note_quota(call);
             }
             Ok(Some(waiting))
         }
         other => {
-            places.give_up(claims);
+            nodes.give_up(claims);
             other.map(|_| None)
         }
     }
@@ -52,12 +54,12 @@ pub(super) fn wait(
 
 /// How long the call may wait, exclusive: for its turn, and for a loan if it is
 /// prioritized. `None` if its own patience ends before its turn.
-fn patience(places: &Places, call: &Call<'_>, now: Tick, turn: Tick) -> Option<Duration> {
+fn patience(nodes: &CallNodes, call: &Call<'_>, now: Tick, turn: Tick) -> Option<Duration> {
     let until_turn = turn - now;
     if call.patience.is_some_and(|most| until_turn >= most) && turn > now {
         return None;
     }
-    let most = places.resource().shared().patience;
+    let most = nodes.resource().shared().patience;
     let for_loan = match call.patience {
         _ if !call.prioritized => Duration::ZERO,
         Some(patience) => patience.min(most),
@@ -71,20 +73,20 @@ fn patience(places: &Places, call: &Call<'_>, now: Tick, turn: Tick) -> Option<D
     Some(for_loan.max(for_turn))
 }
 
-/// Tokens in every lane, and the time that they are for.
+/// Tokens held on every ring, and the time that they are for.
 type Promise = (Vec<Held>, Tick);
 
-/// Tokens in every lane for one and the same time, and that time; `None` if some
-/// lane has none. A round may find that one lane has room only later than
-/// others; then all are asked again for that later time.
-fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved> {
+/// Holds tokens on every ring for one and the same time; `None` if some ring has none. A
+/// round may find that one ring has room only later than the others; then all are asked
+/// again for that later time.
+fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Moved> {
     loop {
-        match hold(places, wish) {
-            Ok((held, latest)) if agree(places, wish.now, &held, latest) => {
+        match hold_on_each(nodes, wish) {
+            Ok((held, latest)) if agree(nodes, wish.now, &held, latest) => {
                 return Ok(Some((held, latest)));
             }
             Ok((held, latest)) => {
-                places.cancel(wish.now, &held, wish.n);
+                nodes.cancel(wish.now, &held, wish.n);
                 wish.from = latest;
             }
             Err(NoTokens::Full(_)) => return Ok(None),
@@ -93,13 +95,13 @@ fn hold_alike(places: &Places, mut wish: Wish) -> Result<Option<Promise>, Moved>
     }
 }
 
-/// Holds tokens in every lane for `wish.from` or the next time at which each
-/// has room, and tells the latest of these times.
-fn hold(places: &Places, wish: Wish) -> Result<Promise, NoTokens> {
+/// Holds tokens on every ring for `wish.from` or the next time at which that ring has room,
+/// and returns the latest of these times.
+fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
     let mut all = Vec::new();
     let mut latest = wish.from;
-    for lane in places.lanes(wish.now) {
-        match lane.hold(wish) {
+    for ruled in nodes.ruled_rings(wish.now) {
+        match ruled.hold(wish) {
             Ok(held) => {
                 if let Held::Loan(loan) = held {
                     latest = latest.max(loan.start());
@@ -107,7 +109,7 @@ fn hold(places: &Places, wish: Wish) -> Result<Promise, NoTokens> {
                 all.push(held);
             }
             Err(refusal) => {
-                places.cancel(wish.now, &all, wish.n);
+                nodes.cancel(wish.now, &all, wish.n);
                 return Err(refusal);
             }
         }
@@ -115,13 +117,13 @@ fn hold(places: &Places, wish: Wish) -> Result<Promise, NoTokens> {
     Ok((all, latest))
 }
 
-/// Whether each lane holds its tokens in the bucket that `start` lies in.
-fn agree(places: &Places, now: Tick, held: &[Held], start: Tick) -> bool {
-    places.lanes(now).zip(held).all(|(lane, held)| {
+/// Whether each ring holds its tokens in the bucket that `start` lies in.
+fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
+    nodes.ruled_rings(now).zip(held).all(|(ruled, held)| {
         let bucket = match held {
             Held::Loan(loan) => loan.bucket().number(),
             Held::Taken(taken) => taken.bucket,
         };
-        lane.ring.bucket_number(start) <= bucket
+        ruled.ring.bucket_number(start) <= bucket
     })
 }

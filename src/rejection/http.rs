@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use super::{Rejection, retry_after, whole_seconds};
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
+use crate::call_nodes::QuotaLeft;
 use crate::key::Head;
-use crate::places::QuotaLeft;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -52,7 +52,7 @@ impl Resource {
         let Some(breakers) = self.breakers() else {
             return Ok(None);
         };
-        match breakers.admit(now, &mut |change| self.tell_breaker(breakers, change)) {
+        match breakers.admit(now, &mut |change| self.notify_breaker(breakers, change)) {
             Ok(admission) => Ok(Some(admission)),
             Err(refusal) => Err(self.blocked_by_breaker(refusal, now)),
         }
@@ -75,7 +75,7 @@ impl Resource {
     ) -> Option<R> {
         let breakers = self.breakers()?;
         Some(f(breakers, &mut |change| {
-            self.tell_breaker(breakers, change);
+            self.notify_breaker(breakers, change);
         }))
     }
 }

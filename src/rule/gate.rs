@@ -197,7 +197,7 @@ impl Gate {
     /// Whether the node's ring is all that judges: no rule has a ring or a line of
     /// its own.
     #[inline]
-    pub(crate) const fn is_one_lane(&self) -> bool {
+    pub(crate) const fn has_one_ring(&self) -> bool {
         self.apart.is_none()
     }
 

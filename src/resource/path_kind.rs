@@ -1,29 +1,29 @@
-//! How much there is that judges the calls of a resource, and so which way they go.
+//! How much there is that judges the calls of a resource, and so which path they take.
 
 use super::Extras;
 use crate::rule::{Gate, RuleSet};
 use crate::shared::Shared;
 
-/// See the table in the [pipeline](crate::pipeline): narrow to wide. It is found out
-/// once, when the resource is made.
+/// The path that a resource's calls take through the [pipeline](crate::pipeline), from
+/// the fewest checks to all of them. It is found once, when the resource is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PathKind {
     /// The resource's own ring and slots are all that judges and counts its calls.
-    AtOnce,
-    /// The same, after circuit breakers, which all let it pass if they are closed.
-    WithBreakers,
-    /// As at once, after a share of one value's quota, which a call gets now or not at
+    Fast,
+    /// The same after circuit breakers: the fast path as long as all are closed.
+    FastAfterBreakers,
+    /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.
-    WithShare,
+    FastAfterShare,
     /// Its own ring is all that judges the rate of its calls. Others may refuse them,
     /// limit how many run, or count them, but nobody else takes tokens or watches.
-    Alone,
+    OwnRing,
     /// Anything may judge them.
     Full,
 }
 
-impl Way {
-    /// The way of calls to a resource with this `gate` and these `extras`, by `rules`.
+impl PathKind {
+    /// The path of calls to a resource with this `gate` and these `extras`, by `rules`.
     pub(super) fn new(
         gate: &Gate,
         extras: Option<&Extras>,
@@ -43,7 +43,7 @@ impl Way {
         } = extras.unwrap_or(&none);
 
         // Rules with rings or lines of their own judge beside the resource's ring.
-        let has_more_lanes = !gate.is_one_lane();
+        let has_more_rings = !gate.has_one_ring();
         // Rules of an origin or a context judge on the ring of a branch.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
@@ -52,7 +52,7 @@ impl Way {
         let looks_elsewhere = !related.is_empty();
         // Rules in shadow mode judge what the others let pass.
         let is_watched = rules.are_watching();
-        if has_more_lanes || has_branch_rules || has_branches || looks_elsewhere || is_watched {
+        if has_more_rings || has_branch_rules || has_branches || looks_elsewhere || is_watched {
             return Self::Full;
         }
 
@@ -68,12 +68,12 @@ impl Way {
         let has_more_company = is_guarded || finds_its_limit || counts_inbound;
         let has_company = has_more_company || has_breakers;
         match params {
-            None if has_more_company => Self::Alone,
-            None if has_breakers => Self::WithBreakers,
-            None => Self::AtOnce,
+            None if has_more_company => Self::OwnRing,
+            None if has_breakers => Self::FastAfterBreakers,
+            None => Self::Fast,
             // Several would have to be given back in turn; one that lets calls wait or
             // counts those that run keeps something of them.
-            Some(params) if params.are_simple() && !has_company => Self::WithShare,
+            Some(params) if params.are_simple() && !has_company => Self::FastAfterShare,
             Some(_) => Self::Full,
         }
     }
@@ -91,65 +91,71 @@ mod tests {
     };
     use crate::sentinel::{Builder, Sentinel};
 
-    fn way_of(builder: Builder) -> Way {
+    fn path_of(builder: Builder) -> PathKind {
         let sentinel = builder.build();
         drop(sentinel.try_enter(Call::new("r")));
         let engine = sentinel.engine();
         let now = engine.shared().time.now();
-        engine.known(Direction::Inbound, "r", now).unwrap().way()
+        engine
+            .known(Direction::Inbound, "r", now)
+            .unwrap()
+            .path_kind()
     }
 
     #[test]
-    fn each_kind_of_rule_has_its_way() {
+    fn each_kind_of_rule_has_its_path() {
         let second = Duration::from_secs(1);
         let flow = || FlowRule::per_second("r", 9);
         let param = || HotParamRule::per_second("r", 9);
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
-        let cases: [(Way, Rules); 19] = [
-            (Way::AtOnce, Rules::new()),
-            (Way::AtOnce, flow().into()),
+        let cases: [(PathKind, Rules); 19] = [
+            (PathKind::Fast, Rules::new()),
+            (PathKind::Fast, flow().into()),
             (
-                Way::AtOnce,
+                PathKind::Fast,
                 Rules::new().with(flow()).with(IsolationRule::new("r", 9)),
             ),
-            (Way::WithShare, Rules::new().with(flow()).with(param())),
-            (Way::WithBreakers, errors().into()),
             (
-                Way::Alone,
+                PathKind::FastAfterShare,
+                Rules::new().with(flow()).with(param()),
+            ),
+            (PathKind::FastAfterBreakers, errors().into()),
+            (
+                PathKind::OwnRing,
                 Rules::new().with(errors()).with(AdaptiveRule::new("r")),
             ),
-            (Way::Alone, AuthorityRule::deny("r", ["a"]).into()),
-            (Way::Alone, AdaptiveRule::new("r").into()),
-            (Way::Alone, SystemRule::new().qps(9).into()),
+            (PathKind::OwnRing, AuthorityRule::deny("r", ["a"]).into()),
+            (PathKind::OwnRing, AdaptiveRule::new("r").into()),
+            (PathKind::OwnRing, SystemRule::new().qps(9).into()),
             (
-                Way::Full,
+                PathKind::Full,
                 Rules::new()
                     .with(param())
                     .with(HotParamRule::per_second("r", 8)),
             ),
-            (Way::Full, param().throttle(second).into()),
-            (Way::Full, Rules::new().with(param()).with(errors())),
+            (PathKind::Full, param().throttle(second).into()),
+            (PathKind::Full, Rules::new().with(param()).with(errors())),
             (
-                Way::Full,
+                PathKind::Full,
                 Rules::new().with(param()).with(SystemRule::new().qps(9)),
             ),
-            (Way::Full, flow().warm_up(second).into()),
-            (Way::Full, flow().throttle(second).into()),
+            (PathKind::Full, flow().warm_up(second).into()),
+            (PathKind::Full, flow().throttle(second).into()),
             // Judged as one on the origin as a parameter.
-            (Way::WithShare, flow().by_origin().into()),
-            (Way::Full, flow().by_origin().strict().into()),
-            (Way::Full, flow().when("other").into()),
-            (Way::Full, flow().shadow().into()),
+            (PathKind::FastAfterShare, flow().by_origin().into()),
+            (PathKind::Full, flow().by_origin().strict().into()),
+            (PathKind::Full, flow().when("other").into()),
+            (PathKind::Full, flow().shadow().into()),
         ];
-        for (way, rules) in cases {
+        for (path, rules) in cases {
             let name = format!("{rules:?}");
-            assert_eq!(way_of(Sentinel::builder().rules(rules)), way, "{name}");
+            assert_eq!(path_of(Sentinel::builder().rules(rules)), path, "{name}");
         }
     }
 
     #[test]
-    fn who_is_counted_apart_goes_the_full_way() {
-        assert_eq!(way_of(Sentinel::builder().origins(true)), Way::Full);
-        assert_eq!(way_of(Sentinel::builder().contexts(true)), Way::Full);
+    fn who_is_counted_apart_takes_the_full_path() {
+        assert_eq!(path_of(Sentinel::builder().origins(true)), PathKind::Full);
+        assert_eq!(path_of(Sentinel::builder().contexts(true)), PathKind::Full);
     }
 }

@@ -1,5 +1,4 @@
-//! A ring with the rules that are judged on it: one of the places where a call
-//! takes its tokens.
+//! A ring with the rules that are judged on it: what a call takes its tokens from.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use crate::resource::Resource;
 use crate::rule::{Gate, Quotas};
 use crate::stat::{Denied, LeapArray, Loan, Node, Taken, Wish};
 
-/// Tokens that a waiting call holds in one lane.
+/// Tokens that a waiting call holds on one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     /// In a coming bucket.
@@ -17,8 +16,8 @@ pub(crate) enum Held {
     Taken(Taken),
 }
 
-/// A ring with what is judged there.
-pub(crate) struct Lane<'a> {
+/// See the [module](self).
+pub(crate) struct RuledRing<'a> {
     pub(crate) ring: &'a LeapArray,
     /// The node whose figures come from the ring.
     pub(crate) node: Option<&'a Node>,
@@ -27,16 +26,16 @@ pub(crate) struct Lane<'a> {
     pub(crate) indices: &'a [u32],
 }
 
-/// Why a lane gave a call no tokens.
+/// Why a ring gave a call no tokens.
 pub(crate) enum NoTokens {
     /// The rule with this index has no room.
     Full(u32),
     Moved,
 }
 
-// === impl Lane ===
+// === impl RuledRing ===
 
-impl Lane<'_> {
+impl RuledRing<'_> {
     pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
         let taken = match self.node {
             Some(node) => node.acquire(now, n, &self.quotas),
@@ -56,7 +55,7 @@ impl Lane<'_> {
     }
 
     /// Holds tokens for `wish.from` or, if there is no room then, for the next
-    /// time at which there is. A lane that has room now and whose present
+    /// time at which there is. A ring that has room now and whose present
     /// bucket is still open at that time takes them at once.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
         let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
@@ -117,14 +116,14 @@ impl NoTokens {
 
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if
 /// one never has.
-pub(crate) fn room_alone(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
-    let lane = own(resource.node(), resource.gate());
-    Some(now.max(lane.room_at(now, now, n)?))
+pub(crate) fn own_ring_room_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+    let ruled = own_ring(resource.node(), resource.gate());
+    Some(now.max(ruled.room_at(now, now, n)?))
 }
 
 /// The ring of a node.
-pub(crate) fn own<'a>(node: &'a Node, gate: &'a Gate) -> Lane<'a> {
-    Lane {
+pub(crate) fn own_ring<'a>(node: &'a Node, gate: &'a Gate) -> RuledRing<'a> {
+    RuledRing {
         ring: node.ring(),
         node: Some(node),
         quotas: Quotas::Fixed(gate.quotas()),
@@ -133,8 +132,8 @@ pub(crate) fn own<'a>(node: &'a Node, gate: &'a Gate) -> Lane<'a> {
 }
 
 /// The rings beside it that rules have of their own.
-pub(crate) fn sides(gate: &Gate, now: Tick) -> impl Iterator<Item = Lane<'_>> {
-    gate.sides().iter().map(move |side| Lane {
+pub(crate) fn side_rings(gate: &Gate, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
+    gate.sides().iter().map(move |side| RuledRing {
         ring: side.ring(),
         node: None,
         quotas: side.quotas(now),

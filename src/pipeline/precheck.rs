@@ -1,5 +1,5 @@
-//! What refuses a call before anything is taken: who calls, how the machine and
-//! all inbound calls are, how well the resource answers.
+//! The checks that take nothing: authority rules, system rules, and whether circuit
+//! breakers are open.
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
@@ -8,9 +8,9 @@ use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
-/// Refuses the call for what is known before anything is taken: who calls, how
-/// the machine and all inbound calls are, and how well the resource answers.
-pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
+/// Refuses the call if a check that takes nothing does: by who calls, by the state of the
+/// machine and of all inbound calls, or by how well the resource answers.
+pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
         return Err(resource.blocked(BlockKind::Authority, rule));
@@ -20,7 +20,7 @@ pub(super) fn guard(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(
             .blocked(BlockKind::System, rule)
             .with_system_reason(reason));
     }
-    // Nobody takes a probe before all rules have spoken.
+    // Only a check: the probe is taken last, when no other rule can refuse the call.
     resource.check_breakers(now)
 }
 

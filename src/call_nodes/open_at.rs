@@ -9,19 +9,19 @@
 
 use std::time::Duration;
 
-use super::{Moved, Places};
+use super::{CallNodes, Moved};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::lane::room_alone;
+use crate::ruled_ring::own_ring_room_at;
 
 /// How often rules are asked at most for a time that suits all. Where one of them
 /// warms up they agree in the third round at the latest.
 const MOST_ROUNDS: u32 = 64;
 
-// === impl Places ===
+// === impl CallNodes ===
 
-impl Places {
+impl CallNodes {
     /// When all that judges the rate of `call` has room for it, `from` some time on, if
     /// nobody else comes; `None` if something never has.
     pub(crate) fn open_at(
@@ -36,16 +36,11 @@ impl Places {
             // Where a reload comes in between, nobody knows.
             Ok(None) | Err(Moved) => Some(now),
         }?;
-        self.open_behind_related_at(call, now, related.max(from))
+        self.open_at_unrelated(call, now, related.max(from))
     }
 
-    /// The same for parameters, lines and windows alone.
-    pub(crate) fn open_behind_related_at(
-        &self,
-        call: &Call<'_>,
-        now: Tick,
-        from: Tick,
-    ) -> Option<Tick> {
+    /// The same without the rules that look at other resources.
+    pub(crate) fn open_at_unrelated(&self, call: &Call<'_>, now: Tick, from: Tick) -> Option<Tick> {
         let longest = self.longest_wait(call, now);
         let params = self.resource.params();
         let params = params.map_or(Some(now), |params| params.room_at(call, now, longest))?;
@@ -59,7 +54,7 @@ impl Places {
         }
         let least = call.patience.unwrap_or(Duration::MAX);
         let least = least.saturating_sub(Duration::from_nanos(1));
-        let longest = self.lanes(now).map(|lane| lane.longest_wait());
+        let longest = self.ruled_rings(now).map(|ruled| ruled.longest_wait());
         longest.fold(least, Duration::min)
     }
 
@@ -73,16 +68,16 @@ impl Places {
         n: u32,
         longest: Duration,
     ) -> Option<Tick> {
-        if self.are_one_lane() {
-            // As all lanes would say, without asking for them.
-            return room_alone(&self.resource, now, n).map(|at| at.max(from));
+        if self.has_one_ring() {
+            // The same as below, without the iterators.
+            return own_ring_room_at(&self.resource, now, n).map(|at| at.max(from));
         }
         for _ in 0..MOST_ROUNDS {
             let lines = self.lines().try_fold(from, |latest, (node, line)| {
                 Some(latest.max(line.room_at(now, latest, n, longest, node.ring())?))
             })?;
-            let at = self.lanes(now).try_fold(lines, |latest, lane| {
-                Some(latest.max(lane.room_at(now, latest, n)?))
+            let at = self.ruled_rings(now).try_fold(lines, |latest, ruled| {
+                Some(latest.max(ruled.room_at(now, latest, n)?))
             })?;
             if at == from || !self.warm_up() {
                 return Some(at);

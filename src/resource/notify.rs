@@ -1,4 +1,4 @@
-//! What hooks are told of a resource and its calls.
+//! Notifies hooks of what becomes of a resource's calls and breakers.
 //!
 //! A call that has waited is told without its origin and its parameter: they were
 //! borrowed from a request that may be gone.
@@ -17,7 +17,7 @@ use crate::stat::Outcome;
 impl Resource {
     /// A call of weight `n` has passed, after it has `waited`.
     #[inline]
-    pub(crate) fn tell_passed(&self, n: u32, call: Option<&Call<'_>>, waited: Duration) {
+    pub(crate) fn notify_passed(&self, n: u32, call: Option<&Call<'_>>, waited: Duration) {
         let hooks = &self.shared.hooks;
         if !hooks.is_empty() {
             let event = PassEvent {
@@ -31,7 +31,7 @@ impl Resource {
     }
 
     /// A call of weight `n` was refused.
-    pub(crate) fn tell_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
+    pub(crate) fn notify_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         let hooks = &self.shared.hooks;
         if !hooks.is_empty() {
             let event = BlockEvent {
@@ -46,7 +46,7 @@ impl Resource {
 
     /// A call of weight `n` that had passed has ended.
     #[cold]
-    pub(crate) fn tell_ended(&self, n: u32, outcome: Option<Outcome>, rt: Duration) {
+    pub(crate) fn notify_ended(&self, n: u32, outcome: Option<Outcome>, rt: Duration) {
         let event = ExitEvent {
             subject: self.subject(n),
             outcome,
@@ -56,7 +56,7 @@ impl Resource {
     }
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
-    pub(super) fn tell_breaker(&self, breakers: &Breakers, change: Change) {
+    pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
         let hooks = &self.shared.hooks;
         if hooks.is_empty() {
             return;

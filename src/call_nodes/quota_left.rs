@@ -3,7 +3,7 @@
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use super::Places;
+use super::CallNodes;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
@@ -38,22 +38,22 @@ fn part(remaining: u32, limit: u32) -> f64 {
     f64::from(remaining) / f64::from(limit.max(1))
 }
 
-// === impl Places ===
+// === impl CallNodes ===
 
-impl Places {
+impl CallNodes {
     /// What is left of the tightest quota of a flow rule.
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let mut tightest: Option<QuotaLeft> = None;
-        for lane in self.lanes(now) {
-            for (quota, &rule) in lane.quotas.iter().zip(lane.indices) {
-                let (limit, remaining) = (quota.limit(), lane.ring.room(now, quota));
+        for ruled in self.ruled_rings(now) {
+            for (quota, &rule) in ruled.quotas.iter().zip(ruled.indices) {
+                let (limit, remaining) = (quota.limit(), ruled.ring.room(now, quota));
                 let is_tighter = tightest
                     .as_ref()
                     .is_none_or(|left| part(remaining, limit) < left.part());
                 if limit < MAX_TOKENS && is_tighter {
                     // Nothing may leave when the next bucket begins. All of it is left to
                     // a call without weight.
-                    let more = lane.ring.room_at(now, remaining.saturating_add(1), quota);
+                    let more = ruled.ring.room_at(now, remaining.saturating_add(1), quota);
                     let (_, rate) = self.resource.rules().rate(rule);
                     let interval = rate.map(|(_, interval)| interval).unwrap_or_default();
                     let reset = self.until(more.unwrap_or(now), now);

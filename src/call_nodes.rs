@@ -1,43 +1,44 @@
-//! The places where a call is judged and counted, narrow to wide.
+//! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
 //! A call counts on its resource, and on a branch of it for its origin or its
-//! context where there is one. Each of these is a *lane*: a ring with the rules
-//! that are judged on it. A rule with a ring of its own is a lane as well. The node of
-//! all inbound calls counts it too, once it passes: no rule takes tokens there.
+//! context where there is one. Each of these nodes has a [`RuledRing`]: a ring with the
+//! rules that are judged on it, from which the call takes its tokens. A rule may also have a
+//! ring of its own. The node of all inbound calls counts the call too, once it passes: no
+//! rule takes tokens there.
 
 mod claims;
-mod left;
-mod room;
+mod open_at;
+mod quota_left;
 
 use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::lane::{Held, Lane, own, sides};
 use crate::resource::Resource;
 use crate::rule::{Basis, Gate, Line, Standing, Turns};
+use crate::ruled_ring::{Held, RuledRing, own_ring, side_rings};
 use crate::stat::Node;
 use crate::sync::Arc;
 use crate::timekeeper::Timekeeper;
 
 pub(crate) use claims::Claims;
-pub(crate) use left::QuotaLeft;
+pub(crate) use quota_left::QuotaLeft;
 
 /// The rings were replaced while the call was judged: it must come again.
 #[derive(Debug)]
 pub(crate) struct Moved;
 
-/// Everything that counts a call.
+/// See the [module](self).
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct CallNodes {
     resource: Arc<Resource>,
-    /// Most calls have nothing there: one byte says so.
-    beside: Option<Beside>,
+    /// `None` for most calls, at the cost of one byte.
+    others: Option<OtherNodes>,
 }
 
-/// What counts a call beside its resource.
+/// What else counts a call than the node of its resource.
 #[derive(Clone, Debug)]
-struct Beside {
+struct OtherNodes {
     origin: Option<Arc<Branch>>,
     context: Option<Arc<Branch>>,
     /// Whether the call counts among all inbound ones.
@@ -45,27 +46,27 @@ struct Beside {
 }
 
 /// Why there is nothing to count a call on.
-pub(crate) enum NoPlaces {
+pub(crate) enum NoNodes {
     /// The rule with this index refuses calls without a key.
     Refused(u32),
     Moved,
 }
 
-impl From<Moved> for NoPlaces {
+impl From<Moved> for NoNodes {
     fn from(Moved: Moved) -> Self {
         Self::Moved
     }
 }
 
-// === impl Places ===
+// === impl CallNodes ===
 
-impl Places {
+impl CallNodes {
     /// The resource alone, for a call that no other node counts.
     #[inline]
-    pub(crate) const fn alone(resource: Arc<Resource>) -> Self {
+    pub(crate) const fn only(resource: Arc<Resource>) -> Self {
         Self {
             resource,
-            beside: None,
+            others: None,
         }
     }
 
@@ -73,17 +74,17 @@ impl Places {
     #[inline]
     pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
         Self {
-            beside: Beside::new(None, None, counts_inbound(&resource)),
+            others: OtherNodes::new(None, None, counts_inbound(&resource)),
             resource,
         }
     }
 
-    /// Whether the resource's own ring is where this call takes all its tokens, as it
-    /// may be on each [way](crate::resource::Way). More nodes may count it.
+    /// Whether this call takes all its tokens on the resource's own ring. That may be so on
+    /// any [path](crate::resource::PathKind). More nodes may count it.
     #[inline]
-    pub(crate) fn are_one_lane(&self) -> bool {
+    pub(crate) fn has_one_ring(&self) -> bool {
         let has_branch = self.origin().is_some() || self.context().is_some();
-        !has_branch && self.resource.gate().is_one_lane()
+        !has_branch && self.resource.gate().has_one_ring()
     }
 
     /// Everything that counts `call`.
@@ -92,7 +93,7 @@ impl Places {
         resource: &Arc<Resource>,
         call: &Call<'_>,
         now: Tick,
-    ) -> Result<Self, NoPlaces> {
+    ) -> Result<Self, NoNodes> {
         let shared = resource.shared();
         let mut room = None;
         let origin = match (&call.origin, resource.origins()) {
@@ -104,7 +105,7 @@ impl Places {
             }
             (None, Some(rules)) => {
                 if let Some(rule) = rules.refusing() {
-                    return Err(NoPlaces::Refused(rule));
+                    return Err(NoNodes::Refused(rule));
                 }
                 let is_wanted = !rules.of_missing().is_empty();
                 let name = &Key::MISSING;
@@ -123,7 +124,7 @@ impl Places {
         let context = context.transpose()?.flatten();
         Ok(Self {
             resource: resource.clone(),
-            beside: Beside::new(origin, context, counts_inbound(resource)),
+            others: OtherNodes::new(origin, context, counts_inbound(resource)),
         })
     }
 
@@ -133,16 +134,16 @@ impl Places {
 
     /// Whether the resource's node is all that counts this call.
     #[inline]
-    pub(crate) const fn are_one_node(&self) -> bool {
-        self.beside.is_none()
+    pub(crate) const fn is_one_node(&self) -> bool {
+        self.others.is_none()
     }
 
     fn origin(&self) -> Option<&Arc<Branch>> {
-        self.beside.as_ref()?.origin.as_ref()
+        self.others.as_ref()?.origin.as_ref()
     }
 
     fn context(&self) -> Option<&Arc<Branch>> {
-        self.beside.as_ref()?.context.as_ref()
+        self.others.as_ref()?.context.as_ref()
     }
 
     /// The nodes of the resource that count the call, narrow to wide, and what is
@@ -171,7 +172,7 @@ impl Places {
     /// The node of all inbound calls, if this one counts there.
     #[inline]
     fn inbound(&self) -> Option<&Node> {
-        let is_inbound = self.beside.as_ref()?.is_inbound;
+        let is_inbound = self.others.as_ref()?.is_inbound;
         let inbound = self.resource.shared().inbound.get();
         inbound.filter(|_| is_inbound)
     }
@@ -209,14 +210,14 @@ impl Places {
         // It may have seen the clock further on than the resource that is called.
         let there = engine.shared().time.check(now, related.node().seen());
         let related = Self::without_branches(related);
-        let lane = related
-            .lanes(there)
-            .find(|lane| lane.indices.contains(&index))?;
-        let place = lane.indices.iter().position(|known| *known == index)?;
-        let quota = lane.quotas[place].limited_to(rule.limit());
-        let has_room = lane.ring.has_room(there, n, &quota);
+        let ruled = related
+            .ruled_rings(there)
+            .find(|ruled| ruled.indices.contains(&index))?;
+        let place = ruled.indices.iter().position(|known| *known == index)?;
+        let quota = ruled.quotas[place].limited_to(rule.limit());
+        let has_room = ruled.ring.has_room(there, n, &quota);
         (!has_room).then(|| {
-            let at = lane.ring.room_at(there, n, &quota)?;
+            let at = ruled.ring.room_at(there, n, &quota)?;
             let seen = related.resource.node().seen();
             Some(now + Timekeeper::until(at, there, seen))
         })
@@ -268,12 +269,12 @@ impl Places {
 
     /// The first rule that has no room for `n` tokens now.
     pub(crate) fn full_rule(&self, now: Tick, n: u32) -> Option<u32> {
-        self.lanes(now).find_map(|lane| {
-            let full = lane
+        self.ruled_rings(now).find_map(|ruled| {
+            let full = ruled
                 .quotas
                 .iter()
-                .position(|quota| !lane.ring.has_room(now, n, quota));
-            lane.indices.get(full?).copied()
+                .position(|quota| !ruled.ring.has_room(now, n, quota));
+            ruled.indices.get(full?).copied()
         })
     }
 
@@ -313,21 +314,21 @@ impl Places {
         }
     }
 
-    /// Gives back what is `held` in the lanes, in their order.
+    /// Gives back what is `held` on the rings, in their order.
     pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
-        for (held, lane) in held.iter().zip(self.lanes(now)) {
-            lane.cancel(now, *held, n);
+        for (held, ruled) in held.iter().zip(self.ruled_rings(now)) {
+            ruled.cancel(now, *held, n);
         }
     }
 
-    /// The lanes of the call, narrow to wide. They are always the same ones.
-    pub(crate) fn lanes(&self, now: Tick) -> impl Iterator<Item = Lane<'_>> {
+    /// The rings of the call, narrow to wide. They are always the same ones.
+    pub(crate) fn ruled_rings(&self, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
         self.gates()
-            .flat_map(move |(node, gate)| sides(gate, now).chain([own(node, gate)]))
+            .flat_map(move |(node, gate)| side_rings(gate, now).chain([own_ring(node, gate)]))
     }
 }
 
-impl Beside {
+impl OtherNodes {
     /// `None` for nothing.
     fn new(
         origin: Option<Arc<Branch>>,

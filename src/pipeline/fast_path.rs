@@ -1,0 +1,111 @@
+//! The fast path: a call that the resource's own ring and slots let pass, after closed
+//! breakers or at most one rule on a parameter.
+
+use std::time::Duration;
+
+use crate::breaker::Breakers;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::resource::{Isolation, PathKind, Resource};
+use crate::rule::{HotParams, NoShare};
+use crate::stat::Denied;
+use crate::verdict::Started;
+
+/// Why the [fast path](try_fast_path) did not let a call pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fallback {
+    /// More must be checked for it than the fast path does: its [kind](PathKind) of path
+    /// is another one, or a breaker is not closed. Nothing else has been asked.
+    MoreToAsk,
+    /// There is no slot, by this isolation.
+    NoSlot(Isolation),
+    /// A rule on a parameter gives it no share of its value's quota.
+    NoShare(NoShare),
+    /// The ring did not let the call pass.
+    Denied(Denied),
+}
+
+/// Judges the call by the resource's own ring and slots, and counts it there. A call that
+/// must [fall back](super::fall_back) to the slow path has taken nothing.
+#[inline(always)]
+pub(crate) fn try_fast_path(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Started, Fallback> {
+    let mut closed = None;
+    let params = match resource.path_kind() {
+        PathKind::Fast => None,
+        PathKind::FastAfterBreakers => {
+            closed = resource.breakers().and_then(Breakers::admit_if_closed);
+            if closed.is_none() {
+                return Err(Fallback::MoreToAsk);
+            }
+            None
+        }
+        // A call that may wait keeps its share meanwhile, and one that is to be told what is
+        // left needs the value's quota as well: both take the slow path.
+        PathKind::FastAfterShare if !(call.prioritized || call.tells_quota) => resource.params(),
+        _ => return Err(Fallback::MoreToAsk),
+    };
+    let now = checked_time(resource, now);
+    let isolation = resource.fixed_isolation();
+    if let Some(isolation) = isolation {
+        if !resource.node().use_slots(1, isolation.limit) {
+            return Err(Fallback::NoSlot(isolation));
+        }
+    }
+    let taken = match params {
+        None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied),
+        Some(params) => take_share_and_own_ring(resource, params, call, now),
+    };
+    match taken {
+        Ok(()) => {
+            resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+            Ok(Started {
+                at: now,
+                n: call.weight,
+                has_slot: isolation.is_some(),
+                closed,
+            })
+        }
+        Err(why) => {
+            if isolation.is_some() {
+                resource.node().free_slots(1);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// Takes the call's share of its parameter's quota, and its tokens on the
+/// resource's own ring.
+fn take_share_and_own_ring(
+    resource: &Resource,
+    params: &HotParams,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<(), Fallback> {
+    let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
+    take_own_ring(resource, now, call.weight).map_err(|denied| {
+        if let Some(share) = &share {
+            params.give_back_simple(share, &resource.shared().time);
+        }
+        Fallback::Denied(denied)
+    })
+}
+
+/// `now`, unless the clock has gone back behind what the resource has seen.
+#[inline]
+pub(super) fn checked_time(resource: &Resource, now: Tick) -> Tick {
+    resource.shared().time.check(now, resource.node().seen())
+}
+
+/// Takes the tokens of a call on the resource's own ring alone.
+#[inline]
+pub(super) fn take_own_ring(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
+    let node = resource.node();
+    let taken = node.acquire(now, n, resource.gate().quotas())?;
+    node.start(n, taken);
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The slow path: every check of the [pipeline](super), for calls that the fast path
+//! does not let pass.
+
+use super::enter::{enter_all_rings, enter_own_ring, wait_or_refuse};
+use super::fast_path::{Fallback, checked_time};
+use super::precheck::precheck;
+use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
+use crate::blocked::Blocked;
+use crate::call::Call;
+use crate::call_nodes::{CallNodes, Claims, Moved, NoNodes};
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::resource::{PathKind, Resource};
+use crate::ruled_ring::{NoTokens, own_ring_room_at};
+use crate::sync::Arc;
+use crate::timekeeper::Timekeeper;
+use crate::verdict::Verdict;
+use crate::watch::watch;
+
+/// Goes on where the fast path has stopped, and asks nobody twice.
+#[inline(never)]
+pub(crate) fn fall_back(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    why: Fallback,
+) -> Result<Verdict, Moved> {
+    let alone = Counted::Alone(resource);
+    match why {
+        Fallback::MoreToAsk => judge(engine, resource, call, now),
+        Fallback::NoSlot(isolation) => {
+            let now = checked_time(resource, now);
+            let blocked = resource.blocked_by_isolation(isolation);
+            Ok(refuse(alone, call, now, blocked))
+        }
+        Fallback::NoShare(none) => {
+            let now = checked_time(resource, now);
+            let rest = own_ring_room_at(resource, now, call.weight);
+            Ok(refuse_share(alone, call, now, none, rest))
+        }
+        Fallback::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
+            NoTokens::Moved => Err(Moved),
+            NoTokens::Full(rule) => {
+                let now = checked_time(resource, now);
+                if call.prioritized {
+                    let nodes = CallNodes::only(resource.clone());
+                    return wait_or_refuse(&nodes, call, now, rule, &mut Claims::default());
+                }
+                let at = own_ring_room_at(resource, now, call.weight);
+                Ok(refuse_flow(alone, call, now, rule, at))
+            }
+        },
+    }
+}
+
+/// Judges `call` to `resource` from the first check on: by the enforced rules, and then by
+/// those in shadow mode.
+pub(crate) fn judge(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Verdict, Moved> {
+    let now = checked_time(resource, now);
+    let verdict = judge_enforced(engine, resource, call, now);
+    if !resource.rules().are_watching() {
+        return verdict;
+    }
+    Ok(watch(engine, resource.text(), call, verdict?))
+}
+
+fn judge_enforced(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+) -> Result<Verdict, Moved> {
+    if let Err(blocked) = precheck(resource, call, now) {
+        return refuse_early(engine, resource, call, now, blocked);
+    }
+    let has_slot = match resource.take_slot() {
+        Ok(has_slot) => has_slot,
+        Err(blocked) => return refuse_early(engine, resource, call, now, blocked),
+    };
+    let verdict = match resource.path_kind() {
+        PathKind::Fast | PathKind::FastAfterBreakers | PathKind::OwnRing => {
+            enter_own_ring(resource, call, now, has_slot)
+        }
+        PathKind::FastAfterShare | PathKind::Full => {
+            enter_all_rings(engine, resource, call, now, has_slot)
+        }
+    };
+    if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
+        resource.node().free_slots(1);
+    }
+    verdict
+}
+
+/// Refuses a call whose nodes have not been looked up yet: it counts on them as well.
+#[cold]
+fn refuse_early(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    mut blocked: Blocked,
+) -> Result<Verdict, Moved> {
+    let nodes = match CallNodes::find(engine, resource, call, now) {
+        Ok(nodes) => nodes,
+        Err(NoNodes::Moved) => return Err(Moved),
+        Err(NoNodes::Refused(_)) => {
+            // It misses a key, and never passes.
+            blocked = blocked.with_retry_after(None);
+            CallNodes::without_branches(resource.clone())
+        }
+    };
+    if let Some(wait) = blocked.retry_after() {
+        // What has not been asked must have room by then as well.
+        let at = nodes.open_at(engine, call, now, now + wait);
+        // Their time is that of the resource, which the clock may be behind.
+        let seen = resource.node().seen();
+        let until = |at| Timekeeper::until(at, now, seen).max(wait);
+        blocked = blocked.with_retry_after(at.map(until));
+    }
+    Ok(refuse(Counted::On(&nodes), call, now, blocked))
+}
