@@ -95,10 +95,10 @@ impl CallNodes {
         now: Tick,
     ) -> Result<Self, NoNodes> {
         let shared = resource.shared();
-        let mut room = None;
+        let mut buffer = None;
         let origin = match (&call.origin, resource.origins()) {
             (Some(origin), rules) => {
-                let origin = origin.shortened(&shared.hash, &mut room);
+                let origin = origin.shortened(&shared.hash, &mut buffer);
                 let is_wanted =
                     shared.origins || rules.is_some_and(|rules| rules.applies_to(origin));
                 is_wanted.then(|| engine.branch(resource, BranchKind::Origin, origin, now))
@@ -113,9 +113,9 @@ impl CallNodes {
             }
             (None, None) => None,
         };
-        let mut room = None;
+        let mut buffer = None;
         let context = call.context.as_ref().and_then(|context| {
-            let context = context.shortened(&shared.hash, &mut room);
+            let context = context.shortened(&shared.hash, &mut buffer);
             let rules = resource.contexts();
             let is_wanted = shared.contexts || rules.is_some_and(|rules| rules.names(context));
             is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))

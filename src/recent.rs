@@ -1,15 +1,15 @@
-//! The resources that a thread has called lately: found without the table.
+//! A cache of the resources that a thread has called lately, asked before the table.
 //!
-//! Most threads call the same few resources again and again. So each keeps what it has
-//! found in the table, and asks here first. What it keeps are *weak* references: they
-//! keep neither a resource nor its engine, with its hooks and its clock, alive, and are
-//! no holders to the table, which evicts what nobody holds. A resource that is found
-//! here is held while its call runs, as one from the table is.
+//! Most threads call the same few resources again and again. So each has a small
+//! direct-mapped cache of what it has found in the table, and asks here first. The cache holds
+//! *weak* references: they keep neither a resource nor its engine, with its hooks and its
+//! clock, alive, and do not count as holders to the table, which evicts what nobody holds. A
+//! resource that is found here is held while its call runs, as one from the table is.
 //!
-//! A place is found by a few bytes of the name, and then everything is compared. What is
-//! not the engine's, has another name, was made by older rules or has left the table is
-//! not found: the table is asked, which knows. A name gets a place that another one has
-//! after that was missed [some times](PATIENCE): so names in turns on one place do not
+//! A [`Fingerprint`] of the name says which slot to look at. What lies there is compared in
+//! full: a resource of another engine, with another name, made by older rules, or gone from
+//! the table is a miss, and the table is asked. A name takes the slot of another one only
+//! after [some misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would
 //! push each other out with every call.
 
 use std::cell::RefCell;
@@ -23,43 +23,43 @@ use crate::shared::Shared;
 use crate::stat::Resident;
 use crate::sync::{Arc, Weak, downgrade, thread_local};
 
-/// How many resources a thread keeps: with 24 bytes for each.
-const PLACES: usize = 1 << PLACE_BITS;
-const PLACE_BITS: u32 = 6;
-/// How many calls must have missed at a place before it goes to another name.
-const PATIENCE: u32 = 16;
+/// How many resources a thread keeps, at 24 bytes each.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 6;
+/// How many calls must miss at a slot before it goes to another name.
+const MISSES_TO_REPLACE: u32 = 16;
 
 thread_local! {
-    static RECENT: RefCell<[Place; PLACES]> = const { RefCell::new([Place::EMPTY; PLACES]) };
+    static RECENT: RefCell<[Slot; SLOTS]> = const { RefCell::new([Slot::EMPTY; SLOTS]) };
 }
 
-/// What tells nearly all names of all engines apart.
+/// A cheap hash of a name and its engine. Two names may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(u64);
+pub(crate) struct Fingerprint(u64);
 
-struct Place {
-    mark: Mark,
-    /// Calls that did not find what they looked for.
-    missed: u32,
+struct Slot {
+    fingerprint: Fingerprint,
+    /// Calls that looked here for another resource.
+    misses: u32,
     resource: Option<Weak<Resource>>,
 }
 
-/// The resource that `query` asks for, if this thread keeps it. It is made by the present
-/// rules of the engine that `shared` belongs to, and is in its table.
+/// The resource that `query` asks for, if this thread has it in its cache. It was made by the
+/// present rules of the engine that `shared` belongs to, and is in its table.
 #[inline]
 pub(crate) fn find(
-    mark: Mark,
+    fingerprint: Fingerprint,
     query: &ResourceQuery<'_>,
     shared: &StdArc<Shared>,
 ) -> Option<Arc<Resource>> {
     // When the thread ends, there may be nothing left to look at.
-    let found = RECENT.try_with(|places| {
-        let places = places.borrow();
-        let place = &places[mark.place()];
-        if place.mark != mark {
+    let found = RECENT.try_with(|slots| {
+        let slots = slots.borrow();
+        let slot = &slots[fingerprint.slot()];
+        if slot.fingerprint != fingerprint {
             return None;
         }
-        place.resource.as_ref()?.upgrade()
+        slot.resource.as_ref()?.upgrade()
     });
     let found = found.ok()??;
     let is_it = StdArc::ptr_eq(found.shared(), shared)
@@ -69,26 +69,26 @@ pub(crate) fn find(
     is_it.then_some(found)
 }
 
-/// Keeps `resource`, which was not found by `mark`, if its place is free.
-pub(crate) fn miss(mark: Mark, resource: &Arc<Resource>) {
-    let _ = RECENT.try_with(|places| {
-        let place = &mut places.borrow_mut()[mark.place()];
-        place.missed += 1;
-        if place.missed >= PATIENCE || place.is_free() {
-            *place = Place {
-                mark,
-                missed: 0,
+/// Notes that `resource` was not in the cache, and puts it there if its slot is free or has
+/// been missed often enough.
+pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
+    let _ = RECENT.try_with(|slots| {
+        let slot = &mut slots.borrow_mut()[fingerprint.slot()];
+        slot.misses += 1;
+        if slot.misses >= MISSES_TO_REPLACE || slot.is_free() {
+            *slot = Slot {
+                fingerprint,
+                misses: 0,
                 resource: Some(downgrade(resource)),
             };
         }
     });
 }
 
-// === impl Mark ===
+// === impl Fingerprint ===
 
-impl Mark {
-    /// The mark of a name, if it is a text, for calls of the engine that `shared` belongs
-    /// to.
+impl Fingerprint {
+    /// For a name that is a text, in the engine that `shared` belongs to.
     #[inline]
     pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<Shared>) -> Option<Self> {
         let (first, text) = match *query.name {
@@ -100,19 +100,19 @@ impl Mark {
         let lengths = (first.len() << 8 ^ text.len()) as u64;
         let small = lengths ^ u64::from(beginning) << 24 ^ (query.direction as u64) << 23;
         let engine = StdArc::as_ptr(shared) as usize as u64;
-        let mixed = glance(text.as_bytes()) ^ small.rotate_left(32) ^ engine;
+        let mixed = sample(text.as_bytes()) ^ small.rotate_left(32) ^ engine;
         Some(Self(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     #[inline]
-    const fn place(self) -> usize {
-        (self.0 >> (u64::BITS - PLACE_BITS)) as usize
+    const fn slot(self) -> usize {
+        (self.0 >> (u64::BITS - SLOT_BITS)) as usize
     }
 }
 
 /// Some bytes of `text`: its first, its last, and those in its middle.
 #[inline]
-fn glance(text: &[u8]) -> u64 {
+fn sample(text: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
         let middle = text[text.len() / 2 - 4..].first_chunk().unwrap_or(last);
         let [first, middle, last] = [first, middle, last].map(|it| u64::from_le_bytes(*it));
@@ -124,16 +124,16 @@ fn glance(text: &[u8]) -> u64 {
     }
 }
 
-// === impl Place ===
+// === impl Slot ===
 
-impl Place {
+impl Slot {
     const EMPTY: Self = Self {
-        mark: Mark(0),
-        missed: 0,
+        fingerprint: Fingerprint(0),
+        misses: 0,
         resource: None,
     };
 
-    /// Whether nothing is kept here, or only what is gone.
+    /// Whether it is empty, or its resource is gone.
     fn is_free(&self) -> bool {
         let kept = self.resource.as_ref();
         kept.is_none_or(|resource| resource.strong_count() == 0)
@@ -152,18 +152,18 @@ mod tests {
     use crate::sentinel::Sentinel;
     use crate::verdict::Verdict;
 
-    /// Runs `f` with the mark of `key` and a query for it.
+    /// Runs `f` with the fingerprint of `key` and a query for it.
     fn with<R>(
         sentinel: &Sentinel,
         key: Key<'_>,
-        f: impl FnOnce(Mark, &ResourceQuery<'_>, &StdArc<Shared>) -> R,
+        f: impl FnOnce(Fingerprint, &ResourceQuery<'_>, &StdArc<Shared>) -> R,
     ) -> R {
         let shared = sentinel.engine().shared();
         let query = ResourceQuery {
             direction: Direction::Inbound,
             name: &key,
         };
-        f(Mark::of(&query, shared).unwrap(), &query, shared)
+        f(Fingerprint::of(&query, shared).unwrap(), &query, shared)
     }
 
     fn kept(sentinel: &Sentinel, name: &str) -> Option<Arc<Resource>> {
@@ -190,7 +190,7 @@ mod tests {
         let now = found.shared().time.now();
         let known = sentinel.engine().known(Direction::Inbound, "job", now);
         assert!(Arc::ptr_eq(&found, &known.unwrap()));
-        // Another thread has places of its own.
+        // Another thread has slots of its own.
         std::thread::scope(|scope| {
             let other = scope.spawn(|| kept(&sentinel, "job").is_none());
             assert!(other.join().unwrap());
@@ -201,8 +201,9 @@ mod tests {
     fn names_of_one_mark_are_told_apart() {
         let sentinel = Sentinel::new(Rules::new());
         let [one, other] = [1, 2].map(|n| format!("/name/of/{n}/{}", "x".repeat(30)));
-        let mark = |name: &str| with(&sentinel, Key::Str(name), |mark, _, _| mark);
-        assert_eq!(mark(&one), mark(&other));
+        let fingerprint =
+            |name: &str| with(&sentinel, Key::Str(name), |fingerprint, _, _| fingerprint);
+        assert_eq!(fingerprint(&one), fingerprint(&other));
         for _ in 0..100 {
             assert!(call(&sentinel, &one));
             assert!(call(&sentinel, &other));
@@ -223,10 +224,10 @@ mod tests {
             [&one, &other].map(|sentinel| passed(sentinel, "job")),
             [1, 2]
         );
-        // Whatever the mark says.
-        with(&one, Key::Str("job"), |mark, query, shared| {
-            assert!(find(mark, query, shared).is_some());
-            assert!(find(mark, query, other.engine().shared()).is_none());
+        // Whatever the fingerprint says.
+        with(&one, Key::Str("job"), |fingerprint, query, shared| {
+            assert!(find(fingerprint, query, shared).is_some());
+            assert!(find(fingerprint, query, other.engine().shared()).is_none());
         });
     }
 
@@ -305,18 +306,20 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn what_a_thread_keeps_takes_what_is_said() {
-        assert_eq!(size_of::<[Place; PLACES]>(), 1_536);
+        assert_eq!(size_of::<[Slot; SLOTS]>(), 1_536);
         assert_eq!(crate::sync::shared_size::<Resource>(), 200);
     }
 
-    /// A name that has the place of `name` in another engine.
+    /// A name that has the slot of `name` in another engine.
     fn rival(sentinel: &Sentinel, name: &str, other: &Sentinel) -> String {
-        let place = |sentinel: &Sentinel, name: &str| {
-            with(sentinel, Key::Str(name), |mark, _, _| mark.place())
+        let slot = |sentinel: &Sentinel, name: &str| {
+            with(sentinel, Key::Str(name), |fingerprint, _, _| {
+                fingerprint.slot()
+            })
         };
         (0..)
             .map(|n| format!("job {n}"))
-            .find(|rival| place(other, rival) == place(sentinel, name))
+            .find(|rival| slot(other, rival) == slot(sentinel, name))
             .unwrap()
     }
 
@@ -328,7 +331,7 @@ mod tests {
             call(&sentinel, "job");
         }
         // One call makes it, and so many miss it.
-        for _ in 0..PATIENCE {
+        for _ in 0..MISSES_TO_REPLACE {
             call(&sentinel, &rival);
             assert!(kept(&sentinel, "job").is_some());
         }
@@ -367,10 +370,10 @@ mod tests {
         ];
         let methods = ["GET", "PUT", "POST", "PATCH", "DELETE"];
         let mut names = 0;
-        let mut marks = HashSet::new();
+        let mut fingerprints = HashSet::new();
         let mut note = |key: Key<'_>| {
             for sentinel in &sentinels {
-                marks.insert(with(sentinel, key, |mark, _, _| mark.0));
+                fingerprints.insert(with(sentinel, key, |fingerprint, _, _| fingerprint.0));
                 names += 1;
             }
         };
@@ -384,6 +387,6 @@ mod tests {
                 note(Key::Str(&format!("{method} {path}")));
             }
         }
-        assert_eq!(marks.len(), names);
+        assert_eq!(fingerprints.len(), names);
     }
 }

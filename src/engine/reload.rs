@@ -75,7 +75,7 @@ impl Engine {
                         name: &name,
                     };
                     // What is found is made anew.
-                    self.find(&query, now);
+                    self.find_or_renew(&query, now);
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Engine {
         // Many may be made anew in a row, so each by a reading of its own.
         let now = self.shared.time.now();
         // What has left the table in the meantime stays as it was.
-        let renewed = found.with_query(|query| self.find(query, now));
+        let renewed = found.with_query(|query| self.find_or_renew(query, now));
         renewed.unwrap_or_else(|| found.clone())
     }
 

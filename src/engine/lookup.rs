@@ -1,0 +1,291 @@
+//! Finding resources and branches in the tables, and making those that are not there.
+
+use super::Engine;
+use crate::branch::{Branch, BranchKind, BranchQuery};
+use crate::call::{Direction, Key};
+use crate::call_nodes::Moved;
+use crate::clock::Tick;
+use crate::recent::{self, Fingerprint};
+use crate::resource::{OVERFLOW, Resource, ResourceQuery};
+use crate::sync::{Arc, Ordering};
+
+impl Engine {
+    // --- resources ---
+
+    /// The resource that `query` asks for, if it is known and was made by the present rules:
+    /// from the thread's cache or else from the table.
+    #[inline]
+    pub(super) fn find_fresh(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
+        let fingerprint = Fingerprint::of(query, &self.shared);
+        let cached = fingerprint.and_then(|it| recent::find(it, query, &self.shared));
+        cached.or_else(|| self.find_fresh_in_table(query, fingerprint))
+    }
+
+    #[inline(never)]
+    fn find_fresh_in_table(
+        &self,
+        query: &ResourceQuery<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Option<Arc<Resource>> {
+        let found = self.resources.find(query, Arc::clone)?;
+        if !found.is_fresh() {
+            return None;
+        }
+        if let Some(fingerprint) = fingerprint {
+            recent::note_miss(fingerprint, &found);
+        }
+        Some(found)
+    }
+
+    /// The resource that `query` asks for, made or renewed if need be. When the table is
+    /// full there is a place only for one that has a rule, or that `has_place`; for any
+    /// other it is the resource of the overflow.
+    pub(super) fn find_or_make(
+        &self,
+        query: &ResourceQuery<'_>,
+        has_place: bool,
+        now: Tick,
+    ) -> Arc<Resource> {
+        loop {
+            if let Some(found) = self.find_or_renew(query, now) {
+                return found;
+            }
+            if has_place {
+                return self.install(query, now);
+            }
+            let Some(new) = self.try_make(query, now) else {
+                self.overflowed.fetch_add(1, Ordering::Relaxed);
+                return self.overflow_resource(query.direction, now);
+            };
+            if new.is_fresh() {
+                return new;
+            }
+        }
+    }
+
+    /// The resource that `query` asks for, by the present rules, if it is known.
+    pub(super) fn find_or_renew(
+        &self,
+        query: &ResourceQuery<'_>,
+        now: Tick,
+    ) -> Option<Arc<Resource>> {
+        match self.resources.find(query, Arc::clone) {
+            Some(stale) if !stale.is_fresh() => self.renew(query, &stale, now),
+            found => found,
+        }
+    }
+
+    /// A resource that is not known yet, by the present rules unless these change
+    /// just now; `None` if there is no place for it.
+    fn try_make(&self, query: &ResourceQuery<'_>, now: Tick) -> Option<Arc<Resource>> {
+        let rules = loop {
+            let rules = self.rules.load_full();
+            // A resource with a rule has a place, whatever the bound. No rule can name
+            // one that is known by its hash alone.
+            let is_named = !matches!(query.name, Key::Digest(..));
+            if is_named && rules.names(&query.name.to_string()) {
+                return Some(self.install(query, now));
+            }
+            if rules.version() == self.shared.version.load(Ordering::Acquire) {
+                break rules;
+            }
+            // A reload is at work: what is made now must be by its rules.
+            drop(self.renewal.lock());
+        };
+        let now = self.shared.time.check_making(now);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let make = || Resource::new(query, id, &rules, self.shared.clone(), None, now);
+        self.resources.find_or_make(query, now, make)
+    }
+
+    /// The resource `name`, by the present rules, if it has ever been called.
+    pub(crate) fn known<'a>(
+        &self,
+        direction: Direction,
+        name: impl Into<Key<'a>>,
+        now: Tick,
+    ) -> Option<Arc<Resource>> {
+        let (name, mut buffer) = (name.into(), None);
+        let query = ResourceQuery {
+            direction,
+            name: name.shortened(&self.shared.hash, &mut buffer),
+        };
+        self.find_or_renew(&query, now)
+    }
+
+    /// The resource of calls whose own has no place in the table.
+    fn overflow_resource(&self, direction: Direction, now: Tick) -> Arc<Resource> {
+        let query = ResourceQuery {
+            direction,
+            name: &Key::Str(OVERFLOW),
+        };
+        self.find_or_renew(&query, now)
+            .unwrap_or_else(|| self.install(&query, now))
+    }
+
+    /// Makes `stale` anew by the present rules. `None` if others want its place and
+    /// have got it: nothing is known of it any more.
+    pub(super) fn renew(
+        &self,
+        query: &ResourceQuery<'_>,
+        stale: &Resource,
+        now: Tick,
+    ) -> Option<Arc<Resource>> {
+        let renewal = self.renewal.lock();
+        let rules = self.rules.load_full();
+        let has_agreed = stale.take_over(&rules);
+        drop(renewal);
+        if has_agreed {
+            return self.resources.find(query, Arc::clone);
+        }
+        Some(self.install(query, now))
+    }
+
+    /// Puts the resource of `query` in its place, by the present rules and over
+    /// the node that it had.
+    fn install(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+        let now = self.shared.time.check_making(now);
+        let renewal = self.renewal.lock();
+        // Another call may have done it while this one waited.
+        if let Some(found) = self.resources.find(query, Arc::clone) {
+            if found.is_fresh() {
+                return found;
+            }
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let rules = self.rules.load_full();
+        let (new, old) = self.resources.replace(query, now, |old| {
+            Resource::new(
+                query,
+                id,
+                &rules,
+                self.shared.clone(),
+                old.map(|old| &**old),
+                now,
+            )
+        });
+        drop(renewal);
+        // Nobody waits while it frees the whole set that it may be the last to hold.
+        drop(old);
+        new
+    }
+
+    // --- branches ---
+
+    /// The branch `name` of `resource`, made or renewed if need be. If there is no
+    /// place for it: the one for all such origins, and none for a context.
+    pub(crate) fn branch(
+        &self,
+        resource: &Resource,
+        kind: BranchKind,
+        name: &Key<'_>,
+        now: Tick,
+    ) -> Result<Option<Arc<Branch>>, Moved> {
+        let query = BranchQuery {
+            resource: resource.id(),
+            kind,
+            name,
+        };
+        match self.branches.find(&query, Arc::clone) {
+            Some(found) if found.agrees_with(resource) => Ok(Some(found)),
+            Some(_) => self.install_branch(resource, &query, now).map(Some),
+            None => self.make_branch(resource, &query, now),
+        }
+    }
+
+    #[cold]
+    fn make_branch(
+        &self,
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        now: Tick,
+    ) -> Result<Option<Arc<Branch>>, Moved> {
+        // A branch that a rule names, or that stands for many, has a place even if the table
+        // is full: a flood of origins must not lift a rule.
+        let has_place = match query.kind {
+            BranchKind::Missing | BranchKind::Overflow => true,
+            BranchKind::Origin => resource
+                .origins()
+                .is_some_and(|rules| rules.names(query.name)),
+            BranchKind::Context => resource
+                .contexts()
+                .is_some_and(|rules| rules.names(query.name)),
+        };
+        if has_place {
+            return self.install_branch(resource, query, now).map(Some);
+        }
+        let make = || Branch::new(resource, query, None, now);
+        if let Some(branch) = self.branches.find_or_make(query, now, make) {
+            if branch.agrees_with(resource) {
+                return Ok(Some(branch));
+            }
+            return self.install_branch(resource, query, now).map(Some);
+        }
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        if query.kind == BranchKind::Context {
+            return Ok(None);
+        }
+        self.branch(resource, BranchKind::Overflow, &Key::Str(OVERFLOW), now)
+    }
+
+    fn install_branch(
+        &self,
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        now: Tick,
+    ) -> Result<Arc<Branch>, Moved> {
+        let _renewal = self.renewal.lock();
+        if !resource.is_fresh() {
+            // A call that found the resource before a reload must not put the
+            // old rules back.
+            return Err(Moved);
+        }
+        if let Some(found) = self.branches.find(query, Arc::clone) {
+            if found.agrees_with(resource) {
+                return Ok(found);
+            }
+        }
+        let (new, _) = self.branches.replace(query, now, |old| {
+            Branch::new(resource, query, old.map(|old| &**old), now)
+        });
+        Ok(new)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+    use crate::rule::{FlowRule, Rules};
+    use crate::sentinel::Sentinel;
+
+    #[test]
+    fn a_call_by_older_rules_gets_no_branch_of_newer_ones() {
+        let rule = || FlowRule::per_second("r", 0).by_origin().strict();
+        let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
+        let sentinel = Sentinel::new(rule());
+        let engine = sentinel.engine();
+        let call = |origin| drop(sentinel.try_enter(Call::new("r").origin(origin)));
+        call("a");
+        let now = engine.shared().time.now();
+        let resource = || engine.known(Direction::Inbound, "r", now).unwrap();
+        let old = resource();
+        sentinel.reload(Rules::build(others.chain([rule()])).unwrap());
+        call("b");
+        let branch = |resource: &Resource| {
+            let name = Key::Str("b");
+            let query = BranchQuery {
+                resource: resource.id(),
+                kind: BranchKind::Origin,
+                name: &name,
+            };
+            engine.make_branch(resource, &query, now)
+        };
+        // It has looked for the branch before the reload, and makes it after.
+        assert!(
+            branch(&old).is_err(),
+            "its rules would be looked up in another set"
+        );
+        assert!(branch(&resource()).is_ok());
+    }
+}
