@@ -105,7 +105,7 @@ pub struct Call<'a> {
     pub(crate) patience: Option<Duration>,
     pub(crate) direction: Direction,
     /// Whether the caller will be told what is left of its quota.
-    pub(crate) tells_quota: bool,
+    pub(crate) wants_quota: bool,
     /// Whether a router has matched the resource: callers cannot make such names up.
     pub(crate) is_matched: bool,
 }
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
             prioritized: false,
             patience: None,
             direction: Direction::Inbound,
-            tells_quota: false,
+            wants_quota: false,
             is_matched: false,
         }
     }

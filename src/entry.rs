@@ -39,35 +39,36 @@ use crate::stat::Outcome;
 pub struct Entry {
     nodes: CallNodes,
     start: Tick,
-    /// When the response was there; until then [`RUNNING`].
-    end: Tick,
+    /// When the head of the response was there; until then [`RUNNING`].
+    responded_at: Tick,
     n: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
-    /// Whether a layer runs the call, and [tells](Self::panicked) if it panics: any
-    /// other panic of the thread is none of the call's.
-    is_guarded: bool,
-    /// Whether nobody has waited for anything since the response was there.
-    is_at_once: bool,
+    /// Whether a layer runs the call and [reports](Self::panicked) its panic: then any other
+    /// panic of the thread is none of the call's.
+    has_panic_guard: bool,
+    /// Whether the whole response was there with its head: so far nobody has had to wait for
+    /// more of its body.
+    is_one_piece: bool,
     /// How it will be booked; `None`: as cancelled.
     outcome: Option<Outcome>,
-    /// What the call was given on its way, if anything.
-    kept: Option<Kept>,
-    aside: Option<Box<Aside>>,
+    /// What it gives back at its end beside a slot, if anything.
+    permits: Option<Permits>,
+    rare: Option<Box<Rare>>,
 }
 
-/// What hardly any call has.
+/// What hardly any entry has, in a box to keep entries small.
 #[derive(Default)]
-struct Aside {
-    /// The same call as rules in shadow mode see it: they end with this one.
-    watching: Vec<Entry>,
+struct Rare {
+    /// The entries that rules in shadow mode have given the same call: they end with it.
+    shadows: Vec<Entry>,
     /// What its parameters had left when it started, or began to wait.
     quota: Option<QuotaLeft>,
 }
 
-/// What a call was given on its way, to be given back at its end.
+/// What a call was given by rules that must learn of its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Permits {
     /// By circuit breakers.
     admission: Option<Admission>,
     /// By rules on its parameters.
@@ -77,10 +78,10 @@ pub(crate) struct Kept {
 /// No clock comes that far.
 const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 
-// === impl Kept ===
+// === impl Permits ===
 
-impl Kept {
-    /// What a call on `resource` was given; `None` for nothing.
+impl Permits {
+    /// Those of a call to `resource`; `None` if there are none.
     #[inline]
     pub(crate) fn new(
         resource: &Resource,
@@ -94,7 +95,7 @@ impl Kept {
     }
 }
 
-impl From<Admission> for Kept {
+impl From<Admission> for Permits {
     fn from(admission: Admission) -> Self {
         Self {
             admission: Some(admission),
@@ -113,40 +114,40 @@ impl Entry {
         start: Tick,
         n: u32,
         has_slot: bool,
-        kept: Option<Kept>,
+        permits: Option<Permits>,
     ) -> Self {
         Self {
             nodes,
             start,
-            end: RUNNING,
+            responded_at: RUNNING,
             n,
             has_slot,
-            is_guarded: false,
-            is_at_once: false,
+            has_panic_guard: false,
+            is_one_piece: false,
             outcome: Some(Outcome::Success),
-            kept,
-            aside: None,
+            permits,
+            rare: None,
         }
     }
 
-    /// Ends `watching`, the same call as others see it, as this one ends.
-    pub(crate) fn watch(&mut self, watching: Vec<Self>) {
-        if !watching.is_empty() {
-            self.aside.get_or_insert_default().watching = watching;
+    /// From now on `shadows` end as this call does.
+    pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
+        if !shadows.is_empty() {
+            self.rare.get_or_insert_default().shadows = shadows;
         }
     }
 
-    /// Notes what the parameters of `call` have left, for who is told.
+    /// Notes what the quotas of the parameters of `call` have left, for the response.
     #[cold]
-    pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
+    pub(crate) fn note_param_quota(&mut self, call: &Call<'_>) {
         if let Some(quota) = self.nodes.params_left(call, self.start) {
-            self.tell_quota(quota);
+            self.set_param_quota(quota);
         }
     }
 
-    /// Who is told what is left is told of `quota` as well.
-    pub(crate) fn tell_quota(&mut self, quota: QuotaLeft) {
-        self.aside.get_or_insert_default().quota = Some(quota);
+    /// The same, as it is known already.
+    pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
+        self.rare.get_or_insert_default().quota = Some(quota);
     }
 
     /// The resource that was called.
@@ -181,13 +182,13 @@ impl Entry {
     /// From now on, dropping means that the call was cancelled, whatever the reason.
     pub(crate) fn expect_response(&mut self) {
         self.outcome = None;
-        self.is_guarded = true;
+        self.has_panic_guard = true;
     }
 
     /// Ends the call, which panics just now.
     pub(crate) fn panicked(mut self) {
-        self.is_guarded = false;
-        self.is_at_once = false;
+        self.has_panic_guard = false;
+        self.is_one_piece = false;
     }
 
     /// The call ends now, with its response.
@@ -196,73 +197,74 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
-    /// The response is there: its time is measured now. Unless more is to be
-    /// known, circuit breakers learn of it. The call goes on as what
-    /// [`responded`](Self::responded) makes of it.
+    /// The head of the response is there: returns its time, for
+    /// [`with_response_at`](Self::with_response_at). Circuit breakers learn of the response
+    /// now if its outcome `is_final`.
     #[inline]
-    pub(crate) fn respond(&mut self, outcome: Outcome, is_final: bool) -> Tick {
+    pub(crate) fn note_response(&mut self, outcome: Outcome, is_final: bool) -> Tick {
         let now = self.nodes.resource().now();
-        if self.kept.is_some() || self.aside.is_some() {
-            self.tell_response(now, outcome, is_final);
+        if self.permits.is_some() || self.rare.is_some() {
+            self.report_response(now, outcome, is_final);
         }
         now
     }
 
-    /// The call whose response was there at `end`. By value, so that both are written
-    /// where it moves to: what was written just before is dear to move.
+    /// The call, whose response was there at `at`. By value and apart from
+    /// [`note_response`](Self::note_response), so that the fields are written where the entry
+    /// moves to: a field that was written just before slows the move down.
     #[inline]
-    pub(crate) fn responded(mut self, end: Tick, outcome: Outcome) -> Self {
-        self.end = end;
-        self.is_at_once = true;
+    pub(crate) fn with_response_at(mut self, at: Tick, outcome: Outcome) -> Self {
+        self.responded_at = at;
+        self.is_one_piece = true;
         self.outcome = Some(outcome);
         self
     }
 
-    /// The response goes on: the call ends some time after its head was there.
+    /// More of the body comes after the head: the call ends later than its response time.
     #[inline]
-    pub(crate) const fn go_on(&mut self) {
-        self.is_at_once = false;
+    pub(crate) const fn body_goes_on(&mut self) {
+        self.is_one_piece = false;
     }
 
-    /// Who looks at responses learns of this one.
+    /// Breakers and rules in shadow mode learn of the response.
     #[inline(never)]
-    fn tell_response(&mut self, now: Tick, outcome: Outcome, is_final: bool) {
+    fn report_response(&mut self, now: Tick, outcome: Outcome, is_final: bool) {
         if is_final {
-            self.tell_breakers(now, Some(outcome), now - self.start);
+            self.report_to_breakers(now, Some(outcome), now - self.start);
         }
-        for watching in self.watching() {
-            watching.end = watching.respond(outcome, is_final);
-            watching.outcome = Some(outcome);
+        for shadow in self.shadows() {
+            shadow.responded_at = shadow.note_response(outcome, is_final);
+            shadow.outcome = Some(outcome);
         }
     }
 
     /// Tells circuit breakers, once, how the call ended.
     #[cold]
-    fn tell_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
-        let Some(kept) = self.kept.take() else {
+    fn report_to_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
+        let Some(permits) = self.permits.take() else {
             return;
         };
-        // A call that has nothing else to give back ends as most calls do.
-        if kept.running != Running::NONE {
-            self.kept = Some(Kept {
+        // Without any left, the call ends as most calls do.
+        if permits.running != Running::NONE {
+            self.permits = Some(Permits {
                 admission: None,
-                ..kept
+                ..permits
             });
         }
-        let Some(admission) = kept.admission else {
+        let Some(admission) = permits.admission else {
             return;
         };
         let resource = self.nodes.resource();
-        resource.with_breakers(|breakers, told| match outcome {
-            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, told),
-            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, told),
+        resource.with_breakers(|breakers, notify| match outcome {
+            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, notify),
+            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, notify),
             // It says nothing about what was called, but for how long it took.
-            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, told),
+            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, notify),
         });
     }
 
-    /// The call's slot is free, and an adaptive limit learns of it.
-    fn leave_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
+    /// Gives the call's slot back, and lets an adaptive limit learn of the end.
+    fn free_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
         let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
             let end = match outcome {
@@ -275,55 +277,54 @@ impl Entry {
         resource.node().free_slots(1);
     }
 
-    /// The call runs no more for the rules on its parameters.
+    /// Gives back its places under limits on calls at once for each value.
     #[cold]
-    fn leave_params(&self) {
+    fn free_params(&self) {
         let params = self.nodes.resource().params();
-        if let (Some(params), Some(kept)) = (params, self.kept) {
-            params.free(kept.running);
+        if let (Some(params), Some(permits)) = (params, self.permits) {
+            params.free(permits.running);
         }
     }
 
     /// What is left of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
         let now = self.nodes.resource().now();
-        let noted = self.aside.as_ref().and_then(|aside| aside.quota.clone());
+        let noted = self.rare.as_ref().and_then(|rare| rare.quota.clone());
         QuotaLeft::tightest(self.nodes.quota_left(now).into_iter().chain(noted))
     }
 
-    /// The call ends as this one does for those who watch.
+    /// Rules in shadow mode learn how the call ends.
     #[cold]
-    fn end_watching(&mut self) {
-        let (outcome, is_guarded) = (self.outcome, self.is_guarded);
-        let is_at_once = self.is_at_once;
-        for watching in self.watching() {
-            watching.outcome = outcome;
-            watching.is_guarded = is_guarded;
-            watching.is_at_once = is_at_once;
+    fn end_shadows(&mut self) {
+        let (outcome, has_panic_guard) = (self.outcome, self.has_panic_guard);
+        let is_one_piece = self.is_one_piece;
+        for shadow in self.shadows() {
+            shadow.outcome = outcome;
+            shadow.has_panic_guard = has_panic_guard;
+            shadow.is_one_piece = is_one_piece;
         }
     }
 
-    fn watching(&mut self) -> &mut [Self] {
-        let aside = self.aside.as_deref_mut();
-        aside.map_or(&mut [], |aside| &mut aside.watching)
+    fn shadows(&mut self) -> &mut [Self] {
+        let rare = self.rare.as_deref_mut();
+        rare.map_or(&mut [], |rare| &mut rare.shadows)
     }
 
-    /// The response, whose time has been measured, ended in another way than it
-    /// began.
-    pub(crate) fn revise(&mut self, outcome: Outcome) {
+    /// The response, whose time has been measured, ended in another way than its head said.
+    pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }
 
-    /// Whether the time of the response is also that of the call's end: it came in one
-    /// piece, and nobody wants to know when all of it was gone: a circuit breaker that waits
-    /// for trailers, a count of running values, or an adaptive limit.
+    /// Whether the call counts as ended when its response was there: it came in one piece, and
+    /// no rule needs the time at which all of it was gone, as a circuit breaker that waits for
+    /// trailers, a limit on calls at once for each value and an adaptive limit do.
     #[inline]
-    fn is_timed(&self) -> bool {
+    fn ends_with_response(&self) -> bool {
         let limiter = || self.nodes.resource().limiter();
-        self.is_at_once && self.kept.is_none() && !(self.has_slot && limiter().is_some())
+        self.is_one_piece && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
-    /// The call ends for everyone who counts it or wants to know.
+    /// Ends the call on every node, for every rule that must learn of it, and for hooks.
     #[inline(never)]
     fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
         let outcome = if has_panicked {
@@ -331,28 +332,28 @@ impl Entry {
         } else {
             self.outcome
         };
-        if self.kept.is_some() {
-            self.tell_breakers(now, outcome, end - self.start);
+        if self.permits.is_some() {
+            self.report_to_breakers(now, outcome, end - self.start);
         }
-        // If more was kept than breakers had to know.
-        if self.kept.is_some() {
-            self.leave_params();
+        // What breakers have not taken is for parameters.
+        if self.permits.is_some() {
+            self.free_params();
         }
         let resource = self.nodes.resource();
         self.nodes.each(|node| {
-            node.leave(now, self.n, end.nanos_since(self.start), outcome);
+            node.end(now, self.n, end.nanos_since(self.start), outcome);
             if has_panicked {
                 node.panicked();
             }
         });
         if self.has_slot {
-            self.leave_slot(now, end - self.start, outcome);
+            self.free_slot(now, end - self.start, outcome);
         }
         if !resource.shared().hooks.is_empty() {
             resource.notify_ended(self.n, outcome, end - self.start);
         }
-        if self.aside.is_some() {
-            self.end_watching();
+        if self.rare.is_some() {
+            self.end_shadows();
         }
     }
 }
@@ -366,21 +367,25 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let resource = self.nodes.resource();
         let shared = resource.shared();
-        let now = if self.is_timed() {
-            self.end
+        let now = if self.ends_with_response() {
+            self.responded_at
         } else {
             resource.now()
         };
-        let end = if self.end == RUNNING { now } else { self.end };
-        let has_panicked = !self.is_guarded && std::thread::panicking();
-        let more_learn = self.kept.is_some() || self.aside.is_some() || !self.nodes.is_one_node();
-        if has_panicked || more_learn || !shared.hooks.is_empty() {
+        let end = if self.responded_at == RUNNING {
+            now
+        } else {
+            self.responded_at
+        };
+        let has_panicked = !self.has_panic_guard && std::thread::panicking();
+        let has_more = self.permits.is_some() || self.rare.is_some() || !self.nodes.is_one_node();
+        if has_panicked || has_more || !shared.hooks.is_empty() {
             return self.end_everywhere(now, end, has_panicked);
         }
         let rt_ns = end.nanos_since(self.start);
-        resource.node().leave(now, self.n, rt_ns, self.outcome);
+        resource.node().end(now, self.n, rt_ns, self.outcome);
         if self.has_slot {
-            self.leave_slot(now, end - self.start, self.outcome);
+            self.free_slot(now, end - self.start, self.outcome);
         }
     }
 }

@@ -468,12 +468,12 @@ impl Hooks {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Tells every hook, in order.
+    /// Calls every hook, in order.
     #[cold]
-    pub(crate) fn tell(&self, tell: impl Fn(&dyn Hook)) {
+    pub(crate) fn notify(&self, call: impl Fn(&dyn Hook)) {
         // A guard would keep a slot of this thread busy while hooks run.
         for (_, hook) in self.list.load_full().iter() {
-            if catch_unwind(AssertUnwindSafe(|| tell(&**hook))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| call(&**hook))).is_err() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }

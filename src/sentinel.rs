@@ -261,7 +261,7 @@ pub struct Builder {
     clock: Box<dyn Clock>,
     hooks: Hooks,
     window: Shape,
-    patience: Duration,
+    occupy_timeout: Duration,
     idle: Duration,
     max_resources: usize,
     max_origins: usize,
@@ -280,7 +280,7 @@ impl Default for Builder {
             clock: Box::new(MonotonicClock::new()),
             hooks: Hooks::default(),
             window: Shape::new(500_000_000, 2, true),
-            patience: Duration::from_millis(500),
+            occupy_timeout: Duration::from_millis(500),
             idle: Duration::from_secs(60),
             max_resources: 16_384,
             max_origins: 65_536,
@@ -342,7 +342,7 @@ impl Builder {
     /// and less where a rule or the [window](Self::window) has buckets shorter than
     /// half a second.
     pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
-        self.patience = timeout;
+        self.occupy_timeout = timeout;
         self
     }
 
@@ -450,7 +450,7 @@ impl Builder {
             branch_shape: shape(self.branch_minute),
             time: Timekeeper::new(self.clock),
             hooks: self.hooks,
-            patience: self.patience,
+            occupy_timeout: self.occupy_timeout,
             idle: self.idle,
             most_origins: most_keys(self.max_origins),
             origins: self.origins,

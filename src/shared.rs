@@ -24,8 +24,8 @@ pub(crate) struct Shared {
     /// How figures per second are kept, for resources and for branches.
     pub(crate) shape: StdArc<Shape>,
     pub(crate) branch_shape: StdArc<Shape>,
-    /// How long a call may wait.
-    pub(crate) patience: Duration,
+    /// The longest that a call may wait for tokens of a coming bucket.
+    pub(crate) occupy_timeout: Duration,
     /// How long something must not have been used before it is forgotten.
     pub(crate) idle: Duration,
     /// How many origins a rule by origin knows.
@@ -62,7 +62,9 @@ impl Shared {
             (&self.shape, RESOURCE_BUCKETS)
         };
         // A wait is exclusive for a loan and inclusive for a turn.
-        let patience = self.patience.max(longest_wait + Duration::from_nanos(1));
+        let patience = self
+            .occupy_timeout
+            .max(longest_wait + Duration::from_nanos(1));
         Plan::new(rules, before, shape, most, patience).build(shape, self.sampler.as_ref(), now)
     }
 
@@ -73,7 +75,7 @@ impl Shared {
             hooks: Hooks::default(),
             shape: self.shape.clone(),
             branch_shape: self.branch_shape.clone(),
-            patience: self.patience,
+            occupy_timeout: self.occupy_timeout,
             idle: self.idle,
             most_origins: self.most_origins,
             origins: self.origins,
@@ -94,7 +96,7 @@ impl Shared {
                 minute: true,
                 ..*self.shape
             };
-            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, self.patience);
+            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, self.occupy_timeout);
             let (node, _) = plan.build(&StdArc::new(shape), None, now);
             node
         });

@@ -107,8 +107,8 @@ impl FastPass {
             has_slot,
             closed,
         } = self.started;
-        let kept = closed.map(|closed| Admission::from(closed).into());
-        Entry::new(CallNodes::only(resource), at, n, has_slot, kept)
+        let permits = closed.map(|closed| Admission::from(closed).into());
+        Entry::new(CallNodes::only(resource), at, n, has_slot, permits)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
-use crate::entry::{Entry, Kept};
+use crate::entry::{Entry, Permits};
 use crate::ruled_ring::Held;
 use crate::stat::Node;
 use crate::timer::{self, NoTimer};
@@ -137,7 +137,7 @@ impl Waiting {
 
     /// Notes what the parameters of `call` have left, for who is told.
     #[cold]
-    pub(crate) fn note_quota(&mut self, call: &Call<'_>) {
+    pub(crate) fn note_param_quota(&mut self, call: &Call<'_>) {
         if let Some(inner) = &mut self.inner {
             let quota = inner.nodes.params_left(call, inner.since);
             inner.quota = quota.map(Box::new);
@@ -246,11 +246,11 @@ impl Waiting {
             node.start_waited(now, inner.n, occupied, waited);
         });
         resource.notify_passed(inner.n, None, waited);
-        let kept = Kept::new(inner.nodes.resource(), admission, &inner.claims);
-        let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, kept);
+        let permits = Permits::new(inner.nodes.resource(), admission, &inner.claims);
+        let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, permits);
         if let Some(mut quota) = inner.quota {
             quota.reset = quota.reset.saturating_sub(waited);
-            entry.tell_quota(*quota);
+            entry.set_param_quota(*quota);
         }
         Ok(entry)
     }

@@ -225,7 +225,7 @@ impl Watcher {
                 param: call.param_at(0).copied(),
                 blocked: &blocked,
             };
-            hooks.tell(|hook| hook.on_shadow_block(&event));
+            hooks.notify(|hook| hook.on_shadow_block(&event));
         }
         None
     }
@@ -239,18 +239,18 @@ pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: V
         return verdict;
     }
     let watchers = engine.watchers().list.load();
-    let watching = watchers.of(resource, &call.resource).filter_map(|watcher| {
+    let shadows = watchers.of(resource, &call.resource).filter_map(|watcher| {
         let call = watcher.view(resource, call)?;
         watcher.judge(engine, &call)
     });
     match verdict {
         Verdict::Pass(mut entry) => {
-            entry.watch(watching.collect());
+            entry.attach_shadows(shadows.collect());
             Verdict::Pass(entry)
         }
         // Nobody knows when it will start: it says nothing about its end.
         other => {
-            watching.for_each(Entry::cancel);
+            shadows.for_each(Entry::cancel);
             other
         }
     }

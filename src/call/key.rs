@@ -72,7 +72,7 @@ impl<'a> Key<'a> {
     }
 
     /// The same key, short enough to be kept; `room` holds the short form of a
-    /// long one. By reference, because a key is dear to move.
+    /// long one. By reference, because a key is large.
     #[inline]
     pub(crate) fn shortened<'k>(
         &'k self,

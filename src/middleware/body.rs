@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::call_state::end_on_panic;
 use super::classify::Classify;
-use super::guarded::end_on_panic;
 use crate::entry::Entry;
 use crate::stat::Outcome;
 
@@ -122,8 +122,8 @@ where
                     Poll::Ready(None) => true,
                     Poll::Ready(Some(Err(_))) => {
                         if let Some(tail) = tail {
-                            tail.entry.revise(Outcome::Failure);
-                            tail.entry.go_on();
+                            tail.entry.set_outcome(Outcome::Failure);
+                            tail.entry.body_goes_on();
                         }
                         true
                     }
@@ -134,7 +134,7 @@ where
                                 at_trailers: Some(classify),
                             }) = tail
                             {
-                                entry.revise(classify.trailers(Some(trailers)));
+                                entry.set_outcome(classify.trailers(Some(trailers)));
                             }
                             true
                         }
@@ -145,7 +145,7 @@ where
                 if is_over {
                     *tail = None;
                 } else if let Some(tail) = tail {
-                    tail.entry.go_on();
+                    tail.entry.body_goes_on();
                 }
                 frame
             }),

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::answer::{ByResult, ClassifyAnswer};
-use super::guarded::{Guarded, let_go};
+use super::call_state::{CallState, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::entry::Entry;
@@ -248,16 +248,16 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let guarded = match self.sentinel.try_enter((self.describe)(&request)) {
-            Verdict::Pass(entry) => Guarded::running(self.inner.call(request), entry),
-            Verdict::Wait(waiting) => Guarded::waiting(waiting, &mut self.inner, request),
+        let state = match self.sentinel.try_enter((self.describe)(&request)) {
+            Verdict::Pass(entry) => CallState::running(self.inner.call(request), entry),
+            Verdict::Wait(waiting) => CallState::waiting(waiting, &mut self.inner, request),
             Verdict::Block(blocked) => {
-                let_go(&mut self.inner);
-                Guarded::refused(blocked)
+                drop_readiness(&mut self.inner);
+                CallState::refused(blocked)
             }
         };
         CallFuture {
-            guarded,
+            state,
             classify: self.classify.clone(),
         }
     }
@@ -297,7 +297,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        guarded: Guarded<S, Req, Blocked>,
+        state: CallState<S, Req, Blocked>,
         classify: C,
     }
 }
@@ -312,7 +312,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let answered = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
+        let on_answer = |answer: Result<_, S::Error>, entry: &mut Option<Entry>| {
             let outcome = this.classify.outcome(answer.as_ref());
             let answer = answer.map_err(Into::<BoxError>::into);
             let outcome = match &answer {
@@ -324,9 +324,10 @@ where
             Poll::Ready(answer)
         };
         let refuse = |blocked, _: &Req| blocked;
-        let refused = |blocked: Blocked| Err(blocked.into());
-        let failed = |error: S::Error| Err(error.into());
-        this.guarded.poll(cx, answered, refuse, refused, failed)
+        let on_refusal = |blocked: Blocked| Err(blocked.into());
+        let on_unready = |error: S::Error| Err(error.into());
+        this.state
+            .poll(cx, on_answer, refuse, on_refusal, on_unready)
     }
 }
 

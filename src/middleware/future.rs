@@ -15,8 +15,8 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::body::{ResponseBody, Tail};
+use super::call_state::CallState;
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
-use super::guarded::Guarded;
 use super::layer::{Completion, Settings};
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
@@ -63,7 +63,7 @@ pin_project! {
         M: Mode,
     {
         #[pin]
-        pub(super) guarded: Guarded<S, Req, M::Refusal>,
+        pub(super) state: CallState<S, Req, M::Refusal>,
         // If the call waits, or its response needs more than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
     }
@@ -77,15 +77,15 @@ where
     /// A call that runs.
     pub(super) fn running(future: S::Future, entry: Entry, settings: &Arc<Settings>) -> Self {
         Self {
-            guarded: Guarded::running(future, entry),
+            state: CallState::running(future, entry),
             settings: settings.for_response(),
         }
     }
 
-    /// A call that is none of ours.
+    /// A call that the layer skips.
     pub(super) fn skipped(future: S::Future) -> Self {
         Self {
-            guarded: Guarded::skipped(future),
+            state: CallState::skipped(future),
             settings: None,
         }
     }
@@ -94,7 +94,7 @@ where
     #[inline]
     pub(super) fn refused(refusal: M::Refusal) -> Self {
         Self {
-            guarded: Guarded::refused(refusal),
+            state: CallState::refused(refusal),
             settings: None,
         }
     }
@@ -110,7 +110,7 @@ where
         S: Clone,
     {
         Self {
-            guarded: Guarded::waiting(waiting, service, request),
+            state: CallState::waiting(waiting, service, request),
             settings: Some(settings.clone()),
         }
     }
@@ -137,13 +137,13 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered = |answer, entry: &mut _| settle(settings, answer, entry, convert::identity);
+        let on_answer = |answer, entry: &mut _| finish(settings, answer, entry, convert::identity);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
         };
-        let refused = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
-        this.guarded.poll(cx, answered, refuse, refused, Err)
+        let on_refusal = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
+        this.state.poll(cx, on_answer, refuse, on_refusal, Err)
     }
 }
 
@@ -158,41 +158,41 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let settings = this.settings.as_deref();
-        let answered = |answer: Result<_, S::Error>, entry: &mut _| {
-            settle(settings, answer, entry, Into::<BoxError>::into)
+        let on_answer = |answer: Result<_, S::Error>, entry: &mut _| {
+            finish(settings, answer, entry, Into::<BoxError>::into)
         };
         let refuse = |blocked, _: &_| blocked;
-        let refused = |blocked: Blocked| Err(blocked.into());
-        let failed = |error: S::Error| Err(error.into());
-        this.guarded.poll(cx, answered, refuse, refused, failed)
+        let on_refusal = |blocked: Blocked| Err(blocked.into());
+        let on_unready = |error: S::Error| Err(error.into());
+        this.state
+            .poll(cx, on_answer, refuse, on_refusal, on_unready)
     }
 }
 
-/// The service has answered: the call's time is measured, and its end comes now
-/// or with the body. A call without an entry was skipped: nothing is done. A
-/// refusal of another layer says nothing of the service. An error is told as what
-/// `told` makes of it, and judged as that: in a box its sources can be seen.
-// Always: a response is dear to pass on, and the compiler is of two minds about it.
-// It is looked at where it lies, and moved at the end.
+/// Makes the layer's answer of the service's. The call ends now, or goes on with the body; a
+/// call without an entry was skipped. An error is classified as what `convert` makes of it,
+/// because the sources of an error can be looked at once it is in a box.
+// Always inlined: the compiler does so only sometimes, and a response is large. So it is
+// looked at in place, and moved at the end.
 #[inline(always)]
-fn settle<B, E, T>(
+fn finish<B, E, T>(
     settings: Option<&Settings>,
     mut answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
-    told: impl FnOnce(E) -> T,
+    convert: impl FnOnce(E) -> T,
 ) -> Poll<Result<Response<ResponseBody<B>>, T>>
 where
     B: Body,
     T: 'static,
 {
     let tail = match &mut answer {
-        Ok(response) => tail_of(settings, response, running),
+        Ok(response) => begin_body(settings, response, running),
         Err(_) => None,
     };
     Poll::Ready(match answer {
         Ok(response) => Ok(response.map(|body| ResponseBody::served(body, tail))),
         Err(error) => {
-            let error = told(error);
+            let error = convert(error);
             if running.is_some() {
                 let own = settings.and_then(|settings| settings.classify.as_deref());
                 end(running, outcome_of(ServiceError::of(&error), own));
@@ -202,9 +202,9 @@ where
     })
 }
 
-/// What is left of the call at the head of its `response`: nothing, if it ends there.
+/// The head of the `response` is there: the call ends, or its body gets what is left of it.
 #[inline(always)]
-fn tail_of<B: Body>(
+fn begin_body<B: Body>(
     settings: Option<&Settings>,
     response: &mut Response<B>,
     running: &mut Option<Entry>,
@@ -233,14 +233,14 @@ fn tail_of<B: Body>(
         }
     };
     if let Some(settings) = settings {
-        settings.tell_quota(entry, response);
+        settings.write_quota(entry, response);
     }
     if ends_at_head || has_ended {
         end(running, outcome);
         return None;
     }
-    let responded_at = entry.respond(outcome, at_trailers.is_none());
-    let entry = running.take()?.responded(responded_at, outcome);
+    let responded_at = entry.note_response(outcome, at_trailers.is_none());
+    let entry = running.take()?.with_response_at(responded_at, outcome);
     Some(Tail::new(entry, at_trailers))
 }
 

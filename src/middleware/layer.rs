@@ -210,8 +210,8 @@ impl<M> SentinelLayer<M> {
     fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
-        settings.asks_more = settings.has_more_to_ask();
-        settings.is_plain = settings.has_nothing_to_tell();
+        settings.asks_more = settings.asks_more_than_resource();
+        settings.is_plain = settings.is_plain_for_responses();
         self
     }
 
@@ -460,7 +460,7 @@ impl Settings {
         &self.sentinel
     }
 
-    fn has_more_to_ask(&self) -> bool {
+    fn asks_more_than_resource(&self) -> bool {
         self.origin.is_some()
             || self.context.is_some()
             || self.tier.is_some()
@@ -469,13 +469,13 @@ impl Settings {
             || !self.params.is_empty()
     }
 
-    /// What is to be asked when a call is answered; `None` if the defaults say it.
+    /// The settings as a response future needs them: `None` if the defaults will do.
     #[inline]
     pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {
         (!self.is_plain).then(|| self.clone())
     }
 
-    fn has_nothing_to_tell(&self) -> bool {
+    fn is_plain_for_responses(&self) -> bool {
         self.classify.is_none()
             && self.completion == Completion::Body
             && self.fields == RateLimitFields::None
@@ -489,12 +489,12 @@ impl Settings {
         }
     }
 
-    /// Tells the client what is left to the call `entry`, if it is to know.
+    /// Writes what is left to the call `entry` into the header fields, if the layer has some.
     #[inline(never)]
-    pub(super) fn tell_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
+    pub(super) fn write_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if self.fields != RateLimitFields::None {
             if let Some(left) = entry.quota_left() {
-                self.fields.tell(&left, response);
+                self.fields.write_into(&left, response);
             }
         }
     }
@@ -513,14 +513,14 @@ impl Settings {
         response
     }
 
-    /// Whether `request` is none of ours.
+    /// Whether the layer leaves `request` alone.
     #[inline]
     fn skips<B>(&self, request: &Request<B>) -> bool {
-        !self.skip.is_empty() && self.is_chosen(request)
+        !self.skip.is_empty() && self.is_skipped_by_any(request)
     }
 
     #[inline(never)]
-    fn is_chosen<B>(&self, request: &Request<B>) -> bool {
+    fn is_skipped_by_any<B>(&self, request: &Request<B>) -> bool {
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes, self.direction);
         self.skip.iter().any(|choose| choose(head))
@@ -546,10 +546,10 @@ impl Settings {
         let mut call = Call::new(resource);
         call.is_matched = is_matched;
         call.direction = self.direction;
-        call.tells_quota = self.fields != RateLimitFields::None;
+        call.wants_quota = self.fields != RateLimitFields::None;
         let mut many = None;
         if self.asks_more {
-            self.ask(head, &mut call, &mut many);
+            self.describe_further(head, &mut call, &mut many);
         }
         // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
         // of the header. Calls that are not prioritized may wait too, in a line.
@@ -559,10 +559,10 @@ impl Settings {
         self.sentinel.judge(&call, slow)
     }
 
-    /// Asks the request for all that is known of `call` beside its resource. There is
-    /// room for `many` parameters.
+    /// Adds to `call` all that the extractors find in a request beside its resource. `many`
+    /// holds the parameters if there are several.
     #[inline]
-    fn ask<'a>(
+    fn describe_further<'a>(
         &'a self,
         head: Head<'a>,
         call: &mut Call<'a>,

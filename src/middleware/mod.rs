@@ -40,9 +40,9 @@
 mod answer;
 mod body;
 mod call;
+mod call_state;
 mod classify;
 mod future;
-mod guarded;
 mod layer;
 mod mode;
 mod service;

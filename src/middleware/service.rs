@@ -12,8 +12,8 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::body::ResponseBody;
+use super::call_state::{CallState, begin_call, drop_readiness};
 use super::future::ResponseFuture;
-use super::guarded::{Guarded, begin, let_go};
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
@@ -113,15 +113,15 @@ impl<S, M: Mode> SentinelService<S, M> {
                 // that takes or returns one of them copies it.
                 ResponseFuture {
                     settings: self.settings.for_response(),
-                    guarded: Guarded::Running {
+                    state: CallState::Running {
                         future: self.inner.call(request),
-                        entry: begin(pass.take_entry()),
+                        entry: begin_call(pass.take_entry()),
                     },
                 }
             }
             None => match slow.into_inner() {
                 Some(Verdict::Block(blocked)) => {
-                    let_go(&mut self.inner);
+                    drop_readiness(&mut self.inner);
                     ResponseFuture::refused(refuse(&self.settings, &request, blocked))
                 }
                 Some(Verdict::Pass(entry)) => self.run(request, entry),

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Moved, NoNodes};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::entry::{Entry, Kept};
+use crate::entry::{Entry, Permits};
 use crate::resource::Resource;
 use crate::ruled_ring::{NoTokens, RuledRing};
 use crate::sync::Arc;
@@ -34,8 +34,8 @@ pub(super) fn enter_own_ring(
     let Err(denied) = take_own_ring(resource, now, call.weight) else {
         nodes.pass_inbound(now, call.weight);
         resource.notify_passed(call.weight, Some(call), Duration::ZERO);
-        let kept = admission.map(Kept::from);
-        let entry = Entry::new(nodes, now, call.weight, has_slot, kept);
+        let permits = admission.map(Permits::from);
+        let entry = Entry::new(nodes, now, call.weight, has_slot, permits);
         return Ok(Verdict::Pass(entry));
     };
     give_back_probe(resource, admission);
@@ -153,10 +153,10 @@ fn take_and_enter(
         nodes
             .resource()
             .notify_passed(call.weight, Some(call), Duration::ZERO);
-        let kept = Kept::new(nodes.resource(), admission, claims);
-        let mut entry = Entry::new(nodes, now, call.weight, has_slot, kept);
-        if call.tells_quota {
-            entry.note_quota(call);
+        let permits = Permits::new(nodes.resource(), admission, claims);
+        let mut entry = Entry::new(nodes, now, call.weight, has_slot, permits);
+        if call.wants_quota {
+            entry.note_param_quota(call);
         }
         return Ok(Verdict::Pass(entry));
     };

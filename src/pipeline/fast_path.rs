@@ -45,13 +45,13 @@ pub(crate) fn try_fast_path(
         }
         // A call that may wait keeps its share meanwhile, and one that is to be told what is
         // left needs the value's quota as well: both take the slow path.
-        PathKind::FastAfterShare if !(call.prioritized || call.tells_quota) => resource.params(),
+        PathKind::FastAfterShare if !(call.prioritized || call.wants_quota) => resource.params(),
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = checked_time(resource, now);
     let isolation = resource.fixed_isolation();
     if let Some(isolation) = isolation {
-        if !resource.node().use_slots(1, isolation.limit) {
+        if !resource.node().take_slots(1, isolation.limit) {
             return Err(Fallback::NoSlot(isolation));
         }
     }

@@ -40,8 +40,8 @@ pub(super) fn wait(
         Ok(Some((held, start))) => {
             let claims = std::mem::take(claims);
             let mut waiting = Waiting::new(nodes.clone(), held, claims, now, start, call.weight);
-            if call.tells_quota {
-                waiting.note_quota(call);
+            if call.wants_quota {
+                waiting.note_param_quota(call);
             }
             Ok(Some(waiting))
         }
@@ -59,7 +59,7 @@ fn patience(nodes: &CallNodes, call: &Call<'_>, now: Tick, turn: Tick) -> Option
     if call.patience.is_some_and(|most| until_turn >= most) && turn > now {
         return None;
     }
-    let most = nodes.resource().shared().patience;
+    let most = nodes.resource().shared().occupy_timeout;
     let for_loan = match call.patience {
         _ if !call.prioritized => Duration::ZERO,
         Some(patience) => patience.min(most),

@@ -316,7 +316,7 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
 impl RateLimitFields {
     /// Tells what is `left` in the `response` to a call that passed, unless an inner
     /// layer has told of less.
-    pub(crate) fn tell<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
+    pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
         let part = left.part();
         if !has_told_of_less(part, response) {
             self.write(left, response.headers_mut());

@@ -23,7 +23,7 @@ impl Resource {
         let Some(isolation) = self.isolation() else {
             return Ok(false);
         };
-        if self.node.use_slots(1, isolation.limit) {
+        if self.node.take_slots(1, isolation.limit) {
             Ok(true)
         } else {
             Err(self.blocked_by_isolation(isolation))

@@ -26,7 +26,7 @@ impl Resource {
                 param: call.and_then(|call| call.param_at(0).copied()),
                 waited,
             };
-            hooks.tell(|hook| hook.on_pass(&event));
+            hooks.notify(|hook| hook.on_pass(&event));
         }
     }
 
@@ -40,7 +40,7 @@ impl Resource {
                 param: call.and_then(|call| call.param_at(0).copied()),
                 blocked,
             };
-            hooks.tell(|hook| hook.on_block(&event));
+            hooks.notify(|hook| hook.on_block(&event));
         }
     }
 
@@ -52,7 +52,7 @@ impl Resource {
             outcome,
             rt,
         };
-        self.shared.hooks.tell(|hook| hook.on_exit(&event));
+        self.shared.hooks.notify(|hook| hook.on_exit(&event));
     }
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
@@ -73,7 +73,7 @@ impl Resource {
             to: change.to,
             value: change.value,
         };
-        hooks.tell(|hook| hook.on_breaker(&event));
+        hooks.notify(|hook| hook.on_breaker(&event));
     }
 
     fn subject(&self, weight: u32) -> Subject<'_> {

@@ -386,7 +386,7 @@ impl Counters {
     }
 
     /// `units` concurrency slots, unless more than `limit` would be in use.
-    pub(super) fn use_slots(&self, units: u32, limit: u32) -> bool {
+    pub(super) fn take_slots(&self, units: u32, limit: u32) -> bool {
         add_below(&self.in_use, units, limit)
     }
 

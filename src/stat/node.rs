@@ -190,7 +190,7 @@ impl Node {
     /// Takes `n` tokens if every quota has room for them.
     #[inline]
     pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
-        self.come(now);
+        self.advance(now);
         if quotas.is_empty() {
             Ok(self.ring.add_at(self.ring.bucket_number(now), n)?)
         } else {
@@ -219,7 +219,7 @@ impl Node {
 
     /// Holds tokens for a call that will wait.
     pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Result<Loan, Denied> {
-        self.come(wish.now);
+        self.advance(wish.now);
         let Borrowed { loan, spent } = self.ring.borrow_for(wish, quotas);
         self.counters.spend(spent);
         loan
@@ -227,7 +227,7 @@ impl Node {
 
     /// A call starts after `wait`, of which `occupied` tokens were borrowed.
     pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
-        self.come(now);
+        self.advance(now);
         let ring = &self.latest().ring;
         // A step may have many buckets, and its own may not be open yet: until then its
         // tokens are held, and are not among those that passed.
@@ -238,7 +238,7 @@ impl Node {
 
     /// A call that borrowed will not start.
     pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
-        self.come(now);
+        self.advance(now);
         let bucket = self.ring.bucket_number(now);
         if !self.ring.cancel_loan(bucket, loan) {
             self.counters.spend(loan.tokens());
@@ -247,13 +247,13 @@ impl Node {
 
     /// A call of weight `n` was refused.
     pub fn block(&self, now: Tick, n: u32) {
-        self.come(now);
+        self.advance(now);
         self.counters.block(n, None);
     }
 
     /// A call of weight `n` was refused by a rule of this `kind`.
     pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) {
-        self.come(now);
+        self.advance(now);
         self.counters.block(n, Some(kind));
     }
 
@@ -261,14 +261,14 @@ impl Node {
     /// `rt` after it started. A response time above one minute counts as one
     /// minute.
     pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
-        self.leave(now, n, nanos(rt), Some(outcome));
+        self.end(now, n, nanos(rt), Some(outcome));
     }
 
     /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
     /// `outcome`, or without any.
     #[inline]
-    pub(crate) fn leave(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
-        self.come(now);
+    pub(crate) fn end(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
+        self.advance(now);
         match outcome {
             Some(outcome) => self.counters.complete(n, rt_ns, outcome),
             None => self.counters.cancel(n),
@@ -277,7 +277,7 @@ impl Node {
 
     /// A call of weight `n` that had passed ends without either.
     pub fn cancel(&self, now: Tick, n: u32) {
-        self.leave(now, n, 0, None);
+        self.end(now, n, 0, None);
     }
 
     /// A call ended by a panic; beside [`complete`](Self::complete).
@@ -285,9 +285,9 @@ impl Node {
         self.counters.panicked();
     }
 
-    /// Brings the node to `now`, where an event will be counted.
+    /// Brings the node to `now`, before an event is counted there.
     #[inline]
-    fn come(&self, now: Tick) {
+    fn advance(&self, now: Tick) {
         if self.counters.is_first(now) {
             self.begin_step(now);
         }
@@ -309,7 +309,7 @@ impl Node {
 
     /// Brings the node to `now` for a reader, and returns the ring's bucket of
     /// `now`.
-    fn look(&self, now: Tick) -> u64 {
+    fn advance_for_read(&self, now: Tick) -> u64 {
         let bucket = self.ring.bucket_number(now);
         let step = self.step(bucket);
         if self.counters.head() < step {
@@ -345,8 +345,8 @@ impl Node {
 
     // --- gauges that limit ---
 
-    pub(crate) fn use_slots(&self, units: u32, limit: u32) -> bool {
-        self.counters.use_slots(units, limit)
+    pub(crate) fn take_slots(&self, units: u32, limit: u32) -> bool {
+        self.counters.take_slots(units, limit)
     }
 
     pub(crate) fn free_slots(&self, units: u32) {
@@ -396,7 +396,7 @@ impl Node {
     /// [`Event::Occupied`] in the present second.
     #[must_use]
     pub fn sum(&self, now: Tick, event: Event) -> u64 {
-        let bucket = self.look(now);
+        let bucket = self.advance_for_read(now);
         match event {
             Event::Pass => {
                 let shape = self.counters.shape();
@@ -424,14 +424,14 @@ impl Node {
     /// if none did.
     #[must_use]
     pub fn average_rt(&self, now: Tick) -> Option<Duration> {
-        self.look(now);
+        self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
         (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
     }
 
     /// How many calls ended in the window, and their response times together.
     pub(crate) fn calls_and_rt(&self, now: Tick) -> (u64, Duration) {
-        self.look(now);
+        self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
         (calls, Duration::from_micros(rt_us))
     }
@@ -439,7 +439,7 @@ impl Node {
     /// The smallest response time of the window; `None` if no call ended in it.
     #[must_use]
     pub fn min_rt(&self, now: Tick) -> Option<Duration> {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters
             .extreme()
             .min_rt_us
@@ -450,7 +450,7 @@ impl Node {
     /// itself included.
     #[must_use]
     pub fn max_concurrency(&self, now: Tick) -> u32 {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters.extreme().max_concurrency
     }
 
@@ -467,7 +467,7 @@ impl Node {
     /// sees it; an [isolation rule](crate::IsolationRule) counts in one word, exactly.
     #[must_use]
     pub fn concurrency(&self, now: Tick) -> u32 {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters.in_flight(self.ring.taken_now())
     }
 
@@ -480,7 +480,7 @@ impl Node {
     /// Tokens held for buckets to come.
     #[must_use]
     pub fn held(&self, now: Tick) -> u32 {
-        self.look(now);
+        self.advance_for_read(now);
         self.ring.waiting(now)
     }
 
@@ -492,7 +492,7 @@ impl Node {
     /// The buckets of the window, oldest first. Copies them.
     #[must_use]
     pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
-        self.look(now);
+        self.advance_for_read(now);
         let shape = self.counters.shape();
         let stride = u64::from(shape.stride) * self.per_step;
         self.counters.buckets(|bucket| {
@@ -511,7 +511,7 @@ impl Node {
     /// `None` for nodes that do not keep them. Copies them.
     #[must_use]
     pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters.seconds(&self.ring)
     }
 
@@ -519,14 +519,14 @@ impl Node {
     /// seconds.
     #[must_use]
     pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters.previous_second(&self.ring)
     }
 
     /// Everything counted since the node was made.
     #[must_use]
     pub fn totals(&self, now: Tick) -> Totals {
-        self.look(now);
+        self.advance_for_read(now);
         self.counters.totals(&self.ring)
     }
 

@@ -1,4 +1,4 @@
-//! A call on its way through a future: it runs, waits for its turn, or was
+//! The states of a call within a response future: it waits for its turn, runs, or was
 //! refused.
 
 use std::future::Future;
@@ -15,9 +15,9 @@ use crate::timer::{self, NoTimer, Timer};
 use crate::waiting::Waiting;
 
 pin_project! {
-    /// See the [module](self). A refusal is told as an `R`.
-    #[project = GuardedProj]
-    pub(super) enum Guarded<S, Req, R>
+    /// See the [module](self). A refusal is kept as an `R` until the future is polled.
+    #[project = CallStateProj]
+    pub(super) enum CallState<S, Req, R>
     where
         S: Service<Req>,
     {
@@ -31,13 +31,13 @@ pin_project! {
             wait: Box<Wait<S, Req>>,
         },
         Refused {
-            // Taken when it is told.
+            // Taken when the future is ready.
             refusal: Option<R>,
         },
     }
 }
 
-/// A call that waits: apart from the future, because only few do.
+/// A call that waits: in a box of its own, because only few do.
 pub(super) struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
@@ -46,18 +46,18 @@ pub(super) struct Wait<S, Req> {
     is_over: bool,
 }
 
-/// What has become of a call after its wait.
-enum Begun<F, Req> {
+/// What becomes of a call after its wait.
+enum AfterWait<F, Req> {
     Running(F, Entry),
     Refused(Blocked, Req),
 }
 
-type AfterWait<S, Req> =
-    Result<Begun<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
+type WaitResult<S, Req> =
+    Result<AfterWait<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
 
-// === impl Guarded ===
+// === impl CallState ===
 
-impl<S, Req, R> Guarded<S, Req, R>
+impl<S, Req, R> CallState<S, Req, R>
 where
     S: Service<Req>,
 {
@@ -65,11 +65,11 @@ where
     pub(super) fn running(future: S::Future, entry: Entry) -> Self {
         Self::Running {
             future,
-            entry: begin(entry),
+            entry: begin_call(entry),
         }
     }
 
-    /// A call that is none of ours.
+    /// A call that the layer skips.
     pub(super) fn skipped(future: S::Future) -> Self {
         Self::Running {
             future,
@@ -90,10 +90,10 @@ where
     where
         S: Clone,
     {
-        // Two clones: left in place, the instance that is ready could hold the very
-        // permit that this call will wait for.
+        // Two clones: if the ready instance stayed in place, it could hold the very permit
+        // that this call will wait for.
         let own = service.clone();
-        let_go(service);
+        drop_readiness(service);
         Self::Waiting {
             wait: Box::new(Wait {
                 service: own,
@@ -104,44 +104,45 @@ where
         }
     }
 
-    /// Polls the call. Ready once: with what `answered` makes of the service's
-    /// answer and the call's entry, which a call that was skipped has none of, or
-    /// with what `refused` makes of a refusal. One that comes after a wait is made
-    /// by `refuse`. If the service was not ready after the wait, the call never ran:
-    /// with what `failed` makes of its error.
+    /// Polls the call, through its wait if it waits. It is ready once, with what one of
+    /// these makes of its end:
     ///
-    /// The entry is used where it lies, and what `answered` makes is not wrapped any
-    /// more, because both are dear to move.
+    /// * `on_answer`, of the service's answer and the call's entry, which a call that was
+    ///   skipped has none of. Both are large: the entry is lent, and the result is returned as
+    ///   it is.
+    /// * `on_refusal`, of a refusal, which after a wait is made by `refuse`.
+    /// * `on_unready`, of the error of a service that was not ready after the wait: then the
+    ///   call never ran.
     #[inline]
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        answered: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
+        on_answer: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
         refuse: impl FnOnce(Blocked, &Req) -> R,
-        refused: impl FnOnce(R) -> T,
-        failed: impl FnOnce(S::Error) -> T,
+        on_refusal: impl FnOnce(R) -> T,
+        on_unready: impl FnOnce(S::Error) -> T,
     ) -> Poll<T> {
-        if let GuardedProj::Waiting { wait } = self.as_mut().project() {
+        if let CallStateProj::Waiting { wait } = self.as_mut().project() {
             match ready!(wait.poll(cx)) {
-                Ok(Begun::Running(future, entry)) => self.set(Self::running(future, entry)),
-                Ok(Begun::Refused(blocked, request)) => {
-                    // The instance that is ready goes, even if the future stays.
+                Ok(AfterWait::Running(future, entry)) => self.set(Self::running(future, entry)),
+                Ok(AfterWait::Refused(blocked, request)) => {
+                    // Drops the ready instance now, even if the future lives on.
                     self.set(Self::Refused { refusal: None });
-                    return Poll::Ready(refused(refuse(blocked, &request)));
+                    return Poll::Ready(on_refusal(refuse(blocked, &request)));
                 }
-                Err(error) => return Poll::Ready(failed(error)),
+                Err(error) => return Poll::Ready(on_unready(error)),
             }
         }
         match self.project() {
-            GuardedProj::Running { future, entry } => end_on_panic(entry, |entry| {
+            CallStateProj::Running { future, entry } => end_on_panic(entry, |entry| {
                 let answer = ready!(future.poll(cx));
-                answered(answer, entry)
+                on_answer(answer, entry)
             }),
-            GuardedProj::Refused { refusal } => {
+            CallStateProj::Refused { refusal } => {
                 let refusal = refusal.take().expect("polled after it was ready");
-                Poll::Ready(refused(refusal))
+                Poll::Ready(on_refusal(refusal))
             }
-            GuardedProj::Waiting { .. } => unreachable!("its wait is over"),
+            CallStateProj::Waiting { .. } => unreachable!("its wait is over"),
         }
     }
 }
@@ -152,15 +153,16 @@ impl<S, Req> Wait<S, Req>
 where
     S: Service<Req>,
 {
-    /// An error is the service's that was not ready after the wait.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S, Req>> {
+    /// Sleeps until the call's turn, then waits until the service is ready, then starts the
+    /// call. An error is that of a service that does not become ready.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WaitResult<S, Req>> {
         if !self.is_over {
             match ready!(self.poll_sleep(cx)) {
                 Ok(()) => self.is_over = true,
                 Err(NoTimer) => {
                     let (waiting, request) = self.take();
                     let blocked = waiting.refuse_without_timer();
-                    return Poll::Ready(Ok(Begun::Refused(blocked, request)));
+                    return Poll::Ready(Ok(AfterWait::Refused(blocked, request)));
                 }
             }
         }
@@ -172,14 +174,14 @@ where
         }
         let (waiting, request) = self.take();
         Poll::Ready(Ok(match waiting.begin() {
-            Ok(entry) => Begun::Running(self.service.call(request), entry),
-            Err(blocked) => Begun::Refused(blocked, request),
+            Ok(entry) => AfterWait::Running(self.service.call(request), entry),
+            Err(blocked) => AfterWait::Refused(blocked, request),
         }))
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
         if self.sleep.is_none() {
-            // Made here and not with the call: only now there must be a runtime.
+            // Made here and not with the call: a runtime is needed only from now on.
             let left = self
                 .call
                 .as_ref()
@@ -199,18 +201,18 @@ where
     }
 }
 
-/// The entry of a call that begins to run. Dropped before it is answered, it was
-/// cancelled.
+/// The entry of a call that begins to run: if it is dropped before the answer, the call
+/// was cancelled.
 #[inline]
-pub(super) fn begin(mut entry: Entry) -> Option<Entry> {
+pub(super) fn begin_call(mut entry: Entry) -> Option<Entry> {
     entry.expect_response();
     Some(entry)
 }
 
-/// Drops the instance of `service` that is ready and will not be called: a permit
-/// that it holds would be kept for nothing, until its owner calls again.
+/// Puts a fresh clone in the place of `service`, which is ready and will not be called: a
+/// permit that it holds would be kept for nothing until its owner calls again.
 #[cold]
-pub(super) fn let_go<S: Clone>(service: &mut S) {
+pub(super) fn drop_readiness<S: Clone>(service: &mut S) {
     let fresh = service.clone();
     drop(mem::replace(service, fresh));
 }
