@@ -12,7 +12,7 @@ const ORDER: &[&[&str]] = &[
     &[
         "block_kind",
         "call",
-        "few",
+        "small_vec",
         "partners",
         "repeat",
         "timer",

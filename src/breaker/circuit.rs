@@ -21,7 +21,7 @@ use super::counts::{Counts, Ended};
 use super::spec::{Limit, Spec};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
-use crate::few::Few;
+use crate::small_vec::SmallVec;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
 
 /// After so many epochs a closed generation is said to have begun later, so that
@@ -82,7 +82,7 @@ pub(super) struct End {
 }
 
 /// What is to be told: hardly any resource has more breakers.
-pub(super) type Changes = Few<Change, 4>;
+pub(super) type Changes = SmallVec<Change, 4>;
 
 /// Notes changes of the breaker at an index.
 pub(super) struct Teller<'a> {

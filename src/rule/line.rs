@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::FlowRule;
 use super::threshold::Threshold;
 use crate::clock::Tick;
-use crate::few::Few;
 use crate::shape::{Throttle, Turn, cost};
+use crate::small_vec::SmallVec;
 use crate::stat::LeapArray;
 use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
@@ -22,7 +22,7 @@ pub(crate) struct Line {
 }
 
 /// The turns of one call, in the order of its lines: hardly any stands in two.
-pub(crate) type Turns = Few<Standing, 1>;
+pub(crate) type Turns = SmallVec<Standing, 1>;
 
 /// A turn in one of the lines that a call stands in.
 #[derive(Clone, Copy, Debug)]

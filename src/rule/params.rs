@@ -9,9 +9,9 @@ use super::threshold::whole_rate;
 use super::{MissingKey, RuleSet};
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::few::Few;
 use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 use crate::partners::partners;
+use crate::small_vec::SmallVec;
 use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::timekeeper::Timekeeper;
 
@@ -54,7 +54,7 @@ struct Quota {
 }
 
 /// The shares of one call.
-pub(crate) type Shares = Few<Share, 4>;
+pub(crate) type Shares = SmallVec<Share, 4>;
 
 /// What a call has taken of the quota of one value.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,13 @@
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Few<T, const N: usize> {
+pub(crate) struct SmallVec<T, const N: usize> {
     /// Filled from the front.
     inline: [Option<T>; N],
     more: Vec<T>,
 }
 
-impl<T, const N: usize> Few<T, N> {
+impl<T, const N: usize> SmallVec<T, N> {
     pub(crate) const EMPTY: Self = Self {
         inline: [const { None }; N],
         more: Vec::new(),
@@ -29,7 +29,7 @@ impl<T, const N: usize> Few<T, N> {
     }
 }
 
-impl<T, const N: usize> Default for Few<T, N> {
+impl<T, const N: usize> Default for SmallVec<T, N> {
     fn default() -> Self {
         Self::EMPTY
     }
@@ -41,11 +41,11 @@ mod tests {
 
     #[test]
     fn it_keeps_what_it_gets_in_order() {
-        let mut few = Few::<_, 2>::default();
-        assert_eq!(few.iter().count(), 0);
+        let mut list = SmallVec::<_, 2>::default();
+        assert_eq!(list.iter().count(), 0);
         for item in 1..=5 {
-            few.push(item);
-            assert!(few.iter().copied().eq(1..=item), "{few:?}");
+            list.push(item);
+            assert!(list.iter().copied().eq(1..=item), "{list:?}");
         }
     }
 }
