@@ -24,7 +24,7 @@ use crate::timekeeper::Timekeeper;
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
 
-/// The rings were replaced while the call was judged: it must come again.
+/// A reload has replaced the rings while the call was judged: it must be judged again.
 #[derive(Debug)]
 pub(crate) struct Moved;
 
@@ -278,20 +278,20 @@ impl CallNodes {
         })
     }
 
-    /// One more waiting call everywhere, unless there are too many somewhere.
+    /// Counts one more waiting call on every node, or on none if there are too many on one.
     pub(crate) fn start_waiting(&self) -> bool {
         let full = self
-            .waiting_rooms()
+            .waiting_limits()
             .position(|(node, most)| !node.start_waiting(most));
         if let Some(full) = full {
-            let started = self.waiting_rooms().take(full);
+            let started = self.waiting_limits().take(full);
             started.for_each(|(node, _)| node.stop_waiting());
         }
         full.is_none()
     }
 
-    /// Where a waiting call counts, and how many may wait there.
-    fn waiting_rooms(&self) -> impl Iterator<Item = (&Node, u32)> {
+    /// The nodes that count a waiting call, and how many may wait on each.
+    fn waiting_limits(&self) -> impl Iterator<Item = (&Node, u32)> {
         self.gates()
             .map(|(node, gate)| (node, gate.max_waiting()))
             .chain(self.inbound().map(|node| (node, u32::MAX)))

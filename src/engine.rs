@@ -107,8 +107,8 @@ impl Engine {
         &self.watchers
     }
 
-    /// An engine for rules of `rules` that only watch.
-    pub(crate) fn beside(&self, rules: Listed, part: Part) -> Self {
+    /// Another engine, for those of `rules` that only watch.
+    pub(crate) fn for_shadow(&self, rules: Listed, part: Part) -> Self {
         let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
         Self::new(rules, self.shared.for_shadow(part), resources, branches)
     }
@@ -167,10 +167,9 @@ impl Engine {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
             };
-            match fall_back(self, &resource, call, now, why) {
-                Ok(verdict) => return slow.set(verdict),
-                // A reload is replacing rings: the resource is one of older rules now.
-                Err(Moved) => {}
+            // It fails if a reload is replacing rings: then the resource is one of older rules.
+            if let Ok(verdict) = fall_back(self, &resource, call, now, why) {
+                return slow.set(verdict);
             }
         }
         slow.set(self.judge_on_new(&query, call, now))

@@ -1,9 +1,9 @@
-//! What calls are judged by and counted on: a resource, and branches of it for
-//! single origins and contexts.
+//! A resource: the rules that judge its calls, and the node that counts them.
 //!
-//! A value of these types never changes, except for its counts: a reload makes
-//! a new one over the same node. So every call is judged by the rules of one
-//! version, and settles on what admitted it.
+//! A value of this type never changes, except for its counts: a reload makes a new one over
+//! the same node. So every call is judged by the rules of one version, and ends by the rules
+//! that admitted it. Single origins and contexts of a resource are
+//! [branches](crate::branch).
 
 mod admit;
 mod notify;

@@ -1,9 +1,9 @@
-//! Rules in shadow mode: what they would refuse is told, and runs.
+//! Rules in shadow mode: hooks learn what they would refuse, and it runs all the same.
 //!
-//! Each is judged by an engine of its own, with the figures that it would have if
-//! it were enforced beside the enforced rules. It sees what those let pass. What
-//! it lets pass as well ends with the call that it watches; what it refuses is
-//! told, and counted as blocked there; what it would let wait starts at once.
+//! Each such rule, a *watcher*, is judged by an engine of its own, with the figures that it
+//! would have if it were enforced beside the enforced rules. It sees what those let pass.
+//! What it lets pass as well ends with the call that it watches; what it refuses is counted
+//! as blocked in its engine, and hooks are notified; what it would let wait starts at once.
 
 use std::sync::Arc as StdArc;
 
@@ -153,7 +153,7 @@ impl<'a> Wanted<'a> {
                 old.engine.reload_listed(listed, self.part);
                 old.engine.clone()
             }
-            None => StdArc::new(engine.beside(listed, self.part)),
+            None => StdArc::new(engine.for_shadow(listed, self.part)),
         };
         Watcher {
             id: self.id.clone(),

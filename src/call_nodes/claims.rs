@@ -1,4 +1,4 @@
-//! What a call was promised before it takes its tokens.
+//! What a call was promised before it takes its tokens: turns and shares.
 
 use crate::clock::Tick;
 use crate::rule::{Shares, Turns};

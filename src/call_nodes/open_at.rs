@@ -1,4 +1,4 @@
-//! When all that judges the rate of a call has room for it: what refused calls are told.
+//! When all that judges the rate of a call has room for it: for `Retry-After`.
 //!
 //! Windows, other lines and values keep room that they have until somebody comes. A rule
 //! that warms up does not: while nobody comes it cools down, and then may have none for
@@ -49,7 +49,7 @@ impl CallNodes {
 
     /// How long `call` can stand in a line, whatever that lets it.
     fn longest_wait(&self, call: &Call<'_>, now: Tick) -> Duration {
-        if self.waiting_rooms().any(|(_, most)| most == 0) {
+        if self.waiting_limits().any(|(_, most)| most == 0) {
             return Duration::ZERO;
         }
         let least = call.patience.unwrap_or(Duration::MAX);

@@ -1,4 +1,4 @@
-//! What is left of the tightest quota: what calls are told that pass.
+//! What is left of the tightest quota: for the rate-limit fields of responses.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

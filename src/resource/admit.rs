@@ -1,4 +1,4 @@
-//! What a resource itself gives to a call or refuses: a slot, and the way past its
+//! What a call gets of its resource itself, or is refused: a slot, and admission by the
 //! circuit breakers.
 
 use std::time::Duration;
