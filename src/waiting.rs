@@ -135,7 +135,7 @@ impl Waiting {
         }
     }
 
-    /// Notes what the parameters of `call` have left, for who is told.
+    /// Notes what the quotas of the parameters of `call` have left, for the response.
     #[cold]
     pub(crate) fn note_param_quota(&mut self, call: &Call<'_>) {
         if let Some(inner) = &mut self.inner {

@@ -4,7 +4,7 @@
 //! check       what it asks                                                     in
 //! authority   whether its origin may call at all                               precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
-//! breakers    whether one is open                                              precheck.rs
+//! breakers    whether one refuses                                              precheck.rs
 //! isolation   for a concurrency slot of the resource, held until the call ends slow_path.rs
 //! parameters  for a share of the quota of each value that a rule looks at      enter.rs
 //! related     whether the resources that a flow rule looks at have room        enter.rs
@@ -30,7 +30,8 @@
 //! path               what judges                               function
 //! Fast               fixed slots, the ring                     try_fast_path
 //! FastAfterBreakers  the same after breakers                   try_fast_path; judge and
-//!                                                              enter_own_ring if one is open
+//!                                                              enter_own_ring unless all are
+//!                                                              closed
 //! FastAfterShare     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
 //!                    that neither waits nor counts what runs   that may wait or are told their
 //!                                                              quota

@@ -1,5 +1,5 @@
-//! The checks that take nothing: authority rules, system rules, and whether circuit
-//! breakers are open.
+//! The checks that take nothing: authority rules, system rules, and whether a circuit
+//! breaker refuses.
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;

@@ -1,7 +1,7 @@
 //! Notifies hooks of what becomes of a resource's calls and breakers.
 //!
-//! A call that has waited is told without its origin and its parameter: they were
-//! borrowed from a request that may be gone.
+//! Of a call that has waited hooks get neither origin nor parameter: they were borrowed from
+//! a request that may be gone.
 
 use std::time::Duration;
 
