@@ -6,8 +6,9 @@ mod support;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -244,6 +245,42 @@ fn so_many_of_the_last_calls_open_it() {
     assert_eq!(bench.state(), BreakerState::Closed);
     bench.calls(1, 0);
     assert_eq!(bench.state(), BreakerState::Open);
+}
+
+#[test]
+fn of_the_calls_of_many_threads_none_is_lost_and_none_counts_twice() {
+    const CALLS: usize = 40;
+    const THREADS: usize = 4;
+    let count = || CircuitBreakerRule::error_count("r", CALLS as u32);
+    let in_a_row = CircuitBreakerRule::consecutive_errors("r", CALLS as u32);
+    for rule in [count(), count().last_calls(CALLS as u32), in_a_row] {
+        let bench = Bench::new(rule.clone());
+        drop(bench.enter().unwrap());
+        let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+        for round in 0..200 {
+            for (calls, state) in [
+                (CALLS - 1, BreakerState::Closed),
+                (CALLS, BreakerState::Open),
+            ] {
+                view.force_close();
+                let barrier = Barrier::new(THREADS);
+                thread::scope(|scope| {
+                    for thread in 0..THREADS {
+                        let (bench, barrier) = (&bench, &barrier);
+                        scope.spawn(move || {
+                            barrier.wait();
+                            bench.calls((thread..calls).step_by(THREADS).len(), 0);
+                        });
+                    }
+                });
+                assert_eq!(
+                    view.state(),
+                    state,
+                    "{calls} calls in round {round}: {rule:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
