@@ -468,16 +468,11 @@ impl CircuitBreakerRule {
 
     /// The largest number of buckets up to the default that divides the interval.
     fn most_buckets(&self) -> u32 {
-        (2..=DEFAULT_BUCKETS)
-            .rev()
-            .find(|&buckets| {
-                self.is_cut_by(buckets) && self.interval / buckets >= SHORTEST_INTERVAL
-            })
-            .unwrap_or(1)
-    }
-
-    fn is_cut_by(&self, buckets: u32) -> bool {
-        self.interval.as_nanos() % u128::from(buckets) == 0
+        let may_have = |buckets: &u32| {
+            self.interval.as_nanos() % u128::from(*buckets) == 0
+                && self.interval / *buckets >= SHORTEST_INTERVAL
+        };
+        (2..=DEFAULT_BUCKETS).rev().find(may_have).unwrap_or(1)
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {

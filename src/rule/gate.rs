@@ -92,7 +92,7 @@ impl Side {
         match &self.threshold {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
             changing => {
-                let limit = changing.whole(now, &self.ring);
+                let limit = changing.cut(changing.now(now, None, &self.ring));
                 Quotas::Now([self.quota.limited_to(limit)], self)
             }
         }

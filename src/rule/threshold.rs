@@ -126,12 +126,7 @@ impl Threshold {
         }
     }
 
-    /// The threshold for a window, which counts whole tokens.
-    pub(super) fn whole(&self, now: Tick, ring: &LeapArray) -> u32 {
-        self.cut(self.now(now, None, ring))
-    }
-
-    /// A threshold of this kind in whole tokens.
+    /// A threshold of this kind in whole tokens, which a window counts.
     pub(super) fn cut(&self, threshold: f64) -> u32 {
         match self {
             Self::Warm(warm) => warm.whole(threshold),

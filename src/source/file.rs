@@ -119,7 +119,10 @@ impl FileSource {
     where
         P: FnMut(&str) -> Result<Rules, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
     {
-        Self::with(path, move |text| parse(text).map(Parsed::from))
+        Self::with(path, move |text| {
+            let (rules, warnings) = (parse(text)?, Vec::new());
+            Ok(Parsed { rules, warnings })
+        })
     }
 
     fn with<P>(path: impl Into<PathBuf>, parse: P) -> Self
@@ -330,15 +333,6 @@ impl Parsed {
                 .map(ToString::to_string)
                 .collect(),
         })
-    }
-}
-
-impl From<Rules> for Parsed {
-    fn from(rules: Rules) -> Self {
-        Self {
-            rules,
-            warnings: Vec::new(),
-        }
     }
 }
 

@@ -378,13 +378,13 @@ impl fmt::Display for WatchEvent {
             WatchEvent::Reloaded { rules, warnings } => {
                 let s = if *rules == 1 { "" } else { "s" };
                 write!(f, "{rules} rule{s} in force")?;
-                write_first(f, warnings)
+                write_warnings(f, warnings)
             }
             WatchEvent::Failed(error) => write!(f, "rules kept: {error}"),
             WatchEvent::Recovered => f.write_str("rules readable again, and unchanged"),
             WatchEvent::Warned { warnings } => {
                 f.write_str("rules unchanged")?;
-                write_first(f, warnings)
+                write_warnings(f, warnings)
             }
         }
     }
@@ -396,7 +396,7 @@ fn guarded<T>(ask: impl FnOnce() -> T) -> Result<T, SourceError> {
 }
 
 /// Writes how many warnings there are, and the first.
-fn write_first(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Result {
+fn write_warnings(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Result {
     match warnings {
         [] => Ok(()),
         [only] => write!(f, ", 1 warning: {only}"),

@@ -70,7 +70,7 @@ impl Groups {
         for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
             // A mount that shows the group, else whatever there is.
-            let mount = seen().find(|mount| mount.shows(path));
+            let mount = seen().find(|mount| mount.below(path).is_some());
             let Some(mount) = mount.or_else(|| seen().next()) else {
                 continue;
             };
@@ -143,10 +143,6 @@ impl<'a> Mount<'a> {
         })
     }
 
-    fn shows(&self, path: &str) -> bool {
-        self.below(path).is_some()
-    }
-
     /// `path` as seen from the mount point.
     fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
         let below = Path::new(path).strip_prefix(self.root).ok()?.to_str()?;
@@ -165,13 +161,13 @@ impl Group {
                 (Some(quota), Some(period)) => (quota, period),
                 _ => return Ok(None),
             },
-            Version::Two => match file("cpu.max")? {
-                Some(text) => match text.trim().split_once(' ') {
-                    Some((quota, period)) => (quota.to_owned(), period.to_owned()),
-                    None => return Err(malformed()),
-                },
-                None => return Ok(None),
-            },
+            Version::Two => {
+                let Some(text) = file("cpu.max")? else {
+                    return Ok(None);
+                };
+                let (quota, period) = text.trim().split_once(' ').ok_or_else(malformed)?;
+                (quota.to_owned(), period.to_owned())
+            }
         };
         if ["max", "-1"].contains(&quota.trim()) {
             return Ok(None);
