@@ -203,14 +203,8 @@ impl AdaptiveRule {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use super::super::InvalidRule;
     use super::*;
-
-    fn problems(rule: &AdaptiveRule) -> Vec<String> {
-        let mut problems = Vec::new();
-        rule.inspect(&mut Inspector::new(&mut problems, 0, "adaptive".into()));
-        problems.iter().map(InvalidRule::to_string).collect()
-    }
+    use crate::rule::problem::problems;
 
     #[test]
     fn everything_that_is_wrong_is_named_with_its_value_and_its_range() {
@@ -221,31 +215,27 @@ mod tests {
             .tolerance(0.5)
             .smoothing(f64::NAN);
         assert_eq!(
-            problems(&rule),
+            problems(rule),
             [
-                r#"rule 0 (adaptive): resource is " ", must be a name that is not blank"#,
-                "rule 0 (adaptive): floor is 0, must be between 1 and 2147483647",
-                "rule 0 (adaptive): ceiling is 4294967295, must be between the floor, 1, \
-                 and 2147483647",
-                "rule 0 (adaptive): start is 0, must be between the floor, 1, and the ceiling, \
-                 2147483647",
-                "rule 0 (adaptive): tolerance is 0.5, must be between 1 and 10",
-                "rule 0 (adaptive): smoothing is NaN, must be above 0 and at most 1",
+                r#"resource is " ", must be a name that is not blank"#,
+                "floor is 0, must be between 1 and 2147483647",
+                "ceiling is 4294967295, must be between the floor, 1, and 2147483647",
+                "start is 0, must be between the floor, 1, and the ceiling, 2147483647",
+                "tolerance is 0.5, must be between 1 and 10",
+                "smoothing is NaN, must be above 0 and at most 1",
             ]
         );
         let crossed = AdaptiveRule::new("a").floor(500).start(499);
         assert_eq!(
-            problems(&crossed),
+            problems(crossed),
             [
-                "rule 0 (adaptive): ceiling is 200, must be between the floor, 500, \
-                 and 2147483647",
-                "rule 0 (adaptive): start is 499, must be between the floor, 500, \
-                 and the ceiling, 500",
+                "ceiling is 200, must be between the floor, 500, and 2147483647",
+                "start is 499, must be between the floor, 500, and the ceiling, 500",
             ]
         );
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
-            assert_eq!(problems(&AdaptiveRule::new("a").tolerance(bad)).len(), 1);
-            assert_eq!(problems(&AdaptiveRule::new("a").smoothing(bad)).len(), 1);
+            assert_eq!(problems(AdaptiveRule::new("a").tolerance(bad)).len(), 1);
+            assert_eq!(problems(AdaptiveRule::new("a").smoothing(bad)).len(), 1);
         }
     }
 
@@ -254,7 +244,7 @@ mod tests {
         let rule = AdaptiveRule::new("a");
         for (floor, ceiling, start) in [(1, 200, 20), (1, 5, 5), (50, 200, 50)] {
             let rule = rule.clone().floor(floor).ceiling(ceiling);
-            assert!(problems(&rule).is_empty());
+            assert!(problems(rule.clone()).is_empty());
             assert_eq!(rule.settings().start, start);
         }
         assert_eq!(rule.id("x").id.as_deref(), Some("x"));

@@ -575,20 +575,10 @@ impl CircuitBreakerRule {
 mod tests {
     use super::*;
     use crate::rule::Rules;
+    use crate::rule::problem::problems;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
-    }
-
-    fn problems(rule: CircuitBreakerRule) -> Vec<String> {
-        match Rules::build([rule]) {
-            Ok(_) => Vec::new(),
-            Err(error) => error
-                .problems()
-                .iter()
-                .map(|p| format!("{} is {}, must be {}", p.field(), p.value(), p.allowed()))
-                .collect(),
-        }
     }
 
     #[test]

@@ -265,3 +265,13 @@ pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
         Err(InvalidRules(problems))
     }
 }
+
+/// What is wrong with `rule`, alone.
+#[cfg(all(test, not(sentinel_loom)))]
+pub(super) fn problems(rule: impl Into<super::Rule>) -> Vec<String> {
+    let Err(error) = super::Rules::build([rule]) else {
+        return Vec::new();
+    };
+    let told = |it: &InvalidRule| format!("{} is {}, must be {}", it.field, it.value, it.allowed);
+    error.0.iter().map(told).collect()
+}

@@ -220,14 +220,8 @@ impl SystemRule {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
+    use crate::rule::problem::problems;
     use crate::system::SystemReason;
-
-    fn problems(rule: &SystemRule) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut inspector = Inspector::new(&mut problems, 0, "system".to_owned());
-        rule.inspect(&mut inspector);
-        problems.iter().map(ToString::to_string).collect()
-    }
 
     fn limits(rules: &[SystemRule]) -> Limits {
         let mut limits = Limits::default();
@@ -282,8 +276,7 @@ mod tests {
             ),
         ];
         for (rule, expected) in table {
-            let expected = format!("rule 0 (system): {expected}");
-            assert_eq!(problems(&rule), [expected], "{rule:?}");
+            assert_eq!(problems(rule.clone()), [expected], "{rule:?}");
         }
         let worst = rule()
             .load(-1)
@@ -291,7 +284,7 @@ mod tests {
             .qps(-1)
             .rt(Duration::ZERO)
             .concurrency(u32::MAX);
-        assert_eq!(problems(&worst).len(), 5);
+        assert_eq!(problems(worst).len(), 5);
     }
 
     #[test]
@@ -309,7 +302,7 @@ mod tests {
             .rt(Duration::MAX)
             .concurrency(MAX_TOKENS);
         for rule in [lowest, highest] {
-            assert_eq!(problems(&rule), [""; 0]);
+            assert_eq!(problems(rule), [""; 0]);
         }
     }
 
