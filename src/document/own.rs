@@ -102,16 +102,12 @@ fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
     let threshold = fields.number("memory_threshold");
     fields.at_most_one(&["memory", "memory_bytes"]);
     let has_marks = fields.has("memory") || fields.has("memory_bytes");
-    if has_marks && !fields.has("memory_threshold") {
-        fields.refuse(
-            "memory_threshold",
-            "a number, where the threshold falls with memory",
-        );
-    } else if fields.has("memory_threshold") && !has_marks {
-        fields.refuse(
-            "memory_threshold",
-            "absent without `memory` or `memory_bytes`",
-        );
+    if has_marks {
+        let allowed = "a number, where the threshold falls with memory";
+        fields.need("memory_threshold", allowed);
+    } else if fields.has("memory_threshold") {
+        let allowed = "absent without `memory` or `memory_bytes`";
+        fields.refuse("memory_threshold", allowed);
     }
     match (shares, bytes, threshold) {
         (Some(marks), _, Some(threshold)) => rule.memory(marks, threshold),
@@ -156,9 +152,9 @@ fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
             "given one of `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`";
         fields.refuse_all("without a condition", allowed);
     }
-    if fields.has("slow_ratio") && !fields.has("max_rt") {
-        fields.refuse("max_rt", time::ALLOWED);
-    } else if fields.has("max_rt") && !fields.has("slow_ratio") {
+    if fields.has("slow_ratio") {
+        fields.need("max_rt", time::ALLOWED);
+    } else if fields.has("max_rt") {
         fields.refuse("max_rt", "absent without `slow_ratio`");
     }
     for other in ["min_calls", "last_calls", "interval", "buckets"] {

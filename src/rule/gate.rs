@@ -224,12 +224,10 @@ impl Gate {
 
     /// Bytes that the gate occupies on the heap.
     pub(crate) fn footprint(&self) -> usize {
-        let sides = self.sides().iter();
-        let sides = sides.map(Side::footprint);
         size_of_val(&*self.quotas)
             + size_of_val(&*self.rules)
             + self.apart.as_deref().map_or(0, size_of_val)
-            + sides.sum::<usize>()
+            + self.sides().iter().map(Side::footprint).sum::<usize>()
             + self.lines().iter().map(Line::footprint).sum::<usize>()
     }
 }
