@@ -56,10 +56,13 @@ impl RuledRing<'_> {
 
     /// Holds tokens for `wish.from` or, if there is no room then, for the next
     /// time at which there is. A ring that has room now and whose present
-    /// bucket is still open at that time takes them at once.
+    /// bucket is still open at that time takes them at once. Others may have come
+    /// further than the call's own clock: the present bucket is the newest one.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
-        let is_present = self.ring.bucket_number(wish.from) <= self.ring.bucket_number(wish.now);
-        if is_present {
+        let Ok(present) = self.ring.bring_to(self.ring.bucket_number(wish.now)) else {
+            return Err(NoTokens::Moved);
+        };
+        if self.ring.bucket_number(wish.from) <= present {
             match self.take(wish.now, wish.n) {
                 Ok(taken) => return Ok(Held::Taken(taken)),
                 Err(NoTokens::Moved) => return Err(NoTokens::Moved),

@@ -64,6 +64,26 @@ fn calls_come_to_their_turn_one_after_the_other() {
 }
 
 #[test]
+fn who_read_the_clock_before_its_bucket_was_opened_has_its_turn_there() {
+    let bench = Bench::new(paced(50, 500));
+    let (_, first) = bench.at(990).call(Call::new("r")).unwrap();
+    assert!(first.is_none(), "it passes at once");
+    // Meanwhile another thread, which has read the clock later, opens the next bucket.
+    let node = bench.sentinel.node("r").unwrap();
+    bench.at(1_000);
+    assert_eq!(node.sum(Event::Pass), 1);
+    let (wait, waiting) = bench.at(995).call(Call::new("r")).unwrap();
+    assert_eq!(wait, ms(15));
+    // Nor does it wait for a loan because it might have one.
+    let prioritized = Call::new("r").prioritized(true);
+    let (wait, _last) = bench.at(996).call(prioritized).unwrap();
+    assert_eq!(wait, ms(34));
+    bench.at(1_010);
+    drop(waiting.unwrap().admit().unwrap());
+    assert_eq!((node.totals().complete(), node.waiting()), (2, 1));
+}
+
+#[test]
 fn without_a_wait_only_those_pass_that_are_not_too_early() {
     let bench = Bench::new(paced(10, 0));
     let passes = (0..1_000).filter(|at| bench.at(*at).call(Call::new("r")).is_ok());

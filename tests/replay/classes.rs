@@ -133,7 +133,7 @@ pub(crate) const FLOW_REJECT: &[Class] = &[
 ];
 
 pub(crate) const FLOW_THROTTLING: &[Class] = &[
-    listed(LATE, clock_runs_back, (30, 14)),
+    listed(LATE, clock_runs_back, (30, 7)),
     listed(QUIRK, is_quirk, (2, 2)),
     Class {
         name: "who is just in time, or just too late, may differ",
