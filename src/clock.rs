@@ -141,6 +141,11 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// should be monotonic over all threads; where it is not, the engine keeps the
 /// newest reading that it has seen.
 ///
+/// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
+/// Where that runs ahead of this one, the call sleeps again until its turn has come by
+/// this one, which it does not wait for if it has run at less than half the speed of
+/// tokio's or has stepped back: then the call starts before its turn.
+///
 /// Wall time is a bad one also for a reason other than its steps: where a machine learns
 /// the date after the program has started, it goes on by decades. Windows bear that. But
 /// 18 years after it was made the time of a table of values stands still: what a value of a
@@ -322,9 +327,10 @@ impl Clock for QuantaClock {
 ///
 /// Clones share one reading. It wakes nobody: a call that
 /// [waits](crate::Sentinel::enter) sleeps on tokio's timer, as long as it was told when it
-/// began to, whatever this clock says by then. So it is for calls that pass, are refused or
-/// are [admitted](crate::Waiting::admit) by hand; for those that sleep, take a
-/// [`TokioClock`] in paused time.
+/// began to, though this clock stands still; and longer if it has come half of the way by
+/// then. So it is for calls that pass, are refused or are
+/// [admitted](crate::Waiting::admit) by hand; for those that sleep, take a [`TokioClock`]
+/// in paused time.
 ///
 /// # Examples
 ///

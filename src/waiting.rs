@@ -62,6 +62,8 @@ struct Inner {
     since: Tick,
     start: Tick,
     n: u32,
+    /// How long its latest sleep is or was; `None` before the first one.
+    sleep: Option<Duration>,
     /// What its parameters had left when it began to wait.
     quota: Option<Box<QuotaLeft>>,
 }
@@ -130,6 +132,7 @@ impl Waiting {
                 since,
                 start,
                 n,
+                sleep: None,
                 quota: None,
             })),
         }
@@ -159,10 +162,23 @@ impl Waiting {
         inner.start - inner.since
     }
 
-    /// How long the call still has to wait: never longer than it was told, even
-    /// if the clock has stepped back since.
-    pub(crate) fn left(&self) -> Duration {
-        (self.start() - self.inner().now()).min(self.delay())
+    /// How long the call has to sleep now; `None` if it may start. At first never longer
+    /// than it was told, even if the clock has stepped back since.
+    ///
+    /// The timer goes by another clock, so the call may wake before its turn. Then it
+    /// sleeps again, each time half as long at most: together less than twice as long as
+    /// it was told. A clock that is further behind has stepped back or stands still, and
+    /// is not waited for.
+    pub(crate) fn next_sleep(&mut self) -> Option<Duration> {
+        let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
+        let left = inner.start - inner.now();
+        let sleep = match inner.sleep {
+            None => left.min(inner.start - inner.since),
+            Some(last) if left <= last / 2 => left,
+            Some(_) => Duration::ZERO,
+        };
+        inner.sleep = Some(sleep);
+        (!sleep.is_zero()).then_some(sleep)
     }
 
     /// When the call may start.
@@ -201,22 +217,21 @@ impl Waiting {
     /// # Cancel safety
     ///
     /// Dropping the future gives the place up.
-    pub async fn ready(self) -> Result<Entry, Blocked> {
-        let left = self.left();
-        if left.is_zero() {
-            return self.begin();
+    pub async fn ready(mut self) -> Result<Entry, Blocked> {
+        while let Some(duration) = self.next_sleep() {
+            let slept = match timer::sleep(duration) {
+                Ok(sleep) => sleep.await,
+                none => none.map(drop),
+            };
+            if let Err(NoTimer) = slept {
+                return Err(self.refuse_without_timer());
+            }
         }
-        let slept = match timer::sleep(left) {
-            Ok(sleep) => sleep.await,
-            none => none.map(drop),
-        };
-        match slept {
-            Ok(()) => self.begin(),
-            Err(NoTimer) => Err(self.refuse_without_timer()),
-        }
+        self.begin()
     }
 
-    /// Starts the call, whose timer has fired.
+    /// Starts the call, which need not sleep any more. If its bucket is still to come, it
+    /// passes when that opens.
     pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
         let inner = self.take();
         let resource = inner.nodes.resource();

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::clock::Clock;
+use tower_sentinel::clock::{Clock, TokioClock};
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::stat::Event;
@@ -631,7 +631,7 @@ fn after_a_step_back_calls_of_other_resources_refuse_nobody_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_call_never_sleeps_longer_than_it_was_told() {
+async fn a_waiting_call_does_not_wait_for_a_clock_that_has_stepped_back() {
     let clock = ManualClock::starting_at(at(700));
     let sentinel = engine(clock.clone(), FlowRule::per_second("r", LIMIT));
     assert_eq!(passed(&sentinel), LIMIT);
@@ -643,6 +643,84 @@ async fn a_waiting_call_never_sleeps_longer_than_it_was_told() {
     let before = tokio::time::Instant::now();
     drop(waiting.ready().await.unwrap());
     assert_eq!(before.elapsed(), MS * 300);
+}
+
+/// A clock at so many thousandths of the speed of tokio's.
+#[derive(Clone, Debug)]
+struct Drifting {
+    thousandths: u32,
+    tokio: TokioClock,
+    /// What tokio's said when this one was set, and to what that was.
+    since: ManualClock,
+    then: ManualClock,
+}
+
+impl Drifting {
+    fn new(thousandths: u32) -> Self {
+        Self {
+            thousandths,
+            tokio: TokioClock::new(),
+            since: ManualClock::new(),
+            then: ManualClock::new(),
+        }
+    }
+
+    fn set(&self, tick: Tick) {
+        self.since.set(self.tokio.now());
+        self.then.set(tick);
+    }
+}
+
+impl Clock for Drifting {
+    fn now(&self) -> Tick {
+        let passed = self.tokio.now() - self.since.now();
+        self.then.now() + passed * self.thousandths / 1_000
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_starts_at_its_turn_by_a_clock_that_drifts() {
+    // Speed, by which the call waits until 2000 ms, and how long it sleeps for that.
+    let cases = [
+        (2_000, 300),
+        (1_001, 300),
+        (999, 301),
+        (900, 334),
+        (500, 600),
+        // Not waited for, as it may stand still.
+        (499, 300),
+        (0, 300),
+    ];
+    for (thousandths, sleeps) in cases {
+        for has_layer in [false, true] {
+            let clock = Drifting::new(thousandths);
+            clock.set(at(1_200));
+            let sentinel = engine(clock.clone(), FlowRule::per_second("r", LIMIT));
+            assert_eq!(passed(&sentinel), LIMIT);
+            clock.set(at(1_700));
+            let call = Call::new("r").prioritized(true);
+            let before = tokio::time::Instant::now();
+            if has_layer {
+                let layer = CallLayer::with(sentinel.clone(), move |()| call);
+                let service = service_fn(|()| ready(Ok::<_, Infallible>(())));
+                layer.layer(service).oneshot(()).await.unwrap();
+            } else {
+                drop(sentinel.enter(call).await.unwrap());
+            }
+            assert_eq!(before.elapsed(), MS * sleeps, "{thousandths} {has_layer}");
+            let is_there = clock.now() >= at(2_000);
+            assert_eq!(is_there, thousandths >= 500);
+
+            // One that starts before its bucket passes when that begins.
+            let node = sentinel.node("r").unwrap();
+            let borrowed = u64::from(is_there);
+            assert_eq!(node.totals().pass(), u64::from(LIMIT) + borrowed);
+            clock.set(at(2_000));
+            assert_eq!(node.totals().pass(), u64::from(LIMIT) + 1);
+            assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+            assert_eq!(passed(&sentinel), LIMIT - 1);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

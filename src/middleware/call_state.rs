@@ -180,20 +180,19 @@ where
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
-        if self.sleep.is_none() {
+        loop {
             // Made here and not with the call: a runtime is needed only from now on.
-            let left = self
-                .call
-                .as_ref()
-                .map(|(waiting, _)| waiting.left())
-                .unwrap_or_default();
-            if left.is_zero() {
-                return Poll::Ready(Ok(()));
+            if self.sleep.is_none() {
+                let waiting = self.call.as_mut().map(|(waiting, _)| waiting);
+                let Some(duration) = waiting.and_then(Waiting::next_sleep) else {
+                    return Poll::Ready(Ok(()));
+                };
+                self.sleep = Some(timer::sleep(duration)?);
             }
-            self.sleep = Some(timer::sleep(left)?);
+            let sleep = self.sleep.as_mut().expect("it was just made");
+            ready!(Pin::new(sleep).poll(cx))?;
+            self.sleep = None;
         }
-        let sleep = self.sleep.as_mut().expect("it was just made");
-        Pin::new(sleep).poll(cx)
     }
 
     fn take(&mut self) -> (Waiting, Req) {
