@@ -1,4 +1,4 @@
-//! Flow: how many calls of a resource may pass in a window of time.
+//! Flow rules: how many calls of a resource may pass in a window of time.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -25,17 +25,16 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 
 /// Limits a rate: at most `threshold` calls of a resource pass in a sliding window.
 ///
-/// The window is made of [buckets](Self::buckets), two unless set, aligned to
-/// the clock. See [`LeapArray`](crate::stat::LeapArray) for what exactly that
-/// promises, and [`strict`](Self::strict) for a stronger promise.
+/// The window consists of [buckets](Self::buckets), two unless set, aligned to the clock.
+/// [`LeapArray`](crate::stat::LeapArray) documents what exactly that guarantees;
+/// [`strict`](Self::strict) gives a stronger guarantee.
 ///
-/// A call that finds the window full is refused; a
-/// [prioritized](crate::Call::prioritized) call may borrow a place in a coming
-/// bucket and wait for it. What borrowing, waiting and origins are, is in the
-/// [words](crate::guide::cookbook#words).
+/// A call that finds the window full is refused; a [prioritized](crate::Call::prioritized)
+/// call may borrow tokens of a coming bucket and wait for it. The cookbook's
+/// [words](crate::guide::cookbook#words) explain borrowing, waiting and origins.
 ///
-/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource without a flow rule of its own gets a separate window from it.
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
+/// without a flow rule of its own gets a separate window from it.
 ///
 /// # Examples
 ///
@@ -55,14 +54,14 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
 /// ```
 ///
-/// Other windows, for other calls:
+/// Other windows and other callers:
 ///
 /// ```
 /// use std::time::Duration;
 /// use tower_sentinel::{FlowRule, Rules};
 ///
 /// let rules = Rules::new()
-///     // 100 per second over all callers.
+///     // 100 per second for all callers together.
 ///     .with(FlowRule::per_second("/search", 100))
 ///     // Five a minute for each caller.
 ///     .with(FlowRule::per("/login", 5, Duration::from_secs(60)).by_origin())
@@ -71,7 +70,7 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 /// assert_eq!(rules.len(), 3);
 /// ```
 ///
-/// Bad input is an error that names the field:
+/// An invalid value is an error that names the field:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, Rules};
@@ -123,12 +122,12 @@ pub(crate) enum Basis {
     Context(String),
 }
 
-/// What a rule does with a call that has no key for it: no origin for a rule
-/// [by origin](FlowRule::by_origin), no value for a [`HotParamRule`].
+/// What a rule does with a call that has no key for it: no origin for a rule [by
+/// origin](FlowRule::by_origin), no value for a [`HotParamRule`].
 ///
-/// Calls have no key if the layer has no extractor for it, and if the extractor finds
+/// A call has no key if the layer has no extractor for it, or if the extractor finds
 /// nothing in the request. [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) finds
-/// nothing where the server is not set up for it.
+/// nothing if the server is not set up for it.
 ///
 /// # Examples
 ///
@@ -146,32 +145,32 @@ pub(crate) enum Basis {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// All calls without a key share one quota, that of the key `-`: a few callers can
-    /// use it up for all others.
+    /// All calls without a key share one quota, that of the key `-`. A few callers can use
+    /// it up for all others.
     #[default]
     Share,
-    /// The rule does not apply to calls without a key: it does not limit them.
+    /// The rule does not apply to calls without a key, so it does not limit them.
     Skip,
-    /// Calls without a key are refused, over HTTP with 403.
+    /// Calls without a key are refused; over HTTP, with status 403.
     Refuse,
 }
 
 impl FlowRule {
-    /// At most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
+    /// Allows at most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
     ///
-    /// The threshold may have a fraction. A window counts whole calls, so only the
-    /// whole part matters to it: a threshold below 1 refuses every call, as 0 does. For
-    /// one call in two seconds, say `per(resource, 1, Duration::from_secs(2))`. A
-    /// [line](Self::throttle) is spaced by the whole number with its fraction: at 0.5
-    /// per second a call starts every two seconds.
+    /// The threshold may have a fraction. A window counts whole calls and ignores the
+    /// fraction, so a threshold below 1 refuses every call, as 0 does. For one call every
+    /// two seconds, use `per(resource, 1, Duration::from_secs(2))`. With
+    /// [`throttle`](Self::throttle) the fraction does count: at 0.5 per second a call
+    /// starts every two seconds.
     #[must_use]
     pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
-    /// At most `threshold` calls of `resource` per `interval`, which is between
-    /// 1 ms and 366 days. An interval that is below 2 ms, or that cannot be halved, needs
-    /// another number of [buckets](Self::buckets) than two.
+    /// Allows at most `threshold` calls of `resource` per `interval`, which is between 1 ms
+    /// and 366 days. An interval that is below 2 ms, or that cannot be halved, needs a
+    /// number of [buckets](Self::buckets) other than two.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -191,73 +190,73 @@ impl FlowRule {
         }
     }
 
-    /// How many buckets the interval is cut into: between 1 and 1024, each at
-    /// least 1 ms long. Default 2.
+    /// Sets the number of buckets that the interval is divided into: between 1 and 1024,
+    /// each at least 1 ms long. Default 2.
     ///
-    /// One bucket is a fixed window: it starts anew at each multiple of the
-    /// interval. More buckets spread the calls better and cost the same time, but for
-    /// the first call after an idle time, which writes a few words for each.
+    /// One bucket is a fixed window: it starts again at each multiple of the interval. More
+    /// buckets spread the calls more evenly. They cost no more time per call, except that
+    /// the first call after an idle time writes a few words for each bucket.
     #[must_use]
     pub fn buckets(mut self, buckets: u32) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// Never more than the threshold in *any* interval of the rule's length,
-    /// wherever it begins.
+    /// Admits no more than the threshold in *any* interval of the rule's length, wherever
+    /// it begins.
     ///
-    /// The rule then counts one bucket more than the interval has. The price is
-    /// a lower rate while the limit is exhausted all the time: `n / (n + 1)` of
-    /// the threshold for `n` buckets, so 67 % for two and 91 % for ten.
+    /// The rule then counts one bucket more than the interval has. The price is a lower
+    /// sustained rate while calls keep the limit exhausted: `n / (n + 1)` of the threshold
+    /// for `n` buckets, so 67 % for two and 91 % for ten.
     ///
-    /// The promise is about the moment of admission. A strict rule does not
-    /// lend, unless told to; then a borrower counts in the bucket that it was
-    /// promised, and a timer that fires late may start it later than that. Not
-    /// together with a line or a warm-up.
+    /// The guarantee is about the moment of admission. A strict rule does not lend unless
+    /// [`lend(true)`](Self::lend) is set. A call that borrows then counts in the bucket
+    /// that it was promised, and a timer that fires late may start it after that bucket.
+    /// Cannot be combined with [`throttle`](Self::throttle) or [`warm_up`](Self::warm_up).
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Every origin has a quota of its own.
+    /// Gives every origin a quota of its own.
     ///
     /// Calls without an origin share one quota, under the name `-`, unless
-    /// [`missing`](Self::missing) says otherwise. If the layer's
+    /// [`missing`](Self::missing) is set otherwise. If the layer's
     /// [`origin`](crate::SentinelLayer::origin) finds no key in any request, that is one
-    /// quota for all callers: see [`PeerIp`](crate::key::PeerIp#if-no-address-is-there)
-    /// for how that happens and how to notice it.
+    /// quota for all callers: see [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) for
+    /// how that happens and how to notice it.
     ///
-    /// Beyond the engine's bound on origins, all further origins of the resource share
-    /// one quota; a flood of origins that clients make up gets there
-    /// ([how fast](crate::HotParamRule::max_keys)).
+    /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, all
+    /// further origins of the resource share one quota. Clients that make up origins can
+    /// reach it; [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how fast.
     ///
-    /// A plain rule keeps a table with 32 bytes for each origin, like a
-    /// [`HotParamRule`](crate::HotParamRule): taken at once, for as many origins as the
-    /// engine's [bound](crate::Builder::max_origins). A rule is plain if it has two
-    /// buckets and a threshold of at most 1 048 575, and neither is strict, nor has a line
-    /// or a changing threshold, nor is told to [lend](Self::lend); unless told to, it does
-    /// not lend. Any other rule keeps a node with statistics for each origin. A call that
-    /// waits for another rule counts in a table when it comes, and in a node when it
-    /// starts.
+    /// A plain rule keeps a table like that of a [`HotParamRule`](crate::HotParamRule),
+    /// with 32 bytes per origin, allocated at once for as many origins as that limit. A
+    /// rule is plain if it has two buckets and a threshold of at most 1 048 575, is not
+    /// strict, and does not use [`throttle`](Self::throttle), [`warm_up`](Self::warm_up),
+    /// [`memory`](Self::memory) or [`lend(true)`](Self::lend). A plain rule does not lend.
+    /// Any other rule keeps a node with statistics for each origin. A call that waits for
+    /// another rule counts in a table when it arrives, and in a node when it starts.
     ///
-    /// A [reload](crate::Sentinel::reload) that changes the interval of a table begins
-    /// the table anew: then every origin has its whole quota again. The same happens when
-    /// a rule goes from a table to nodes or back, because it changes [`lend`](Self::lend),
-    /// [`strict`](Self::strict), [`buckets`](Self::buckets), the line, the warm-up,
-    /// memory, or a threshold across that bound.
+    /// A [reload](crate::Sentinel::reload) that changes the interval of a table resets the
+    /// table: every origin then has its whole quota again. The same happens when a rule
+    /// changes from a table to nodes or back, because [`lend`](Self::lend),
+    /// [`strict`](Self::strict), [`buckets`](Self::buckets), [`throttle`](Self::throttle),
+    /// [`warm_up`](Self::warm_up) or [`memory`](Self::memory) changes, or because the
+    /// threshold crosses 1 048 575.
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
         self
     }
 
-    /// The rule counts the calls of `origin` alone, and applies to no other. An
-    /// address or a number is written as text, and stands for both.
+    /// Counts and limits only the calls of `origin`. An address or a number is written as
+    /// text, and stands for both the text and the address or number.
     ///
-    /// Sentinel's two special names mean what they mean there: `"default"` is
-    /// everybody together, as without this method, and `"other"` every origin
-    /// that no rule of the resource names, each with a quota of its own.
+    /// Sentinel's two special names have Sentinel's meaning: `"default"` counts all callers
+    /// together, as without this method, and `"other"` gives a quota of its own to every
+    /// origin that no rule of the resource names.
     #[must_use]
     pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
         let origin = origin.into();
@@ -269,15 +268,15 @@ impl FlowRule {
         self
     }
 
-    /// The rule looks at the calls of another resource: calls of the rule's own
-    /// resource are refused while `related` has no room for them under the threshold,
-    /// such as reads that yield to writes. `related` may be a template, as the name of a
-    /// rule. Of the calls of `related` only those in the same direction count.
+    /// Limits by the calls of another resource: calls of the rule's own resource are
+    /// refused while `related` has no room for them under the threshold. So reads can yield
+    /// to writes. `related` may be a template, like the name of a rule. Only those calls of
+    /// `related` count that have the same direction.
     ///
-    /// Nothing is taken from `related`, so calls that come at one moment may all pass
-    /// when there is room for one. As long as `related` has never been called, the
-    /// rule does not apply. It cannot be combined with an origin, a line, a warm-up or
-    /// memory.
+    /// Nothing is taken from `related`, so calls that arrive at the same moment may all
+    /// pass when there is room for one. The rule does not apply until `related` has been
+    /// called for the first time. It cannot be combined with an origin, a queue, a warm-up
+    /// or memory.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -298,9 +297,8 @@ impl FlowRule {
         self
     }
 
-    /// The rule counts and limits only calls that come through `context`, which
-    /// is written as an [origin](Self::for_origin) is. It cannot be combined with an
-    /// origin.
+    /// Counts and limits only calls that come through `context`, which is written like an
+    /// [origin](Self::for_origin). It cannot be combined with an origin.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -321,7 +319,7 @@ impl FlowRule {
         self
     }
 
-    /// What a rule [by origin](Self::by_origin) does with calls that have no origin.
+    /// Sets what a rule [by origin](Self::by_origin) does with calls that have no origin.
     /// Default: they share one quota.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
@@ -329,64 +327,63 @@ impl FlowRule {
         self
     }
 
-    /// Whether prioritized calls may borrow from coming buckets. Default: yes,
-    /// but no for a [strict](Self::strict) rule and for a plain rule
-    /// [by origin](Self::by_origin).
+    /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except
+    /// for a [strict](Self::strict) rule and for a plain rule [by origin](Self::by_origin).
     #[must_use]
     pub fn lend(mut self, lend: bool) -> Self {
         self.lend = Some(lend);
         self
     }
 
-    /// The largest part of what leaves the window with a bucket that may be
-    /// lent: above 0, at most 1. Default 1: borrowers may then take all of it,
-    /// and ordinary calls get what they leave. Where the window to come begins after the
-    /// present bucket, as that of a rule with one bucket does, this is a part of the
-    /// threshold instead. It is lent with the start of a bucket of the rule and at no other
-    /// time. All that is held for that time counts, also what waits for another rule alone.
-    /// A call that waits for another rule as well, such as one for its origin, may start
-    /// later in that bucket.
+    /// Sets the largest fraction that may be lent of the tokens that become free when a
+    /// bucket leaves the window: above 0, at most 1. Default 1: borrowers may then take all
+    /// of them, and ordinary calls get what is left. If the coming window begins after the
+    /// present bucket, as that of a rule with one bucket does, this is a fraction of the
+    /// threshold instead. Tokens are lent for the start of a bucket of the rule and for no
+    /// other time. All tokens held for that time count, including those of calls that wait
+    /// only for another rule. A call that waits for another rule as well, such as one for
+    /// its origin, may start later in that bucket.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;
         self
     }
 
-    /// How many calls may wait at once for a place that this rule lent, or in its
-    /// line. Default 10 000; 0: no call waits, as with [`lend(false)`](Self::lend).
+    /// Sets how many calls may wait at once, for tokens that this rule has lent or in its
+    /// queue. Default 10 000; 0: no call waits, as with [`lend(false)`](Self::lend).
     ///
-    /// All calls of a resource that wait count together, for whichever rule each of them
-    /// waits. At most as many may wait as the smallest `max_waiting` of the rules that
-    /// count every caller; at most 10 000, if none of these rules lets calls wait. Beside
-    /// that, the number of a rule for origins or for a context limits the waiting calls
-    /// of each origin, or of the context.
+    /// All waiting calls of a resource count together, whichever rule they wait for. Their
+    /// number is limited by the smallest `max_waiting` of the rules that count all callers
+    /// together, or by 10 000 if none of these rules lets calls wait. In addition, the
+    /// `max_waiting` of a rule for origins or for a context limits the waiting calls of
+    /// each origin, or of the context.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: u32) -> Self {
         self.max_waiting = max_waiting;
         self
     }
 
-    /// The name of the rule in refusals and response headers. Default: its kind
-    /// and its place in the set, such as `flow-2`.
+    /// Sets the name of the rule in refusals and response headers. Default: its kind and
+    /// its place in the set, such as `flow-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for.
+    /// Returns the resource that the rule is for.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// How many calls may pass in one interval.
+    /// Returns how many calls may pass in one interval.
     #[must_use]
     pub const fn threshold(&self) -> f64 {
         self.threshold
     }
 
-    /// The length of the window.
+    /// Returns the length of the window.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval

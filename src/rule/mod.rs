@@ -1,4 +1,4 @@
-//! What the user asks for: rules, checked once and valid from then on.
+//! The rules that users write: they are checked once, and are valid from then on.
 //!
 //! # Sentinel's words
 //!
@@ -22,26 +22,25 @@
 //!
 //! # Default rules
 //!
-//! A rule for the resource `*` is the default: every resource that no rule of the same
-//! kind names gets a separate window, separate slots or a separate breaker from it. A rule
-//! that only looks at a resource, by [`FlowRule::when`], does not count as a rule of that
-//! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets
-//! the default. All resources beyond
-//! [`Builder::max_resources`](crate::Builder::max_resources) count as one. What
-//! a resource has used up is not forgotten for the sake of another: with windows of
-//! an hour each name that somebody makes up holds its place for that long. So give one
-//! name to all paths that no route matches, as the
+//! A rule for the resource `*` is the default: every resource that no rule of the same kind
+//! names gets a separate window, separate slots or a separate breaker from it. A rule that
+//! only observes a resource, by [`FlowRule::when`], does not count as a rule of that
+//! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets the
+//! default. All resources beyond [`Builder::max_resources`](crate::Builder::max_resources)
+//! are counted as one. A resource that has used some of its quota is not evicted to make
+//! room for another: with windows of an hour, each made-up name keeps its place for that
+//! long. So give one name to all paths that no route matches, as the
 //! [cookbook](crate::guide::cookbook#unknown-paths) does.
 //!
-//! If paths are resources, because there is no matched path of axum, the name of each rule
-//! is a template, whatever its kind, also in shadow mode. So any rule for `/users/{id}`
-//! makes one resource of all paths that match, and this resource gets one quota from a
-//! default rule.
+//! Where paths are the resources, because there is no matched path of axum, the name of
+//! each rule is a template, whatever its kind, also in shadow mode. So any rule for
+//! `/users/{id}` makes one resource of all paths that match, and this resource gets one
+//! quota from a default rule.
 //!
-//! Circuit breakers, isolation and adaptive rules may be defaults, and flow rules
-//! that count all callers together: up to 32 flow and isolation rules, 32 circuit
-//! breakers and 1 adaptive rule. A rule that keeps a table of callers may not be a
-//! default, as there would be a table for each name.
+//! Circuit breakers, isolation rules and adaptive rules may be defaults, and so may flow
+//! rules that count all callers together: up to 32 flow and isolation rules, 32 circuit
+//! breakers and 1 adaptive rule. A rule that keeps a table of callers may not be a default,
+//! as that would need a table for each resource.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -75,7 +74,7 @@
 //! };
 //! assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Authority, "authority-3"));
 //!
-//! // What comes from elsewhere may be wrong. Then the rules in force stay.
+//! // Rules from elsewhere may be invalid. Then the current rules stay in force.
 //! let error = sentinel.try_reload([FlowRule::per("/login", 5, Duration::ZERO)]).unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
@@ -145,7 +144,7 @@ pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;
 pub(crate) use template::Templates;
 
-/// One rule of any kind.
+/// A single rule of any kind.
 ///
 /// # Examples
 ///
@@ -162,7 +161,7 @@ pub(crate) use template::Templates;
 /// assert_eq!((list[1].resource(), list[2].resource()), ("/pay", "__inbound__"));
 /// assert!(list[2].is_shadow());
 ///
-/// // They are looked at when they become a set.
+/// // Rules are checked when they are built into a set.
 /// let bad = Rule::from(IsolationRule::new(" ", 8));
 /// let error = Rules::build(list.into_iter().chain([bad])).unwrap_err();
 /// assert_eq!(
@@ -173,26 +172,26 @@ pub(crate) use template::Templates;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// How many calls may pass in a window of time.
+    /// Limits how many calls may pass in a window of time.
     Flow(FlowRule),
-    /// The same for each value of a parameter.
+    /// Limits how many calls may pass for each value of a parameter.
     HotParam(HotParamRule),
-    /// How many calls may run at once.
+    /// Limits how many calls may run at once.
     Isolation(IsolationRule),
-    /// The same, found from how long calls take.
+    /// Limits how many calls may run at once, with a limit derived from response times.
     Adaptive(AdaptiveRule),
-    /// When a resource is not called for a while.
+    /// Stops calls to a resource for a while when too many of them fail or are slow.
     CircuitBreaker(CircuitBreakerRule),
-    /// Who may call at all.
+    /// Determines which origins may call a resource.
     Authority(AuthorityRule),
-    /// What all inbound calls together may ask of the machine.
+    /// Limits all inbound calls together, and the load of the machine.
     System(SystemRule),
-    /// A rule that only watches; made by [`Rule::shadow`].
+    /// A rule in shadow mode, which refuses nothing; made by [`Rule::shadow`].
     Shadow(Box<Rule>),
 }
 
 impl Rule {
-    /// The resource that the rule is for; `__inbound__` for a system rule.
+    /// Returns the resource that the rule is for; `__inbound__` for a system rule.
     #[must_use]
     pub fn resource(&self) -> &str {
         match self {
@@ -220,7 +219,7 @@ impl Rule {
         }
     }
 
-    /// The id that the rule was given; `None` if refusals name it by its kind and
+    /// Returns the id that was set for the rule; `None` if refusals name it by its kind and
     /// its place in the set.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
@@ -283,7 +282,7 @@ impl Rule {
     }
 }
 
-/// What rules of all kinds become: a [`Rule`], and one that only watches.
+/// The conversions of each kind of rule: into a [`Rule`], and into shadow mode.
 macro_rules! kinds {
     ($($kind:ident($rule:ty)),* $(,)?) => {$(
         impl From<$rule> for Rule {
@@ -293,7 +292,8 @@ macro_rules! kinds {
         }
 
         impl $rule {
-            /// The same rule, which only watches; see [`Rule::shadow`].
+            /// Returns the rule in shadow mode, in which it refuses nothing; see
+            /// [`Rule::shadow`].
             #[must_use]
             pub fn shadow(self) -> Rule {
                 Rule::from(self).shadow()
@@ -312,22 +312,21 @@ kinds!(
     System(SystemRule),
 );
 
-/// A set of rules, each of which is valid: a value of this type cannot hold a
-/// bad one.
+/// A set of valid rules: a value of this type cannot hold an invalid one.
 ///
-/// All rules of a resource apply to each call of it; the first that refuses is
-/// the one that the refusal names. Kinds are asked one after the other, as the
-/// [front page](crate#how-a-call-travels) tells. Of one kind, hot-parameter rules and
-/// breakers are asked in the order of the set. Flow rules have an order of their own: a
-/// call that several of them refuse may be told of any of these.
+/// All rules of a resource apply to each of its calls; a refusal names the first rule that
+/// refuses. Rules are checked kind by kind, in the order given on the [front
+/// page](crate#how-a-call-travels). Hot-parameter rules and circuit breakers are each
+/// checked in the order of the set. Flow rules are checked in an order of their own: if
+/// several of them would refuse a call, the refusal may name any of these.
 ///
-/// Names in rules, of resources and of anything else, are not blank, have at most 256
-/// bytes, and no control characters.
+/// Names in rules, of resources and of anything else, must not be blank, and have at most
+/// 256 bytes and no control characters.
 ///
 /// # Examples
 ///
-/// Rules that stand in the program are added one by one; rules that come from
-/// elsewhere are built all at once, with all problems reported:
+/// Add rules that are part of the program one by one; build rules that come from elsewhere
+/// all at once, so that all problems are reported:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, IsolationRule, Rule, Rules};
@@ -346,7 +345,7 @@ kinds!(
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
 ///
-/// A set is taken apart to change it:
+/// To change a set, iterate over its rules and build a new one:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, IsolationRule, Rules, Sentinel};
@@ -371,17 +370,17 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// No rules.
+    /// Creates a set without rules.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The set of `rules`.
+    /// Builds a set of `rules`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of them.
+    /// Returns all problems of all rules.
     pub fn build<R: Into<Rule>>(rules: impl IntoIterator<Item = R>) -> Result<Self, InvalidRules> {
         let mut set = Self::new();
         let mut problems = Vec::new();
@@ -392,13 +391,12 @@ impl Rules {
         Ok(set)
     }
 
-    /// The set with one more rule, for rules that stand in the program. For
-    /// those that come from elsewhere use [`try_with`](Self::try_with) or
-    /// [`build`](Self::build).
+    /// Adds a rule that is part of the program. For rules that come from elsewhere use
+    /// [`try_with`](Self::try_with) or [`build`](Self::build).
     ///
     /// # Panics
     ///
-    /// If the rule is invalid, with everything that is wrong with it.
+    /// Panics if the rule is invalid, with all its problems.
     #[must_use]
     #[track_caller]
     pub fn with(self, rule: impl Into<Rule>) -> Self {
@@ -408,11 +406,11 @@ impl Rules {
         }
     }
 
-    /// The set with one more rule.
+    /// Adds a rule.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the rule.
+    /// Returns all problems of the rule.
     pub fn try_with(mut self, rule: impl Into<Rule>) -> Result<Self, InvalidRules> {
         let mut problems = Vec::new();
         self.add(rule.into(), &mut problems);
@@ -420,19 +418,19 @@ impl Rules {
         Ok(self)
     }
 
-    /// How many rules the set has.
+    /// Returns the number of rules in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are no rules.
+    /// Returns whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The rules, in the order in which they were added.
+    /// Iterates over the rules, in the order in which they were added.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.list.iter()
     }
@@ -508,18 +506,18 @@ impl Rules {
 }
 
 impl PartialEq for Rules {
-    /// Equal rules in equal order.
+    /// Compares the rules and their order.
     fn eq(&self, other: &Self) -> bool {
         self.list == other.list
     }
 }
 
 impl<R: Into<Rule>> From<R> for Rules {
-    /// The set of one rule, for a rule that stands in the program.
+    /// Creates a set of one rule, for a rule that is part of the program.
     ///
     /// # Panics
     ///
-    /// If the rule is invalid.
+    /// Panics if the rule is invalid.
     #[track_caller]
     fn from(rule: R) -> Self {
         Self::new().with(rule)
