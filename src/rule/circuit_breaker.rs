@@ -1,4 +1,4 @@
-//! Circuit breakers: when a resource is not called for a while.
+//! Circuit breaker rules: when calls to a resource stop for a while.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -16,65 +16,64 @@ const DEFAULT_BUCKETS: u32 = 10;
 
 /// Stops calls to a resource for a while when too many of them fail or are slow.
 ///
-/// The breaker is *closed* at first: all calls pass, and are counted when they
-/// end. It *opens* as soon as enough calls have ended in its [interval](Self::interval),
-/// or among its [last calls](Self::last_calls),
-/// and too many of them were slow or failed, or when a number of calls
-/// [in a row](Self::consecutive_errors) has failed: then every call is refused. When the
-/// [recovery time](Self::open_for) is over the breaker is *half-open*: the next call
-/// passes as a probe, all others are refused. If the probe is good the breaker
-/// closes, with no counts; if the probe is bad the breaker opens anew, for as long or
-/// [longer](Self::open_up_to).
+/// The breaker is *closed* at first: all calls pass, and are counted when they end. It
+/// *opens* as soon as enough calls have ended in its [interval](Self::interval), or among
+/// its [last calls](Self::last_calls), and too many of them were slow or failed, or when a
+/// number of calls [in a row](Self::consecutive_errors) has failed. While it is open, it
+/// refuses every call. When the [recovery time](Self::open_for) is over, the breaker is
+/// *half-open*: the next call passes as a probe, all others are refused. If the probe is
+/// good, the breaker closes, with no counts; if the probe is bad, the breaker opens again,
+/// for as long or [longer](Self::open_up_to).
 ///
-/// * A call is slow if it took longer than the limit, not if it took as long.
-/// * A ratio or a count is met when it is *reached*, unless
-///   [`exceeds`](Self::exceeds) is set. A ratio is compared as the simplest
-///   fraction that it stands for, in integers: 0.1 is one call in ten, and
-///   `2.0 / 3.0` two in three.
+/// * A call is slow if it took longer than the limit, not if it took exactly as long.
+/// * A ratio or a count is met when it is *reached*, unless [`exceeds`](Self::exceeds) is
+///   set. A ratio is compared in integers, as the simplest fraction that it stands for: 0.1
+///   is one call in ten, and `2.0 / 3.0` two in three.
 /// * Under a [layer for HTTP](crate::SentinelLayer) a breaker judges a call when the head
-///   of the answer is there, and a call of gRPC when the trailers are there. A body that
-///   breaks off later is an
-///   [error](crate::stat::Totals::error), but no breaker learns of it, unless answers are
-///   [judged at their end](crate::middleware::Judgement::AtTrailers).
-/// * A call counts once, whatever its weight, and only in the state in which it
-///   was admitted. A call that was admitted before the breaker opened, and ends
-///   afterwards, decides nothing.
-/// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later
-///   check refuses, decides nothing: the next call probes at once. If it was the only one,
-///   and none was good before it, the breaker is open until that call comes. A probe that
-///   never ends holds its place for [`open_for`](Self::open_for) after the newest probe, or for the
-///   limit of a slow call if that is longer. Then the next call to reach the breaker takes
-///   its place, even if a later check refuses that call, and the old probe's outcome is
-///   ignored. With several [probes](Self::probes) this happens only while all places are
-///   taken, and to all of them together: that call is the first of new ones, and those
-///   that were good before it count no more.
-/// * A call that is cancelled or ignored is not counted. But if it had taken longer
-///   than the limit of a slow call by then, it counts as slow, and as a bad probe if it
-///   was one; see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
-/// * A resource may have up to 32 breakers. They are asked together: if one
-///   refuses a call, none of the others takes it as a probe.
+///   of the response is there, and a gRPC call when the trailers are there. A body that
+///   breaks off later is an [error](crate::stat::Totals::error), but no breaker counts it,
+///   unless responses are [judged at their end](crate::middleware::Judgement::AtTrailers).
+/// * A call counts once, whatever its weight, and only in the state in which it was
+///   admitted. A call that was admitted before the breaker opened, and ends afterwards,
+///   decides nothing.
+/// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later check
+///   refuses, decides nothing: the next call becomes a probe at once. If it was the only
+///   one, and none was good before it, the breaker is open until that call arrives.
+/// * A probe that never ends holds its place for [`open_for`](Self::open_for) after the
+///   newest probe, or for the limit of a slow call if that is longer. Then the next call to
+///   reach the breaker takes its place, even if a later check refuses that call, and the
+///   outcome of the old probe is ignored. With several [probes](Self::probes) this happens
+///   only while all places are taken, and it replaces all of them: that call is the first
+///   of the new probes, and earlier good probes no longer count.
+/// * A call that is cancelled or ignored is not counted. But if it had already taken longer
+///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
+///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
+/// * A resource may have up to 32 breakers. They are checked together: if one refuses a
+///   call, none of the others takes it as a probe.
 ///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
+/// without a circuit breaker rule of its own gets a separate breaker from it.
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource without a rule of this kind of its own gets a separate breaker from it.
 ///
 /// # Reloads
 ///
-/// A new rule has at most one predecessor: an equal rule of the set before, else the rule
+/// A new rule has at most one predecessor: an equal rule of the previous set, else the rule
 /// with the same [id](Self::id), else any rule that counts the same calls. Two rules count
 /// the same calls if they have the same interval and buckets or the same number of last
 /// calls, and the same limit of a slow call if they count slow calls; or if both count
 /// errors in a row.
 ///
-/// If the new rule counts the same calls as its predecessor, the breaker goes on: it keeps
-/// its counts, its state and its probes, whatever else changes. If not, the breaker begins
-/// with no counts. Then it stays open for as long as that of its predecessor would have,
-/// also if an operator had opened that one; if that one was half-open, the new one is
-/// open, and the next call probes.
+/// If the new rule counts the same calls as its predecessor, the breaker continues: it
+/// keeps its counts, its state and its probes, whatever else changes. If not, the breaker
+/// starts with no counts. It then stays open for as long as the predecessor's breaker would
+/// have, even if an operator had opened that one. If the predecessor's breaker was
+/// half-open, the new one is open, and the next call becomes a probe.
 ///
-/// A call from before the reload ends by the rule that let it pass, which says whether
-/// the call was bad. A probe decides by that old rule. Any other call from before counts
-/// for the rule that goes on, but cannot open its breaker unless the two rules are equal:
-/// only a call that the new rule itself has let pass opens it.
+/// A call that was admitted before the reload is judged by the rule that admitted it, and a
+/// probe decides by that rule. Any other such call counts for the rule that continues, but
+/// cannot open its breaker unless the two rules are equal: only a call that the new rule
+/// itself has admitted opens it.
 ///
 /// # Examples
 ///
@@ -89,7 +88,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///             .interval(Duration::from_secs(10))
 ///             .min_calls(20),
 ///     )
-///     // Every resource without a rule: a tenth of the calls failed.
+///     // Every resource without a rule of its own: a tenth of the calls failed.
 ///     .with(CircuitBreakerRule::error_ratio("*", 0.1).open_for(Duration::from_secs(5)))
 ///     // 50 errors in a minute; three good probes close it again.
 ///     .with(
@@ -97,13 +96,13 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///             .interval(Duration::from_secs(60))
 ///             .probes(3),
 ///     )
-///     // Five errors with no success in between, however rarely it is called.
+///     // Five errors with no success in between, however far apart.
 ///     .with(CircuitBreakerRule::consecutive_errors("/mail", 5))
 ///     // Half of the last twenty calls.
 ///     .with(CircuitBreakerRule::error_ratio("/report", 0.5).last_calls(20));
 /// assert_eq!(rules.len(), 5);
 ///
-/// // It opens with the first error of a rule that one is too many for.
+/// // A rule that one error is enough for: its breaker opens with the first.
 /// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1));
 /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) else {
 ///     panic!("it is closed");
@@ -122,19 +121,19 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// # Accuracy
 ///
-/// Times are kept to 8 µs, and never shortened. The interval is a window of
-/// aligned buckets, so what it counts is between an interval less one bucket and
-/// a whole interval old. A bucket counts 4 194 303 calls exactly; after that a
-/// ratio is that of the more recent calls of the bucket. The last calls and a row of errors
-/// are counted exactly, in the order in which calls end: those that end at the same instant
-/// have one order of several.
+/// Times are accurate to 8 µs, and never shortened. The interval is a window of aligned
+/// buckets, so the calls that it counts go back by at least an interval less one bucket,
+/// and by at most a whole interval. A bucket counts 4 194 303 calls exactly; after that, a
+/// ratio is that of the more recent calls of the bucket. The last calls and errors in a row
+/// are counted exactly, in the order in which calls end: calls that end at the same instant
+/// are counted in one of the possible orders.
 ///
 /// # Source
 ///
-/// Sentinel's three strategies, the errors in a row that proxies such as Envoy and
-/// Linkerd count, and the window over the last calls of resilience4j. In Sentinel, any call that ends while a breaker is
-/// half-open decides, a probe that never ends keeps it half-open for ever, and
-/// the ratio of errors 1.0 cannot be exceeded.
+/// Sentinel's three strategies, the consecutive errors that proxies such as Envoy and
+/// Linkerd count, and the window over the last calls of resilience4j. In Sentinel, any call
+/// that ends while a breaker is half-open decides, a probe that never ends keeps the
+/// breaker half-open for ever, and an error ratio of 1.0 cannot be exceeded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CircuitBreakerRule {
     resource: String,
@@ -165,42 +164,43 @@ enum Threshold {
 // === impl CircuitBreakerRule ===
 
 impl CircuitBreakerRule {
-    /// Opens when at least `ratio` of the calls of `resource` took longer than
-    /// `max_rt`: above 0 and at most 1. A `max_rt` of 0 means that every call
-    /// which took any time is slow; it is at most 366 days.
+    /// Opens when at least `ratio` of the calls of `resource` took longer than `max_rt`.
+    /// `ratio` is above 0 and at most 1; `max_rt` is at most 366 days. With a `max_rt` of
+    /// 0, every call that took any time is slow.
     #[must_use]
     pub fn slow_ratio(resource: impl Into<String>, max_rt: Duration, ratio: f64) -> Self {
         let strategy = Strategy::Slow(max_rt);
         Self::with_strategy(resource.into(), strategy, Threshold::Ratio(ratio))
     }
 
-    /// Opens when at least `ratio` of the calls of `resource` failed: above 0 and
-    /// at most 1.
+    /// Opens when at least `ratio` of the calls of `resource` failed. `ratio` is above 0
+    /// and at most 1.
     #[must_use]
     pub fn error_ratio(resource: impl Into<String>, ratio: f64) -> Self {
         Self::with_strategy(resource.into(), Strategy::Error, Threshold::Ratio(ratio))
     }
 
-    /// Opens when at least `count` calls of `resource` failed: between 1 and
+    /// Opens when at least `count` calls of `resource` failed. `count` is between 1 and
     /// 1 000 000.
     #[must_use]
     pub fn error_count(resource: impl Into<String>, count: u32) -> Self {
         Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
     }
 
-    /// Opens when `count` calls of `resource` failed one after the other, with no
-    /// good one in between: between 1 and 1 000 000.
+    /// Opens when `count` calls of `resource` failed one after the other, with no good call
+    /// in between. `count` is between 1 and 1 000 000.
     ///
-    /// These calls may be any time apart: neither [`interval`](Self::interval) nor
-    /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) or
-    /// [`min_calls`](Self::min_calls) may be set. Use it for
-    /// a resource that is called rarely, where an interval seldom has enough calls, or
-    /// that fails for everybody or for nobody. For a resource that many call, and where a
-    /// few calls always succeed, a ratio says more. Calls count in the order in which they
-    /// end. A call that is cancelled or ignored neither belongs to a row nor ends it.
+    /// These calls may be any time apart: none of [`interval`](Self::interval),
+    /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) and
+    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called
+    /// rarely, so that an interval seldom has enough calls, or that fails for everybody or
+    /// for nobody. For a resource with many calls, a few of which always succeed, a ratio
+    /// is the better choice. Calls count in the order in which they end. A call that is
+    /// cancelled or ignored neither extends a run of errors nor ends it.
     ///
-    /// By a rule for `*` a row may be forgotten when the resource has not been called for
-    /// [some time](crate::Builder::idle_after) and others want its place.
+    /// With a rule for `*`, a run of errors may be forgotten: a resource that has not been
+    /// called for [some time](crate::Builder::idle_after) is evicted if others need its
+    /// place.
     ///
     /// It costs less than the other rules: a good call after a good one writes nothing.
     ///
@@ -251,25 +251,26 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// How long the breaker stays open before a call may probe: between 1 ms and
-    /// 366 days. Default 10 s.
+    /// Sets how long the breaker stays open before a call may probe: between 1 ms and 366
+    /// days. Default 10 s.
     #[must_use]
     pub fn open_for(mut self, recovery: Duration) -> Self {
         self.open_for = recovery;
         self
     }
 
-    /// Has the breaker stay open longer each time a probe fails: twice as long as the last
-    /// time, up to `longest`, and up to 128 times as long as [`open_for`](Self::open_for).
-    /// `longest` is at least `open_for`, and at most 366 days. Default: it is open for
-    /// `open_for` each time.
+    /// Lets the breaker stay open longer each time a probe fails (exponential backoff):
+    /// twice as long as the last time, up to `longest`, and up to 128 times as long as
+    /// [`open_for`](Self::open_for). `longest` is at least `open_for`, and at most 366
+    /// days. Default: the breaker is open for `open_for` each time.
     ///
-    /// So what is down for long is asked more and more rarely, and what stumbles is asked
-    /// again soon. A breaker that has closed begins anew: the next time it opens it is open
-    /// for the first time again. A probe that decides nothing changes nothing, and how long
-    /// a probe without an answer holds its place does not grow. A reload keeps how often
-    /// probes have failed, and the new rule says how long the breaker is open the next time;
-    /// for a probe from before the reload the [old one](Self#reloads) says it.
+    /// So a resource that stays down is probed less and less often, and one that fails
+    /// briefly is probed again soon. A breaker that has closed starts over: the next time
+    /// it opens, it is open for `open_for`. A probe that decides nothing changes nothing,
+    /// and the time for which a probe without an outcome holds its place does not grow. A
+    /// reload keeps how often probes have failed, and the new rule determines how long the
+    /// breaker is open the next time; for a probe from before the reload, the [old
+    /// rule](Self#reloads) does.
     ///
     /// # Examples
     ///
@@ -301,41 +302,40 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// How many calls must have ended in the interval before the breaker may
-    /// open: between 1 and 1 000 000, or the number of [`last_calls`](Self::last_calls).
-    /// Default 5, or that number, or the count of an [`error_count`](Self::error_count), if
-    /// that is less.
+    /// Sets how many calls must have ended in the interval before the breaker may open:
+    /// between 1 and 1 000 000, or the number of [`last_calls`](Self::last_calls). Default
+    /// 5, or that number, or the count of an [`error_count`](Self::error_count), whichever
+    /// is least.
     #[must_use]
     pub fn min_calls(mut self, calls: u32) -> Self {
         self.min_calls = Some(calls);
         self
     }
 
-    /// The time over which calls are counted: between 1 ms and 366 days. Default
-    /// 1 s.
+    /// Sets the time over which calls are counted: between 1 ms and 366 days. Default 1 s.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Looks at the last `calls` calls that have ended, however long ago, instead of those
-    /// of an interval: between 1 and 40.
+    /// Counts the last `calls` calls that have ended, however long ago, instead of those of
+    /// an interval: between 1 and 40.
     ///
     /// Neither [`interval`](Self::interval) nor [`buckets`](Self::buckets) may be set then;
     /// [`min_calls`](Self::min_calls) and the count of an
     /// [`error_count`](Self::error_count) are at most `calls`. Calls count in the order in
-    /// which they end. One that is cancelled or ignored is none of them, unless it counts
-    /// [as slow](Self::count_cancelled_as_slow).
+    /// which they end. A call that is cancelled or ignored is not among them, unless it
+    /// counts [as slow](Self::count_cancelled_as_slow).
     ///
     /// Use it for a resource that is called at very different rates: an interval that has
-    /// enough calls at night is long in the day. What was bad before a long pause still
-    /// counts after it. By a rule for `*` the last calls may be forgotten when the resource
-    /// has not been called for [some time](crate::Builder::idle_after) and others want its
-    /// place.
+    /// enough calls at night is too long by day. Bad calls before a long pause still count
+    /// after it. With a rule for `*`, the last calls may be forgotten: a resource that has
+    /// not been called for [some time](crate::Builder::idle_after) is evicted if others
+    /// need its place.
     ///
-    /// It costs one compare-and-swap at the end of a call, and nothing while all of the
-    /// last calls were good, and takes less memory than an interval.
+    /// It costs one compare-and-swap at the end of a call, or nothing while all of the last
+    /// calls were good, and takes less memory than an interval.
     ///
     /// # Examples
     ///
@@ -367,61 +367,61 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// How many buckets the interval is cut into: between 1 and 64, each at least
-    /// 1 ms long. Default 10, or the next lower number that divides the interval.
+    /// Sets the number of buckets that the interval is divided into: between 1 and 64, each
+    /// at least 1 ms long. Default 10, or the next lower number that divides the interval.
     ///
-    /// One bucket is a fixed window: it starts anew at each multiple of the
-    /// interval, as in Sentinel. Each bucket is read whenever a call ends.
+    /// One bucket is a fixed window: it starts again at each multiple of the interval, as
+    /// in Sentinel. All buckets are read whenever a call ends.
     #[must_use]
     pub fn buckets(mut self, buckets: u32) -> Self {
         self.buckets = Some(buckets);
         self
     }
 
-    /// How many probes may run at once while the breaker is half-open, and how
-    /// many must be good in a row to close it: between 1 and 63. Default 1. A bad one
-    /// opens it at once. One that ends makes room for the next, whatever others do, so
-    /// more than this many may have run before the breaker closes.
+    /// Sets how many probes may run at once while the breaker is half-open, and how many
+    /// must be good in a row to close it: between 1 and 63. Default 1. A bad probe opens
+    /// the breaker at once. A probe that ends makes room for the next regardless of the
+    /// others, so more than this many may have run before the breaker closes.
     #[must_use]
     pub fn probes(mut self, probes: u32) -> Self {
         self.probes = probes;
         self
     }
 
-    /// Opens when the ratio or count is exceeded, not already when it is reached,
-    /// as in Sentinel for Java. The ratio or count may then be 0, for which one
-    /// bad call is enough; a ratio of 1 is never exceeded.
+    /// Opens only when the ratio or count is exceeded, not already when it is reached, as
+    /// in Sentinel for Java. The ratio or count may then be 0, which one bad call exceeds;
+    /// a ratio of 1 is never exceeded.
     #[must_use]
     pub fn exceeds(mut self) -> Self {
         self.exceeds = true;
         self
     }
 
-    /// Whether a call that is cancelled or [ignored](crate::Entry::ignore) counts as
-    /// slow if it had taken longer than the limit by then. Default true.
+    /// Sets whether a call that is cancelled or [ignored](crate::Entry::ignore) counts as
+    /// slow if it had already taken longer than the limit. Default true.
     ///
-    /// Without this, a service that hangs behind callers with a timeout never
-    /// ends a call, and its breaker never opens. Only a
-    /// [`slow_ratio`](Self::slow_ratio) rule counts such calls.
+    /// If it is false, and a service hangs behind callers with a timeout, no call ever ends
+    /// with an outcome, so the breaker never opens. Only a [`slow_ratio`](Self::slow_ratio)
+    /// rule counts such calls.
     #[must_use]
     pub fn count_cancelled_as_slow(mut self, count_cancelled_as_slow: bool) -> Self {
         self.cancelled_as_slow = count_cancelled_as_slow;
         self
     }
 
-    /// The name of the rule in refusals. Default: its kind and its place in the
-    /// set, such as `circuit-breaker-2`.
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `circuit-breaker-2`.
     ///
-    /// A rule that replaces one of the same name stays open as long as that one
-    /// would have; see [reloads](Self#reloads).
+    /// A rule that replaces one of the same name stays open as long as that one would have;
+    /// see [reloads](Self#reloads).
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for; `*` for all resources without a rule of their
-    /// own.
+    /// Returns the resource that the rule is for; `*` for all resources without a rule of
+    /// their own.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource

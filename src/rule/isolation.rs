@@ -1,4 +1,4 @@
-//! Isolation: how many calls of a resource may run at once.
+//! Isolation rules: how many calls of a resource may run at once.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -13,8 +13,8 @@ use crate::stat::MAX_TOKENS;
 /// taking a slot are one atomic step, so no interleaving of threads exceeds the limit. A
 /// call that waits holds no slot yet. A limit of 0 refuses every call.
 ///
-/// A changed limit applies to new calls; calls that run are not disturbed. A
-/// rule that is new for a resource counts the calls that start from then on.
+/// A changed limit applies to new calls; calls that run are not disturbed. A rule that is
+/// new for a resource counts only calls that start from then on.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource without an isolation rule of its own gets separate slots from it.
@@ -38,8 +38,8 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Source
 ///
-/// The isolation rule of sentinel-golang, and the thread grade of Sentinel's
-/// flow rule. Both count in a step after the check, and so overshoot.
+/// The isolation rule of sentinel-golang, and Sentinel's flow rule of thread grade. Both
+/// check first and count in a second step, so they can exceed the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IsolationRule {
     resource: String,
@@ -48,7 +48,7 @@ pub struct IsolationRule {
 }
 
 impl IsolationRule {
-    /// At most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
+    /// Allows at most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
     #[must_use]
     pub fn new(resource: impl Into<String>, max: u32) -> Self {
         Self {
@@ -58,21 +58,21 @@ impl IsolationRule {
         }
     }
 
-    /// The name of the rule in refusals. Default: its kind and its place in the
-    /// set, such as `isolation-2`.
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `isolation-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for.
+    /// Returns the resource that the rule is for.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// How many calls may run at once.
+    /// Returns how many calls may run at once.
     #[must_use]
     pub const fn max(&self) -> u32 {
         self.max

@@ -1,4 +1,4 @@
-//! What is wrong with a rule.
+//! The errors of invalid rules.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -32,8 +32,7 @@ pub(crate) fn write_first<T: fmt::Display>(
     }
 }
 
-/// One thing that is wrong with one rule: the field, its value, and what is
-/// allowed there.
+/// A problem of a rule: the field, its value, and what is allowed there.
 ///
 /// # Examples
 ///
@@ -63,25 +62,25 @@ pub struct InvalidRule {
 }
 
 impl InvalidRule {
-    /// The place of the rule in the set, counted from 0.
+    /// Returns the place of the rule in the set, counted from 0.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// The name of the field.
+    /// Returns the name of the field.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         self.field
     }
 
-    /// Its value, as text.
+    /// Returns the value of the field, as text.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// What would be allowed, as text.
+    /// Returns what would be allowed, as text.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed
@@ -106,8 +105,8 @@ impl fmt::Display for InvalidRule {
 
 impl std::error::Error for InvalidRule {}
 
-/// Everything that is wrong with a set of rules; at least one thing. As text it is
-/// one line; of more than 100 things that has the first, and how many more there are.
+/// All problems of a set of rules; at least one. The text is a single line; if there are
+/// more than 100 problems, it has the first 100 and how many more there are.
 ///
 /// # Examples
 ///
@@ -122,7 +121,7 @@ impl std::error::Error for InvalidRule {}
 /// let error: InvalidRules = sentinel.try_reload(edited).unwrap_err();
 /// let wrong: Vec<_> = error.problems().iter().map(|it| (it.index(), it.field())).collect();
 /// assert_eq!(wrong, [(0, "threshold"), (1, "id")]);
-/// // One line for a log, and the rules in force stay.
+/// // One line for a log. The current rules stay in force.
 /// assert!(error.to_string().contains("; rule 1 (flow \"/users\"): id is \"orders\", must be "));
 /// assert_eq!(sentinel.rules(), FlowRule::per_second("/orders", 100).into());
 /// ```
@@ -130,7 +129,7 @@ impl std::error::Error for InvalidRule {}
 pub struct InvalidRules(Vec<InvalidRule>);
 
 impl InvalidRules {
-    /// The problems, in the order of the rules.
+    /// Returns the problems, in the order of the rules.
     #[must_use]
     pub fn problems(&self) -> &[InvalidRule] {
         &self.0

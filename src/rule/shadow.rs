@@ -1,4 +1,4 @@
-//! Rules that only watch.
+//! Shadow mode: rules that count what they would refuse, and refuse nothing.
 
 use super::{Basis, Rule, Rules};
 
@@ -61,20 +61,20 @@ impl Part {
 }
 
 impl Rule {
-    /// The same rule in *shadow mode*: it counts and judges like the rule itself, and
-    /// refuses no call. Each call that it would have refused is told to
+    /// Returns the rule in *shadow mode*: it counts and judges like the rule itself, but
+    /// refuses no call. Each call that it would have refused is reported to
     /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted in
     /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
-    /// The rule judges the calls that the enforced rules let pass, on figures of its own,
-    /// in which calls that it would have refused do not count. So its figures are those
-    /// that it would have if it were enforced beside the other rules. Rules in shadow mode
-    /// know nothing of each other, and never make a call wait. Each of them judges
-    /// each call of its resource that passes, and allocates for it; it has tables of its
-    /// own, of 40 KiB when they are empty. A reload keeps
-    /// the figures of an equal rule, or else of a rule with the same id and resource.
-    /// The name of the rule is a template like that of any rule, which matters to
-    /// [rules for `*`](crate::rule#default-rules).
+    /// The rule judges the calls that the enforced rules let pass, by statistics of its
+    /// own, in which calls that it would have refused do not count. So these are the
+    /// statistics that it would have if it were enforced along with the other rules. Rules
+    /// in shadow mode do not affect each other, and never make a call wait. Each of them
+    /// judges each call of its resource that passes, and allocates for it; each has tables
+    /// of its own, of 40 KiB when they are empty. A reload keeps the statistics of an equal
+    /// rule, or else of a rule with the same id and resource. The name of the rule is a
+    /// template like that of any rule, which matters for [rules for
+    /// `*`](crate::rule#default-rules).
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -97,7 +97,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule only watches.
+    /// Returns whether the rule is in shadow mode.
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         matches!(self, Rule::Shadow(_))

@@ -1,5 +1,5 @@
-//! How a flow rule lets calls pass: at once, in a line, more and more, or fewer
-//! while memory runs out.
+//! How a flow rule admits calls: at once, in a queue, with a warm-up, or fewer as memory
+//! runs out.
 
 use std::fmt;
 use std::ops::Range;
@@ -43,33 +43,33 @@ pub(crate) enum Marks {
 }
 
 impl FlowRule {
-    /// Calls pass one after the other, evenly spaced, instead of as many as fit
-    /// into a window: 10 per second means one every 100 ms. A call that comes
-    /// before its turn waits for it, at most for `max_wait`, and is refused if it would have
-    /// to wait longer; `max_wait` is at most one day. Zero: no call waits, and a call that
-    /// comes too early is refused.
+    /// Queues calls and lets them start one after the other, evenly spaced, instead of
+    /// admitting as many as fit into a window: 10 per second means one every 100 ms. A call
+    /// that arrives before its turn waits for it, for at most `max_wait`, and is refused if
+    /// it would have to wait longer; `max_wait` is at most one day. Zero: no call waits,
+    /// and a call that arrives too early is refused.
     ///
-    /// Idle time is no credit: there are no bursts. A call of weight `n` starts `n` times the
-    /// distance after the call before it: a heavy call waits for its own cost, and does not
-    /// make the next call wait for it. The turn of a call that is dropped while it waits goes
-    /// to the next call, unless another call stands behind it already. So let `max_wait` be
-    /// shorter than any timeout of callers, or tell their timeouts by
-    /// [`Call::patience`](crate::Call::patience). Otherwise, under load, callers who give up
-    /// leave the line full of turns that nobody takes. Buckets and loans mean nothing to such
-    /// a rule. A call that also waits for another line, or for a loan, starts at the latest
-    /// of its times.
+    /// Idle time earns no credit, so there are no bursts. A call of weight `n` starts `n`
+    /// times the spacing after the call before it: a heavy call waits for its own cost, and
+    /// does not make the next call wait for it. If a call is dropped while it waits, the
+    /// next call gets its turn, unless another call is already queued behind it. So make
+    /// `max_wait` shorter than the timeouts of callers, or pass each caller's timeout by
+    /// [`Call::patience`](crate::Call::patience). Otherwise, under load, callers that give
+    /// up leave the queue full of turns that nobody takes. Buckets and lending do not apply
+    /// to such a rule. A call that also waits in another queue, or for a loan, starts at
+    /// the latest of these times.
     ///
-    /// Beside a rule with a window, a call that has to wait for its turn anyway is counted
-    /// in the bucket of its turn. If that window is full when the call comes but has room at
-    /// the turn, the call takes its place there, prioritized or not, unless the rule does
-    /// not [lend](Self::lend). One that lends only a [part](Self::max_occupy_ratio) lends it
-    /// where one of its buckets begins: a turn that comes later in such a bucket finds
-    /// nothing to take there, and the call is refused.
+    /// If a rule with a window applies as well, a call that has to wait for its turn is
+    /// counted in the bucket of its turn. If that window is full when the call arrives but
+    /// has room at the turn, the call takes tokens there, prioritized or not, unless the
+    /// rule with the window does not [lend](Self::lend). A rule that lends only a
+    /// [part](Self::max_occupy_ratio) lends it where one of its buckets begins: a call
+    /// whose turn is later in such a bucket finds nothing to borrow there, and is refused.
     ///
-    /// A response time begins with the call's turn. At most
-    /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call longer
-    /// than 512 buckets of its resource. That is 256 s, and less where another rule or
-    /// the [window](crate::Builder::window) has buckets shorter than half a second.
+    /// The response time of a call is measured from its turn. At most
+    /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call waits longer than
+    /// 512 buckets of its resource. That is 256 s, or less where another rule or the
+    /// [window](crate::Builder::window) has buckets shorter than half a second.
     ///
     /// ```
     /// use std::time::Duration;
@@ -96,52 +96,53 @@ impl FlowRule {
     ///
     /// # Source
     ///
-    /// The rate limiter of Sentinel, after the leaky bucket; there threads sleep
-    /// while they wait, and a call that is refused may push others back.
+    /// The rate limiter of Sentinel, which follows the leaky bucket. In Sentinel, threads
+    /// sleep while they wait, and a refused call may delay others.
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.shaping.max_wait = Some(max_wait);
         self
     }
 
-    /// A rule that has been idle is cold and admits less: a third of the
-    /// threshold, unless [`cold_factor`](Self::cold_factor) says otherwise, but one
-    /// call at least if the threshold is 1 or more.
-    /// Under load it admits more and more, and all of the threshold after about
-    /// `period`, which is above 0 and at most one day. It may take twice as long where
-    /// a cold rule admits only a few calls, as a window counts whole ones. When the
-    /// load falls below what a cold rule admits it cools down again.
+    /// Makes a rule that has been idle admit less, until the load has warmed it up. A cold
+    /// rule admits a third of the threshold, unless [`cold_factor`](Self::cold_factor) is
+    /// set, but at least one call if the threshold is 1 or more. Under load it admits more
+    /// and more, and the whole threshold after about `period`, which is above 0 and at most
+    /// one day. It may take twice as long if a cold rule admits only a few calls, as a
+    /// window counts whole ones. When the load falls below what a cold rule admits, the
+    /// rule cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks accordingly.
     ///
     /// # The curve
     ///
-    /// A cold rule has stored tokens, `max` of them at first. With a threshold `T`, the same
-    /// per second `q`, a period of `p` seconds and a factor `f`:
+    /// A cold rule has stored tokens, at first `max` of them. With a threshold `T`, which
+    /// is `q` per second, a period of `p` seconds and a factor `f`:
     ///
     /// ```text
     /// warm = p·q / (f − 1)      max = warm + 2·p·q / (1 + f)
     /// limit = T / (1 + (f − 1)·(stored − warm) / (max − warm))   above warm, else T
     /// ```
     ///
-    /// The first call in a second takes off what passed in the second before. Before that,
-    /// `q` for each second since the last time is added, up to `max`, if the rule is warm
-    /// or if what passed in the second before is less than a cold rule admits: the whole
-    /// part of `T / f`, at least 1. So a load of bursts with a whole second of rest after
-    /// each does not warm a rule up. Longer intervals, and less than one call a second
-    /// while cold, make these seconds longer.
+    /// The first call in a second updates the stored tokens. If the rule is warm, or if
+    /// less passed in the second before than a cold rule admits, it first adds `q` for each
+    /// second since the last update, up to `max`; a cold rule admits the whole part of
+    /// `T / f`, at least 1. Then it subtracts what passed in the second before. So bursts
+    /// with a whole second of rest after each do not warm up a rule. These seconds are
+    /// longer for intervals above a second, and for rules that admit less than one call a
+    /// second while cold.
     ///
     /// # Source
     ///
-    /// The warm-up of Sentinel, after Guava's `SmoothWarmingUp`. Sentinel counts
-    /// in whole tokens, so that small thresholds stick at zero; this does not.
+    /// The warm-up of Sentinel, after Guava's `SmoothWarmingUp`. Sentinel counts in whole
+    /// tokens, so small thresholds get stuck at zero; this implementation does not.
     #[must_use]
     pub fn warm_up(mut self, period: Duration) -> Self {
         self.shaping.warm_up = Some(period);
         self
     }
 
-    /// What part of the threshold a [cold](Self::warm_up) rule admits: one in
+    /// Sets what part of the threshold a [cold](Self::warm_up) rule admits: one in
     /// `factor`, above 1 and at most 1000. Default 3.
     #[must_use]
     pub fn cold_factor(mut self, factor: f64) -> Self {
@@ -149,18 +150,17 @@ impl FlowRule {
         self
     }
 
-    /// The threshold falls while memory runs out: from all of it at the share
-    /// `marks.start` of the memory that the process may use, on a straight line
-    /// to `threshold` at `marks.end`, and no further. What may be used is the
-    /// limit of the control group or, if that is less, the machine's memory. The
-    /// marks rise, and are above 0 and at most 1; `threshold` is between 0 and the
-    /// whole one.
+    /// Lowers the threshold as memory runs out. `marks` are shares of the memory that the
+    /// process may use: the whole threshold applies up to `marks.start`; from there it
+    /// falls linearly to `threshold` at `marks.end`, and no further. The process may use as
+    /// much as the limit of the control group or, if that is less, the machine's memory.
+    /// The marks rise, and are above 0 and at most 1; `threshold` is between 0 and the
+    /// whole threshold.
     ///
-    /// The memory is that which the engine's
-    /// [sampler](crate::Builder::sampler) tells, at most 150 ms old. While it is
-    /// not known, the whole threshold holds. Combines with a
-    /// [line](Self::throttle), whose spacing grows then, and not with a
-    /// [warm-up](Self::warm_up).
+    /// The memory in use is what the engine's [sampler](crate::Builder::sampler) reports,
+    /// at most 150 ms old. While it is not known, the whole threshold applies. Can be
+    /// combined with [`throttle`](Self::throttle), whose spacing then grows, but not with
+    /// [`warm_up`](Self::warm_up).
     ///
     /// ```
     /// use tower_sentinel::system::{ManualProbe, Memory, Sampler};
@@ -193,7 +193,8 @@ impl FlowRule {
         self
     }
 
-    /// The same with marks in bytes that the process uses.
+    /// Lowers the threshold as memory runs out, like [`memory`](Self::memory), with marks
+    /// in bytes that the process uses.
     #[must_use]
     pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<f64>) -> Self {
         self.shaping.memory = Some(Falling {
