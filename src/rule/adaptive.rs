@@ -1,4 +1,4 @@
-//! Adaptive isolation: a concurrency limit that finds itself.
+//! Adaptive isolation: a concurrency limit derived from response times.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -7,29 +7,28 @@ use super::problem::Inspector;
 use crate::adaptive::Settings;
 use crate::stat::MAX_TOKENS;
 
-/// As many calls of a resource at once as it can take, found from how long they
-/// take.
+/// Limits concurrency by a limit that adapts: as many calls of a resource at once as it can
+/// take, derived from response times.
 ///
-/// Calls beyond the limit are refused at once; none waits. The limit follows the
-/// resource: while response times stay what they are without a queue, it rises;
-/// when they grow, it falls in proportion. It learns from calls that end, so it
-/// never changes while nothing runs, and it does not rise while fewer calls than
-/// half of it are in flight.
+/// Calls beyond the limit are refused at once; none waits. While response times stay what
+/// they are without a queue, the limit rises; when they grow, it falls in proportion. It
+/// learns from calls that end, so it never changes while nothing runs, and it does not rise
+/// while the calls in flight are fewer than half of it.
 ///
-/// A response counts with its response time, when its body has ended. A stream whose head
-/// comes at once so holds a place of the limit for as long as it lasts, and teaches it
-/// nothing meanwhile: where many shall be open use an
-/// [`IsolationRule`](super::IsolationRule), or let calls end
-/// [with their heads](crate::middleware::Completion::Head). A call that failed, that was cancelled
-/// or [ignored](crate::Entry::ignore), as one that another layer refuses, counts only
-/// if it had already taken longer than responses usually do.
+/// A response counts when its body has ended, with its response time. So a stream whose
+/// head comes at once takes up one call of the limit for as long as it lasts, and the limit
+/// learns nothing from it meanwhile. For many open streams use an
+/// [`IsolationRule`](super::IsolationRule), or let calls end [with their
+/// heads](crate::middleware::Completion::Head). A call that failed, was cancelled or was
+/// [ignored](crate::Entry::ignore), such as one that another layer refuses, counts only if
+/// it had already taken longer than responses usually do.
 ///
-/// Under load, the limit is a quarter lower for some response times about every
-/// ten seconds: so it learns how long calls take without a queue. As long as calls
-/// become quicker by that, it goes on to be a quarter lower again, but not below the
+/// Under load, a probe lowers the limit by a quarter for a few response times, about every
+/// ten seconds, to measure how long calls take without a queue. As long as that makes calls
+/// faster, the probe lowers the limit by another quarter, but not below the
 /// [floor](Self::floor).
 ///
-/// With each window of samples:
+/// After each window of samples:
 ///
 /// ```text
 /// gradient = clamp(tolerance × response time without a queue / present one, ½, 1)
@@ -37,12 +36,12 @@ use crate::stat::MAX_TOKENS;
 /// limit    = limit + smoothing × (target − limit), within floor and ceiling
 /// ```
 ///
-/// A reload keeps the limit that a resource has found, within the new bounds;
-/// [`start`](Self::start) is for one that had none. A rule that is new for a resource
-/// counts the calls that start from then on.
+/// A reload keeps the limit that was found for a resource, within the new bounds;
+/// [`start`](Self::start) applies to a resource that had none. A rule that is new for a
+/// resource counts only calls that start from then on.
 ///
-/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource that has no adaptive rule of its own has a limit of its own after it.
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
+/// without an adaptive rule of its own gets a separate limit from it.
 ///
 /// # Examples
 ///
@@ -62,24 +61,23 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Accuracy
 ///
-/// Before a service with 20 slots and 50 ms of work, at three times the load that
-/// it can take, the limit is within 25 % of 20 after 30 s at the latest, whatever
-/// it starts from, and the 99th percentile of response times is at most twice the
-/// work. When half of the slots are gone it is within 25 % again after 5 s, and
-/// after a spike of 2 s it is back within 10 s. During probes it may be lower than
-/// that, for less than 5 % of the time. Work times spread by ± 20 % change little
-/// about this; the more they spread beyond, the more the limit wanders.
-/// `adaptive::claims` holds these figures in virtual time.
+/// For a service with 20 slots and 50 ms of work per call, at three times the load that it
+/// can take: the limit is within 25 % of 20 after 30 s at the latest, whatever it starts
+/// from, and the 99th percentile of response times is at most twice the work. When half of
+/// the slots disappear, it is within 25 % again after 5 s, and after a spike of 2 s it is
+/// back within 10 s. During probes it may be lower, for less than 5 % of the time. Work
+/// times that vary by ± 20 % change little about this; the more they vary beyond that, the
+/// more the limit drifts. `adaptive::claims` tests these figures in virtual time.
 ///
 /// # Source
 ///
-/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling
-/// 200, smoothing 0.2, a gradient of at least ½, a long average of 600 samples.
-/// What differs: the response time without a queue is measured in probes and in
-/// quiet times, instead of averaged over everything, which under permanent
-/// overload makes the limit rise to its ceiling; the tolerance is 1 instead of
-/// 1.5, the queue half of the square root of the limit instead of 4, and the floor
-/// 1 instead of 20, because the limit settles at `tolerance × slots + queue`.
+/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling 200,
+/// smoothing 0.2, a gradient of at least ½, a long average of 600 samples. What differs:
+/// the response time without a queue is measured in probes and at quiet times, instead of
+/// averaged over everything, which under permanent overload makes the limit rise to its
+/// ceiling; the tolerance is 1 instead of 1.5, the queue half of the square root of the
+/// limit instead of 4, and the floor 1 instead of 20, because the limit settles at
+/// `tolerance × slots + queue`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
     resource: String,
@@ -97,7 +95,7 @@ const START: u32 = 20;
 const MAX_TOLERANCE: u32 = 10;
 
 impl AdaptiveRule {
-    /// As many calls of `resource` at once as it can take, at least 1 and at most
+    /// Allows as many calls of `resource` at once as it can take, at least 1 and at most
     /// 200.
     #[must_use]
     pub fn new(resource: impl Into<String>) -> Self {
@@ -112,17 +110,16 @@ impl AdaptiveRule {
         }
     }
 
-    /// The limit is never below this: at least 1, and at most the ceiling.
-    /// Default 1.
+    /// Sets the lower bound of the limit: at least 1, and at most the ceiling. Default 1.
     ///
-    /// A floor above what the resource can take keeps the queue that it makes.
+    /// A floor above what the resource can take preserves the queue that it causes.
     #[must_use]
     pub fn floor(mut self, floor: u32) -> Self {
         self.floor = floor;
         self
     }
 
-    /// The limit is never above this: at least the floor, and at most 2³¹ − 1.
+    /// Sets the upper bound of the limit: at least the floor, and at most 2³¹ − 1.
     /// Default 200.
     #[must_use]
     pub fn ceiling(mut self, ceiling: u32) -> Self {
@@ -130,43 +127,43 @@ impl AdaptiveRule {
         self
     }
 
-    /// The limit before anything is known: between floor and ceiling. Default:
-    /// 20, or the nearer of the two if 20 lies outside of them.
+    /// Sets the limit before anything is measured: between floor and ceiling. Default: 20,
+    /// or the nearer of the two if 20 lies outside of them.
     #[must_use]
     pub fn start(mut self, start: u32) -> Self {
         self.start = Some(start);
         self
     }
 
-    /// By what factor response times may grow through queueing before the limit
+    /// Sets the factor by which response times may grow through queueing before the limit
     /// falls: between 1 and 10. Default 1.
     ///
-    /// Under overload the limit settles at about this many times what the
-    /// resource works on at once. More than 1 makes sense where response times
-    /// spread so widely that the limit would otherwise be too low.
+    /// Under overload the limit settles at about this many times what the resource works on
+    /// at once. More than 1 makes sense where response times vary so widely that the limit
+    /// would otherwise be too low.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// What part of the way to its new value the limit goes with each window of
-    /// samples: above 0, at most 1. Default 0.2. Less is steadier and slower.
+    /// Sets how far the limit moves towards its new value after each window of samples, as
+    /// a fraction: above 0, at most 1. Default 0.2. A lower value is steadier and slower.
     #[must_use]
     pub fn smoothing(mut self, smoothing: f64) -> Self {
         self.smoothing = smoothing;
         self
     }
 
-    /// The name of the rule in refusals. Default: its kind and its place in the
-    /// set, such as `adaptive-2`.
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `adaptive-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for.
+    /// Returns the resource that the rule is for.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource

@@ -1,4 +1,4 @@
-//! Authority: who may call a resource at all.
+//! Authority rules: which origins may call a resource at all.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -7,27 +7,26 @@ use super::named::Named;
 use super::problem::Inspector;
 use crate::call::Key;
 
-/// Which origins may call a resource: only those of a list, or all but those.
+/// Determines which origins may call a resource: only those of a list, or all except those.
 ///
-/// All rules of a resource apply to each call. An origin is compared as a whole
-/// and exactly; spaces around the names of the list do not count. A name that is
-/// an address or a number also stands for an origin that is one; one of IPv4 that is
-/// mapped into IPv6 for both.
+/// All rules of a resource apply to each call. An origin must equal a whole name of the
+/// list; spaces around the names do not count. A name that is an address or a number also
+/// stands for an origin that is one; a name that is an IPv4-mapped IPv6 address stands for
+/// both addresses.
 ///
-/// A call without an origin, or with an empty one, passes even a list of those
-/// that are allowed, as in Sentinel, unless the rule
-/// [denies](Self::deny_unknown) it. An empty list names nobody and so refuses no
-/// origin, whichever way it is meant.
+/// A call without an origin, or with an empty one, passes even a list of allowed origins,
+/// as in Sentinel, unless the rule [denies](Self::deny_unknown) it. An empty list refuses
+/// no origin, whether it allows or denies.
 ///
 /// # Examples
 ///
 /// ```
 /// use tower_sentinel::{AuthorityRule, Call, Sentinel, Verdict};
 ///
-/// // Only the shop and the office, and nobody who does not say who it is.
+/// // Only the shop and the office, and nobody without an origin.
 /// let rule = AuthorityRule::allow("/orders", ["shop", "office"]).deny_unknown();
 /// assert_eq!(rule.origins(), ["shop", "office"]);
-/// // As one text.
+/// // As one string.
 /// assert_eq!(
 ///     AuthorityRule::allow_list("/orders", "shop, office").deny_unknown(),
 ///     rule,
@@ -41,17 +40,18 @@ use crate::call::Key;
 ///
 /// # Accuracy
 ///
-/// An origin is what the [key extractor](crate::key) makes of a request: it
-/// tells addresses of IPv6 apart by their first 64 bits, so name the address of
-/// the network, such as `2001:db8:1:2::`. A network with the number of its bits, such
-/// as `10.0.0.0/8`, is a text like any other, and no address is in it: for that let
-/// [an extractor](crate::key::from_fn) name the network that an address is of. Whether
-/// an origin can be trusted is up to the extractor as well: anybody can write a header.
+/// An origin is what the [key extractor](crate::key) makes of a request. Extractors
+/// distinguish IPv6 addresses by their first 64 bits, so use the address of the network,
+/// such as `2001:db8:1:2::`. A network in prefix notation, such as `10.0.0.0/8`, is a text
+/// like any other and contains no address: for that, let [an
+/// extractor](crate::key::from_fn) return the name of the network that an address is in.
+/// Whether an origin can be trusted also depends on the extractor: anybody can write a
+/// header.
 ///
 /// # Source
 ///
-/// `AuthorityRule` of Sentinel. There a resource has one such rule, later ones
-/// are ignored, and spaces in the list count.
+/// `AuthorityRule` of Sentinel. There a resource has one such rule, further rules are
+/// ignored, and spaces in the list count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthorityRule {
     resource: String,
@@ -83,7 +83,7 @@ pub(crate) struct OriginList {
 // === impl AuthorityRule ===
 
 impl AuthorityRule {
-    /// Only `origins` may call `resource`.
+    /// Allows only `origins` to call `resource`.
     #[must_use]
     pub fn allow(
         resource: impl Into<String>,
@@ -92,20 +92,21 @@ impl AuthorityRule {
         Self::new(Strategy::Allow, resource.into(), origins)
     }
 
-    /// All but `origins` may call `resource`.
+    /// Allows all origins except `origins` to call `resource`.
     #[must_use]
     pub fn deny(resource: impl Into<String>, origins: impl IntoIterator<Item: AsRef<str>>) -> Self {
         Self::new(Strategy::Deny, resource.into(), origins)
     }
 
-    /// Only the origins in `list`, between commas, may call `resource`. Blank
-    /// places of the list are skipped, so a blank list refuses nobody.
+    /// Allows only the origins in `list`, separated by commas, to call `resource`. Blank
+    /// items of the list are skipped, so a blank list refuses nobody.
     #[must_use]
     pub fn allow_list(resource: impl Into<String>, list: &str) -> Self {
         Self::allow(resource, split(list))
     }
 
-    /// All but the origins in `list`, likewise, may call `resource`.
+    /// Allows all origins except those in `list`, separated by commas, to call `resource`.
+    /// Blank items of the list are skipped.
     #[must_use]
     pub fn deny_list(resource: impl Into<String>, list: &str) -> Self {
         Self::deny(resource, split(list))
@@ -135,21 +136,21 @@ impl AuthorityRule {
         self
     }
 
-    /// The name of the rule in refusals. Default: its kind and its place in the
-    /// set, such as `authority-2`.
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `authority-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for.
+    /// Returns the resource that the rule is for.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// The origins on the list, without the spaces around them.
+    /// Returns the origins on the list, without the spaces around them.
     #[must_use]
     pub fn origins(&self) -> &[String] {
         &self.origins

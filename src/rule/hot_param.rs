@@ -1,4 +1,4 @@
-//! Hot parameters: how many calls may pass for each value of a parameter.
+//! Hot-parameter rules: how many calls may pass for each value of a parameter.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -20,28 +20,28 @@ const LONGEST_SHOWN: usize = 64;
 /// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
 /// API key or product.
 ///
-/// Every value has a quota of its own. By default the quota is refilled all the time:
-/// a value that has rested may spend the whole threshold and the
-/// [burst](Self::burst) at once, and from then on gets one more call each
+/// Every value has a quota of its own. By default it is refilled continuously, like a token
+/// bucket: a value that has been idle long enough may spend the whole threshold and the
+/// [burst](Self::burst) at once, and from then on gets one more call every
 /// `interval / threshold`. Other ways to count are a [window](Self::window), a
-/// [line](Self::throttle), and [calls at once](Self::concurrency).
+/// [queue](Self::throttle), and [concurrency](Self::concurrency).
 ///
-/// The value is the first parameter of the [call](crate::Call::param), unless
-/// the rule names [another parameter](Self::param) or the [origin](Self::by_origin).
-/// Calls without a value share one quota by default; see [`missing`](Self::missing).
+/// The value is the first parameter of the [call](crate::Call::param), unless the rule
+/// names [another parameter](Self::param) or the [origin](Self::by_origin). Calls without a
+/// value share one quota by default; see [`missing`](Self::missing).
 ///
 /// # Memory
 ///
-/// A value that spends nothing for a while has its whole quota again. Then it is *at
-/// rest*, and is forgotten without a trace when another value needs its place. A rule has
-/// places for at least [`max_keys`](Self::max_keys) values that are not at rest, and for
-/// up to twice as many. All values that find no place share one quota, which is that of
-/// one value. So nobody gets a fresh quota by filling the table; only when such a value
-/// finds a place later it starts with a whole quota there. What a flood of made-up values
-/// does to new callers is told at [`max_keys`](Self::max_keys).
+/// A value that spends nothing for a while has its whole quota again. It is then *at rest*,
+/// and may be evicted, without losing anything, when another value needs its place. A rule
+/// has places for at least [`max_keys`](Self::max_keys) values that are not at rest, and
+/// for at most twice as many. All values that find no place share one quota, of the size of
+/// one value's. So nobody gets a fresh quota by filling the table, except that a value that
+/// later finds a place starts there with a whole quota. [`max_keys`](Self::max_keys)
+/// describes how a flood of made-up values affects new callers.
 ///
-/// The memory is taken once, 32 bytes for each of `max_keys`. Values are kept as a keyed
-/// hash and never as text.
+/// The memory is allocated once, 32 bytes for each of `max_keys`. Values are kept as a
+/// keyed hash, never as text.
 ///
 /// # Examples
 ///
@@ -64,9 +64,9 @@ const LONGEST_SHOWN: usize = 64;
 ///
 /// # Source
 ///
-/// The hot-parameter rule of Sentinel. There a quota is refilled in one lump
-/// after each interval, so that twice the threshold may pass at its edge, and
-/// the least recently used value is forgotten with its debts.
+/// The hot-parameter rule of Sentinel. There a quota is refilled all at once after each
+/// interval, so twice the threshold may pass at its edge, and the least recently used value
+/// is evicted even if it has not recovered its quota.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotParamRule {
     resource: String,
@@ -95,20 +95,21 @@ pub(crate) enum ParamOf {
 }
 
 impl HotParamRule {
-    /// At most `threshold` calls of `resource` per second for each value: between
-    /// 0 and 2³¹ − 1.
+    /// Allows at most `threshold` calls of `resource` per second for each value: between 0
+    /// and 2³¹ − 1.
     #[must_use]
     pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
-    /// At most `threshold` calls of `resource` per `interval` for each value; the
+    /// Allows at most `threshold` calls of `resource` per `interval` for each value; the
     /// interval is between 1 ms and 366 days. The threshold may have a fraction; a window
-    /// and calls at once count only its whole part. A quota that is refilled keeps the
-    /// fraction: of 2.5 two calls pass at once, and the third after half the time of one.
-    /// A threshold of 0 refuses every call, whatever the burst. A threshold below 1 without
-    /// a burst does so as well, except in a [line](Self::throttle), which is spaced by the
-    /// number with its fraction: at 0.5 per second a call starts every two seconds.
+    /// and a concurrency limit count only its whole part. A refilled quota keeps the
+    /// fraction: with 2.5, two calls pass at once, and the third after half the time that a
+    /// whole call takes to refill. A threshold of 0 refuses every call, whatever the burst.
+    /// So does a threshold below 1 without a burst, except with
+    /// [`throttle`](Self::throttle), where the spacing includes the fraction: at 0.5 per
+    /// second a call starts every two seconds.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -126,10 +127,10 @@ impl HotParamRule {
         }
     }
 
-    /// At most `max` calls of `resource` at once for each value, between 0 and
+    /// Allows at most `max` calls of `resource` at once for each value: between 0 and
     /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
-    /// body; a call that waits for another rule counts as well. A value with calls in
-    /// flight is never forgotten. A resource has at most two such rules.
+    /// body; a call that waits for another rule counts as well. A value with calls in flight
+    /// is never evicted. A resource has at most two such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: u32) -> Self {
         Self {
@@ -138,65 +139,64 @@ impl HotParamRule {
         }
     }
 
-    /// The value is the parameter called `name`, as given to the
-    /// [layer](crate::SentinelLayer::param_named) or to the
-    /// [call](crate::Call::params).
+    /// Limits by the parameter called `name`, as given to the
+    /// [layer](crate::SentinelLayer::param_named) or to the [call](crate::Call::params).
     #[must_use]
     pub fn param(mut self, name: impl Into<String>) -> Self {
         self.of = ParamOf::Named(name.into());
         self
     }
 
-    /// The value is the parameter at `index`, counted from 0, or from the end if
-    /// negative: -1 is the last. Default 0.
+    /// Limits by the parameter at `index`, counted from 0, or from the end if negative: -1
+    /// is the last. Default 0.
     #[must_use]
     pub fn param_at(mut self, index: i32) -> Self {
         self.of = ParamOf::Index(index);
         self
     }
 
-    /// The value is the [origin](crate::Call::origin) of the call.
+    /// Limits by the [origin](crate::Call::origin) of the call.
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.of = ParamOf::Origin;
         self
     }
 
-    /// How many calls more than the threshold a value that has rested may make
-    /// at once: at most 2³¹ − 1. Default 0. Only for the quota that is refilled. A value
-    /// never has more at once than it earns in nine years.
+    /// Sets how many calls more than the threshold a value at rest may make at once: at
+    /// most 2³¹ − 1. Default 0. Only for a refilled quota. A value never has more at once
+    /// than it earns in nine years.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
         self
     }
 
-    /// Counts in a sliding window of two buckets, aligned to the clock, instead
-    /// of a quota that is refilled: no aligned window holds more than the
-    /// threshold, as with a [`FlowRule`](crate::FlowRule). The threshold is then
-    /// at most 1 048 575.
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead of
+    /// refilling the quota continuously: no aligned window holds more than the threshold,
+    /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575.
     #[must_use]
     pub fn window(mut self) -> Self {
         self.count = Count::Window;
         self
     }
 
-    /// The calls of a value pass one after the other, evenly spaced. Each waits for its
-    /// turn for at most `max_wait`, which is at most 256 s, and no longer than in a line of
-    /// [`FlowRule::throttle`](crate::FlowRule::throttle). What becomes of turns that are
-    /// given up is told there. At most 10 000 calls of a resource wait at once, or as many
-    /// as its flow rules [allow](crate::FlowRule::max_waiting).
+    /// Queues the calls of each value and lets them start one after the other, evenly
+    /// spaced. Each waits for its turn for at most `max_wait`, which is at most 256 s, and
+    /// no longer than [`FlowRule::throttle`](crate::FlowRule::throttle) allows, which also
+    /// describes what happens to the turns of calls that are dropped. At most 10 000 calls
+    /// of a resource wait at once, or as many as its flow rules
+    /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.count = Count::Line(max_wait);
         self
     }
 
-    /// Another threshold for one value, in the same range; 0 refuses all its
-    /// calls. An address or a number is written as text, and then stands for that
-    /// text as well. An address of IPv6 is written as the [extractor](crate::key) cuts it,
-    /// `2001:db8:1:2::` for a /64. If a value has two exceptions, the last one counts.
-    /// A [`Secret`](crate::key::Secret) cannot be named here.
+    /// Sets another threshold for one value, in the same range; 0 refuses all its calls. An
+    /// address or a number is written as text, and stands for both the text and the address
+    /// or number. An IPv6 address is written as the [extractor](crate::key) shortens it,
+    /// `2001:db8:1:2::` for a /64. If a value has two exceptions, the last one counts. A
+    /// [`Secret`](crate::key::Secret) cannot be named here.
     #[must_use]
     pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
         let exceptions = Arc::make_mut(&mut self.exceptions);
@@ -204,81 +204,81 @@ impl HotParamRule {
         self
     }
 
-    /// Another threshold, in the same range, for the calls of one
-    /// [tier](crate::Call::tier), such as a plan that is paid for. If a tier is given
-    /// twice, the last threshold counts. A name that reads like an address or a number
-    /// also stands for that address or number. An [exception](Self::except) goes before a
-    /// tier. A value whose tier changes keeps what it has spent: of a quota that is
-    /// refilled the share, of a window the number.
+    /// Sets another threshold, in the same range, for the calls of one
+    /// [tier](crate::Call::tier), such as a paid plan. If a tier is given twice, the last
+    /// threshold counts. A name that reads like an address or a number also stands for that
+    /// address or number. An [exception](Self::except) takes precedence over a tier. A
+    /// value whose tier changes keeps what it has spent: as a share of a refilled quota, as
+    /// a number of calls in a window.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<f64>) -> Self {
         self.tiers.push((tier.into(), threshold.into()));
         self
     }
 
-    /// For how many values that are not at rest the rule has places, at least: between 1
-    /// and 2^26. Default 65 536, which takes 2 MiB.
+    /// Sets for how many values that are not at rest the rule has places, at least: between
+    /// 1 and 2^26. Default 65 536, which takes 2 MiB.
     ///
     /// # A full table
     ///
-    /// A value keeps its place until it is at rest, which after one call takes
+    /// A value keeps its place until it is at rest. After one call this takes
     ///
-    /// * `interval / threshold` for a quota that is refilled, and up to four times as long
-    ///   for a [line](Self::throttle),
-    /// * up to the whole `interval` for a [window](Self::window), also for that of a plain
+    /// * `interval / threshold` for a refilled quota, and up to four times as long for a
+    ///   [queue](Self::throttle),
+    /// * up to the whole `interval` for a [window](Self::window), including that of a plain
     ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin), and even if a later rule
     ///   refuses the call,
-    /// * until the call ends, for [calls at once](Self::concurrency).
+    /// * until the call ends, for [concurrency](Self::concurrency).
     ///
     /// So there are places for `max_keys / time to rest` calls per second, each with a new
-    /// value. At twice that rate the table is full. With the default that is 5 461 a second
-    /// at five a minute, 182 a second at ten an hour, and 18 a second for a window of an
-    /// hour. Clients that can make values up reach that: with header fields that nobody
-    /// checks, or with networks of IPv6, as a /48 has 65 536 keys.
+    /// value. At twice that rate the table is full. With the default, that is 5 461 a
+    /// second at five a minute, 182 a second at ten an hour, and 18 a second for a window
+    /// of an hour. Clients that can make up values reach that: with header fields that
+    /// nobody checks, or with IPv6 networks, as a /48 has 65 536 keys.
     ///
-    /// While the table is full, all new values share one quota, that of one value: new
-    /// honest callers share it with the flood, and are mostly refused. Callers that have a
-    /// place notice nothing, nobody gets a fresh quota, and no memory is taken.
-    /// [`overflows`](crate::HotParamView::overflows) counts the calls that shared. A rule
-    /// with a coarser key in front [keeps such a flood
-    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not:
-    /// it is asked after the rules with tables.
+    /// While the table is full, all new values share one quota, of the size of one value's:
+    /// new honest callers share it with the flood, and are mostly refused. Callers that
+    /// have a place are not affected, nobody gets a fresh quota, and no more memory is
+    /// used. [`overflows`](crate::HotParamView::overflows) counts the calls that used the
+    /// shared quota. A rule with a coarser key in front [keeps such a flood
+    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it
+    /// is checked after the rules with tables.
     ///
     /// # Reloads
     ///
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the
     /// parameter or the way to count makes a new table: then every value has its whole
-    /// quota again. If anything else changes, such as thresholds, exceptions and tiers,
-    /// the table keeps what was taken: of a quota that is refilled the time until it is
-    /// earned, of a window the number, of a line the turns. A rule goes on from an equal
-    /// rule of the set before, else from the rule with its [id](Self::id), and else from
-    /// any rule, if that one counts the same values in the same way.
+    /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the
+    /// table keeps what was taken: of a refilled quota, the time until it is earned; of a
+    /// window, the number; of a queue, the turns. A rule takes over the table of an equal
+    /// rule of the previous set, else of the rule with its [id](Self::id), and else of any
+    /// rule, if that one counts the same values in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.max_keys = max_keys;
         self
     }
 
-    /// What happens to a call that has no value. Default: all such calls share
-    /// one quota, that of the value `-`. If no call has one, because nobody gives the
-    /// parameter or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there),
-    /// that is one quota for all callers:
-    /// [`HotParamView::missing`](crate::HotParamView::missing) then grows with each call.
+    /// Sets what happens to a call that has no value. Default: all such calls share one
+    /// quota, that of the value `-`. If no call has one, because nobody sets the parameter
+    /// or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there), that is
+    /// one quota for all callers: [`HotParamView::missing`](crate::HotParamView::missing)
+    /// then grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
         self
     }
 
-    /// The name of the rule in refusals and response headers. Default: its kind
-    /// and its place in the set, such as `hot-param-2`.
+    /// Sets the name of the rule in refusals and response headers. Default: its kind and
+    /// its place in the set, such as `hot-param-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The resource that the rule is for.
+    /// Returns the resource that the rule is for.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
@@ -295,13 +295,13 @@ impl HotParamRule {
         self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + tiers
     }
 
-    /// How many calls of one value may pass in an interval, or run at once.
+    /// Returns how many calls of one value may pass in an interval, or run at once.
     #[must_use]
     pub const fn threshold(&self) -> f64 {
         self.threshold
     }
 
-    /// The interval; of no meaning for calls at once.
+    /// Returns the interval; it has no meaning for [concurrency](Self::concurrency).
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval

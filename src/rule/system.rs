@@ -1,4 +1,4 @@
-//! System protection: what all inbound calls together may ask of the machine.
+//! System rules: limits on all inbound calls together, and on the load of the machine.
 
 #[cfg(feature = "serde")]
 mod settings;
@@ -12,14 +12,14 @@ use crate::system::{Capacity, Limit, Limits};
 /// The name that system rules have in place of a resource.
 const INBOUND: &str = "__inbound__";
 
-/// Limits on all inbound calls together, whatever their resource.
+/// Limits all inbound calls together, whatever their resource.
 ///
-/// Other rules protect one resource and need a threshold each. This one protects
-/// the process: it looks at the sum of everything that is served here, and at
-/// the machine. Outbound calls are neither counted nor refused.
+/// Other rules protect one resource and need a threshold each. This rule protects the
+/// process: it looks at the sum of all calls that this process serves, and at the machine.
+/// Outbound calls are neither counted nor refused.
 ///
-/// A rule sets any of five limits; what it leaves out is not limited. Of several
-/// rules the tightest limit of each kind applies.
+/// A rule sets one or more of five limits; what it does not set is not limited. If there
+/// are several rules, the tightest limit of each kind applies.
 ///
 /// | limit | refuses a call | looks at |
 /// |---|---|---|
@@ -30,13 +30,13 @@ const INBOUND: &str = "__inbound__";
 /// | [`cpu`](Self::cpu) | once it is reached | share of the CPU in use |
 ///
 /// The limits are checked in this order. The window is that of
-/// [`Builder::window`](crate::Builder::window), the last second unless set
-/// otherwise. Calls are counted from when the engine first has a system rule: calls
-/// that already run by then, or have passed, do not count. A figure that is not known
-/// refuses no call: the response time as long as no call
-/// has ended, the load and the CPU if no [`Probe`](crate::system::Probe) tells
-/// them. A refusal says which limit it was:
-/// [`Blocked::system_reason`](crate::Blocked::system_reason).
+/// [`Builder::window`](crate::Builder::window), the last second unless set otherwise. Calls
+/// are counted from when the engine first has a system rule: calls that are already running
+/// then, or have passed, do not count. An unknown figure refuses no call: the response time
+/// while no call has ended, and the load and the CPU while no
+/// [`Probe`](crate::system::Probe) reports them.
+/// [`Blocked::system_reason`](crate::Blocked::system_reason) returns the limit that refused
+/// a call.
 ///
 /// # Examples
 ///
@@ -64,17 +64,17 @@ const INBOUND: &str = "__inbound__";
 ///
 /// # Accuracy
 ///
-/// Rate and concurrency are looked at and then counted: calls that come in one
-/// instant may pass together, at most one more for each thread that judges
-/// calls. For an exact limit use a [`FlowRule`](super::FlowRule) or an
-/// [`IsolationRule`](super::IsolationRule). Load and CPU are up to a second old, or as
-/// old as a [spawned](crate::system::Sampler::spawn) sampler lets them be.
+/// Rate and concurrency are checked first and counted afterwards: calls that arrive at the
+/// same instant may pass together, at most one more for each thread that judges calls. For
+/// an exact limit use a [`FlowRule`](super::FlowRule) or an
+/// [`IsolationRule`](super::IsolationRule). Load and CPU are up to a second old, or as old
+/// as the period of a [spawned](crate::system::Sampler::spawn) sampler.
 ///
 /// # Source
 ///
-/// `SystemRule` of Sentinel. There the last rule of a set decides whether any
-/// applies, the concurrency may exceed its limit by one, and response time, load
-/// and CPU must exceed theirs instead of reaching it.
+/// `SystemRule` of Sentinel. There the last rule of a set decides whether any applies, the
+/// concurrency may exceed its limit by one, and response time, load and CPU must exceed
+/// their limits instead of reaching them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemRule {
     load: Option<f64>,
@@ -87,74 +87,75 @@ pub struct SystemRule {
 }
 
 impl SystemRule {
-    /// A rule that has no limits yet. At least one must be set.
+    /// Creates a rule without limits. At least one must be set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Refuses calls while the load of the machine has reached `load` *and* more
-    /// calls are in flight than the service can hold, by the
-    /// [capacity](Self::capacity); one is always let in. 0 or more; at 0 the
-    /// capacity alone decides, wherever the load is known.
+    /// Refuses calls while the load of the machine has reached `load` *and* more calls are
+    /// in flight than the service can hold, by the [capacity](Self::capacity); two calls
+    /// may always run. `load` is 0 or more; at 0 the capacity alone decides, wherever the
+    /// load is known.
     ///
-    /// The load counts the threads of the whole machine that run or want to, on
-    /// average over a minute. It is slow, and in a container it is that of the
-    /// host: prefer [`cpu`](Self::cpu) there. It is the only limit that looks at
-    /// the capacity, as in Sentinel for Java.
+    /// The load is the number of threads of the whole machine that run or are ready to run,
+    /// averaged over a minute. It reacts slowly, and in a container it is that of the host:
+    /// prefer [`cpu`](Self::cpu) there. This is the only limit that looks at the capacity,
+    /// as in Sentinel for Java.
     #[must_use]
     pub fn load(mut self, load: impl Into<f64>) -> Self {
         self.load = Some(load.into());
         self
     }
 
-    /// Refuses calls while the share of the CPU that is in use has reached
-    /// `share`, above 0 and at most 1. The capacity is not looked at.
+    /// Refuses calls while the share of the CPU that is in use has reached `share`, above 0
+    /// and at most 1. The capacity is not considered.
     #[must_use]
     pub fn cpu(mut self, share: impl Into<f64>) -> Self {
         self.cpu = Some(share.into());
         self
     }
 
-    /// At most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
-    /// refuses all but those of [weight](crate::Call::batch) 0.
+    /// Allows at most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
+    /// refuses all calls except those of [weight](crate::Call::batch) 0.
     ///
-    /// A call is refused if the rate of the window and its whole weight are more than `qps`
-    /// together, so a `qps` below 1 refuses what 0 refuses. In a
-    /// [window](crate::Builder::window) of a second this limits what the window holds. In a
-    /// longer one the last calls under the limit are refused already; in a shorter one a
-    /// light call passes an empty window, though one for each window may be more than `qps`.
+    /// A call is refused if the rate of the window and its whole weight together exceed
+    /// `qps`, so a `qps` below 1 refuses what 0 refuses. With a
+    /// [window](crate::Builder::window) of a second, this limits what the window holds.
+    /// With a longer window, the last calls under the limit are already refused; with a
+    /// shorter one, a light call passes an empty window, although one such call per window
+    /// may exceed `qps`.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<f64>) -> Self {
         self.qps = Some(qps.into());
         self
     }
 
-    /// Refuses calls while the average response time has reached `rt`, which is
-    /// above 0. The average is over the calls that ended in the window, so when
-    /// no call ends any more, calls pass again. One that took longer than a minute
-    /// counts as a minute, so a limit above that is never reached.
+    /// Refuses calls while the average response time has reached `rt`, which is above 0.
+    /// The average is over the calls that ended in the window, so when no calls end any
+    /// more, calls pass again. A call that took longer than a minute counts as a minute, so
+    /// a limit above that is never reached.
     ///
-    /// So do not count here what is long by nature, such as long polls, or an
+    /// So do not count calls here that are long by nature, such as long polls, or an
     /// [`Entry`](crate::Entry) that is kept while a connection lives: one that ends after a
     /// minute or more, among a hundred quick calls, makes an average of over half a second.
-    /// Another engine can count them.
+    /// Count them in another engine.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
         self.rt = Some(rt);
         self
     }
 
-    /// At most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0
-    /// refuses all.
+    /// Allows at most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0 refuses
+    /// all.
     #[must_use]
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.concurrency = Some(concurrency);
         self
     }
 
-    /// How the limit on the [load](Self::load) estimates what the service can
-    /// hold. Of several rules that of the tightest load counts. Default:
+    /// Sets how the limit on the [load](Self::load) estimates what the service can hold. If
+    /// there are several rules, that of the rule with the tightest load applies. Default:
     /// [`Capacity::Robust`].
     #[must_use]
     pub fn capacity(mut self, capacity: Capacity) -> Self {
@@ -162,15 +163,15 @@ impl SystemRule {
         self
     }
 
-    /// The name of the rule in refusals. Default: its kind and its place in the
-    /// set, such as `system-2`.
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `system-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// `__inbound__`: the rule is for no resource, but for all inbound calls.
+    /// Returns `__inbound__`: the rule is for all inbound calls, not for a resource.
     #[must_use]
     pub fn resource(&self) -> &str {
         INBOUND
