@@ -33,18 +33,18 @@ pub enum Event {
     Pass,
     /// A call was refused. Counted by weight.
     Block,
-    /// An admitted call delivered a response or an error. Counted by weight
-    /// when the call ends. A layer's call whose response comes in one piece counts in the
-    /// bucket of that response, unless a later one has begun.
+    /// An admitted call delivered a response or an error. Counted by weight when the call
+    /// ends. If a call of a layer has a response that comes in one piece, it is counted in
+    /// the bucket of that response, unless a later bucket has begun.
     Complete,
-    /// A call that completed did so with a failure. Counted by weight.
+    /// A completed call failed. Counted by weight.
     Error,
-    /// An admitted call ended before it delivered anything, or tokens were
-    /// spent on a call that never ran. Counted by weight.
+    /// An admitted call ended before it delivered anything, or tokens were spent on a call
+    /// that never ran. Counted by weight.
     Cancelled,
-    /// An admitted call had borrowed its place from a later bucket. Counted by
-    /// weight when it starts. Figures are those of the present second, whatever the
-    /// window, and 0 where [seconds](crate::Builder::minute) are not kept.
+    /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when
+    /// it starts. Figures are those of the present second, whatever the window, and 0 where
+    /// [seconds](crate::Builder::minute) are not kept.
     Occupied,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// How a call ended that delivered a response or an error.
+/// How a call that delivered a response or an error ended.
 ///
 /// # Examples
 ///
@@ -93,13 +93,12 @@ impl fmt::Display for Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It did what it should.
+    /// The call succeeded.
     #[default]
     Success,
-    /// It failed: counts as an error.
+    /// The call failed and counts as an error.
     Failure,
-    /// Neither: it completed, and says nothing about the health of what was
-    /// called.
+    /// Neither: the call completed, but says nothing about the health of what was called.
     Ignore,
 }
 

@@ -92,15 +92,15 @@ const SMALL_LOANS: usize = 2;
 /// A lock-free sliding window: a ring of aligned buckets with exact counts and
 /// exact, all-or-nothing admission.
 ///
-/// It is the structure that Sentinel knows under this name, made exact: counts
-/// are never lost, reset or put into another bucket, and under any interleaving
-/// of threads no bucket-aligned window ever holds more than its limit.
+/// It is Sentinel's structure of this name, made exact: counts are never lost, reset or put
+/// into another bucket, and under any interleaving of threads no bucket-aligned window ever
+/// holds more than its limit.
 ///
-/// Every method takes the present as a [`Tick`] and divides it by the bucket
-/// length; all calls on one array must use one clock. A reading that is behind
-/// the newest bucket counts in the newest bucket. So after one that was far ahead
-/// nothing leaves a window until the clock has come there: an
-/// [engine](crate::Sentinel) takes an odd reading again, an array does not.
+/// Every method takes the present time as a [`Tick`] and divides it by the bucket length;
+/// all calls on one array must use one clock. A reading that is behind the newest bucket
+/// counts in the newest bucket. So after a reading that was far ahead, nothing leaves a
+/// window until the clock has caught up. An [engine](crate::Sentinel) reads the clock again
+/// if a reading looks odd; an array does not.
 ///
 /// # Examples
 ///
@@ -114,7 +114,7 @@ const SMALL_LOANS: usize = 2;
 /// let at = Tick::from_millis;
 /// let array = LeapArray::new(Duration::from_secs(1), 5)?;
 ///
-/// // Bucket 5 starts at 1000 and stands at place 0 of five.
+/// // Bucket 5 starts at 1000 and is at index 0 of five.
 /// assert_eq!(array.bucket_start(at(1_188)), at(1_000));
 /// assert_eq!(array.bucket_number(at(1_188)) % 5, 0);
 /// assert_eq!(array.bucket_start(at(888)), at(800));
@@ -129,7 +129,7 @@ const SMALL_LOANS: usize = 2;
 /// array.add(at(900), 1);
 /// assert_eq!(array.sum(at(1_676)), 2);
 ///
-/// // One bucket: a late writer's count lands in the bucket that is there.
+/// // One bucket: a late writer's count goes into the bucket that is there.
 /// let one = LeapArray::new(Duration::from_secs(1), 1)?;
 /// one.add(at(1_000), 1);
 /// one.add(at(999), 1);
@@ -164,21 +164,21 @@ const SMALL_LOANS: usize = 2;
 ///
 /// # Accuracy
 ///
-/// * Any number of threads, any interleaving: a window that ends at a bucket's
-///   end never holds more than its limit (`stat::models`, `tests/stress.rs`).
-/// * An interval of the window's length that does *not* end at a bucket's end
-///   may hold up to twice the limit: with `n` buckets, `2 × limit` within
-///   `(n − 1) / n` of the interval. More buckets push that apart at no cost but for
-///   the first caller after an idle time, who writes three words for each bucket that
-///   has passed, at most a ring of them, or one ring for each 2²⁸ buckets; a
-///   [strict](crate::FlowRule::strict) rule rules it out.
+/// * For any number of threads and any interleaving: a window that ends at the end of a
+///   bucket never holds more than its limit (`stat::models`, `tests/stress.rs`).
+/// * An interval of the window's length that does *not* end at the end of a bucket may hold
+///   up to twice the limit: with `n` buckets, `2 × limit` within `(n − 1) / n` of the
+///   interval. More buckets spread these tokens further apart. That costs nothing, except
+///   that the first caller after an idle time writes three words for each bucket that has
+///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
+///   [strict](crate::FlowRule::strict) rule excludes this case.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.
 ///
 /// # Source
 ///
-/// `LeapArray` and `OccupiableBucketLeapArray` of Alibaba Sentinel, whose
-/// bucket addressing and lending rule this keeps. The cumulative counter with
-/// cuts, the sealing and the held loans are this crate's.
+/// `LeapArray` and `OccupiableBucketLeapArray` of Alibaba Sentinel, whose bucket addressing
+/// and lending rule this type keeps. The cumulative counter with cuts, the sealing and the
+/// held loans are new here.
 #[derive(Debug)]
 pub struct LeapArray {
     pub(super) words: Words,
@@ -200,7 +200,7 @@ pub(super) struct Words {
     cuts: [AtomicU64; SMALL_CUTS],
 }
 
-/// The number of a bucket in which tokens were taken: what a refund needs.
+/// The number of a bucket in which tokens were taken, as needed for a refund.
 ///
 /// # Examples
 ///
@@ -226,7 +226,7 @@ pub(super) struct Words {
 pub struct Bucket(pub(crate) u64);
 
 impl Bucket {
-    /// How many whole buckets lie between the clock's start and this bucket.
+    /// Returns how many whole buckets lie between the clock's start and this bucket.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -239,7 +239,7 @@ impl From<Bucket> for u64 {
     }
 }
 
-/// Tokens were refused: a window is full.
+/// The error of refused tokens: a window is full.
 ///
 /// # Examples
 ///
@@ -270,15 +270,15 @@ pub struct Full {
 }
 
 impl Full {
-    /// Which of the quotas refused, counted from 0.
+    /// Returns which of the quotas refused, counted from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index
     }
 
-    /// Tokens that were charged for nothing: a bucket closed, or others were
-    /// faster, while a [loan](LeapArray::reserve) was being made. 0 but for
-    /// races.
+    /// Returns the number of tokens that were charged in vain, because a bucket closed or
+    /// other callers were faster while a [loan](LeapArray::reserve) was being made. 0
+    /// except in such races.
     #[must_use]
     pub const fn spent(self) -> u32 {
         self.spent
@@ -376,11 +376,11 @@ fn first_cut(place: usize, len: usize, newest: u64, value: u32) -> AtomicU64 {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// An empty array of `buckets` buckets that together cover `interval`.
+    /// Creates an empty array of `buckets` buckets that together cover `interval`.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `buckets` is between 1 and 65 536 and divides
+    /// Returns [`InvalidWindow`] unless `buckets` is between 1 and 65 536 and divides
     /// `interval` into buckets of at least 1 ms.
     pub fn new(interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check(interval, buckets)?;
@@ -427,32 +427,31 @@ impl LeapArray {
         }
     }
 
-    /// Bytes that the array occupies, heap included.
+    /// Returns the bytes that the array occupies, including the heap.
     #[must_use]
     pub fn footprint(&self) -> usize {
         size_of::<Self>() + self.more.as_deref().map_or(0, size_of_val)
     }
 
-    /// The length of one bucket.
+    /// Returns the length of one bucket.
     #[must_use]
     pub const fn bucket_length(&self) -> Duration {
         Duration::from_nanos(self.bucket_ns)
     }
 
-    /// How many buckets the array's own window has.
+    /// Returns the number of buckets in the array's own window.
     #[must_use]
     pub const fn buckets_per_window(&self) -> u32 {
         self.buckets.get()
     }
 
-    /// The time that the array's own window covers.
+    /// Returns the time that the array's own window covers.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         Duration::from_nanos(self.bucket_ns * self.buckets.get() as u64)
     }
 
-    /// The number of the bucket that `at` lies in, counted from the clock's
-    /// start.
+    /// Returns the number of the bucket that `at` lies in, counted from the clock's start.
     #[must_use]
     #[inline]
     pub fn bucket_number(&self, at: Tick) -> u64 {
@@ -461,7 +460,7 @@ impl LeapArray {
         bucket_of(at, self.bucket_ns, newest)
     }
 
-    /// When the bucket that `at` lies in began.
+    /// Returns the start of the bucket that `at` lies in.
     #[must_use]
     pub fn bucket_start(&self, at: Tick) -> Tick {
         self.start_of(self.bucket_number(at))
@@ -472,26 +471,25 @@ impl LeapArray {
         Tick::from_nanos(number.saturating_mul(self.bucket_ns))
     }
 
-    /// A limit for [`try_acquire`](Self::try_acquire): at most `limit` tokens in
+    /// Creates a limit for [`try_acquire`](Self::try_acquire): at most `limit` tokens in
     /// `interval`.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `interval` is a whole number of buckets, at
-    /// least one and at most as many as the array has, and `limit` is below
-    /// 2³¹.
+    /// Returns [`InvalidWindow`] unless `interval` is a whole number of buckets, at least
+    /// one and at most as many as the array has, and `limit` is below 2³¹.
     pub fn quota(&self, interval: Duration, limit: u32) -> Result<Quota, InvalidWindow> {
         let buckets = nanos(interval) / self.bucket_ns;
         self.quota_in(interval, u32::try_from(buckets).unwrap_or(u32::MAX), limit)
     }
 
-    /// A limit with buckets of its own: at most `limit` tokens in the newest
-    /// `buckets` parts of `interval`, each made of whole buckets of the array.
+    /// Creates a limit with buckets of its own: at most `limit` tokens in `interval`, which
+    /// is divided into `buckets` parts, each made of whole buckets of the array.
     ///
     /// # Errors
     ///
-    /// As for [`quota`](Self::quota); also unless `buckets` cuts `interval` into
-    /// whole buckets of the array.
+    /// As for [`quota`](Self::quota); also unless `buckets` divides `interval` into whole
+    /// buckets of the array.
     pub fn quota_in(
         &self,
         interval: Duration,
@@ -525,10 +523,10 @@ impl LeapArray {
         ))
     }
 
-    /// Adds `n` without asking anyone: the counter of things that happened.
+    /// Adds `n` without checking any quota, to count what has happened.
     ///
-    /// Costs one atomic addition. An addition that meets a bucket just being
-    /// closed counts in it or in the next one.
+    /// Costs one atomic addition. An addition that coincides with the closing of a bucket
+    /// counts in that bucket or in the next one.
     pub fn add(&self, now: Tick, n: u32) {
         // A public array is never replaced.
         let _ = self.add_at(self.bucket_number(now), n);
@@ -536,17 +534,17 @@ impl LeapArray {
 
     /// Takes `n` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal takes
-    /// nothing. `n` = 0 passes while no quota is exceeded, and counts nothing.
+    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing. `n` = 0
+    /// passes while no quota is exceeded, and counts nothing.
     ///
     /// # Errors
     ///
-    /// [`Full`] with the first quota that has no room.
+    /// Returns [`Full`] with the first quota that has no room.
     ///
     /// # Panics
     ///
-    /// If a quota looks back further than this array can: it was made by
-    /// another one.
+    /// Panics if a quota looks back further than this array does: then another array has
+    /// made it.
     #[inline]
     pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
         match self.acquire_at(now, n, quotas) {
@@ -555,10 +553,10 @@ impl LeapArray {
         }
     }
 
-    /// Gives back `n` tokens that were taken in `bucket`, if that bucket is
-    /// still the newest one. Returns whether it was; if not, they stay spent.
+    /// Gives back `n` tokens that were taken in `bucket`, if that bucket is still the
+    /// newest one. Returns whether it was; if not, the tokens stay spent.
     ///
-    /// Give back only what was taken, and only once.
+    /// Give back only tokens that were taken, and only once.
     pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
         self.refund_at(bucket.0, n)
     }

@@ -1,4 +1,4 @@
-//! What happened: exact counts in sliding windows.
+//! Statistics: exact counts in sliding windows.
 //!
 //! ```text
 //! LeapArray   a ring of aligned buckets: counts, admits, lends     one word decides
@@ -7,10 +7,10 @@
 //! Table       all nodes by name, bounded
 //! ```
 //!
-//! Counts are weights (a call of weight 3 counts as 3), unless they are said to
-//! count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
+//! Counts are sums of weights (a call of weight 3 counts as 3), unless their documentation
+//! says that they count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
 //!
-//! [`LeapArray`], [`SlidingWindow`] and [`Node`] can be used alone.
+//! [`LeapArray`], [`SlidingWindow`] and [`Node`] can be used on their own.
 //!
 //! # Examples
 //!

@@ -24,11 +24,12 @@ use crate::block_kind::BlockKind;
 use crate::clock::{Tick, nanos};
 use crate::sync::{Arc, Bug, Ordering, fence, planted};
 
-/// Statistics: what passed, was refused, completed, failed and is in flight,
-/// per second, for the last minute and in total.
+/// The statistics of a resource: calls that passed, were refused, completed, failed and are
+/// in flight; per second, for the last minute and in total.
 ///
-/// It is usable alone; the engine keeps one for every resource. A clone is the
-/// same node. Every method takes the present, by one clock.
+/// A node can be used on its own; the engine keeps one for every resource. A clone is the
+/// same node. Every method takes the present time, which must always come from the same
+/// clock.
 ///
 /// # Examples
 ///
@@ -58,13 +59,13 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 ///
 /// # Accuracy
 ///
-/// Nothing is lost or counted twice, under any interleaving. An event counts in
-/// the bucket of its clock or, if that has closed already, in the newest one.
-/// Response times are cut to whole microseconds.
-/// Figures read while other threads count are those of some moment during the
-/// reading. This holds while in each second fewer than 2²³ calls end and what passes
-/// weighs less than 2³¹ in all, and while the response times of one bucket are less
-/// than 12 days together: in a bucket of an hour, those of 300 calls at once.
+/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
+/// of its time or, if that bucket has already closed, in the newest one. Response times are
+/// truncated to whole microseconds. Figures that are read while other threads count are
+/// those of some moment during the read. This holds while in each second fewer than 2²³
+/// calls end and the weights that pass add up to less than 2³¹, and while the response
+/// times of one bucket add up to less than 12 days: in a bucket of an hour, that is 300
+/// concurrent calls.
 ///
 /// # Memory
 ///
@@ -85,9 +86,9 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.5 KiB more, from the node's second
-/// second on. Of these, 104 bytes come with the first call that is
-/// refused, if that is earlier: they count what each kind of rule refused.
+/// The seconds of the last minute take 3.5 KiB more, from the second second after the node
+/// was made on. Of these, 104 bytes, which count the refusals of each kind of rule, are
+/// already allocated with the first call that is refused, if that is earlier.
 ///
 /// # Source
 ///
@@ -101,14 +102,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node whose figures per second are those of `buckets` buckets that
-    /// together cover `interval`.
+    /// Creates a node whose figures per second cover a window of `buckets` buckets that
+    /// together last `interval`.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `buckets` is between 1 and 3 600 and divides
-    /// `interval`, of at most 1 hour, into whole parts or multiples of one second,
-    /// of at least 10 ms.
+    /// Returns [`InvalidWindow`] unless `buckets` is between 1 and 3 600, `interval` is at
+    /// most 1 hour, and each bucket is at least 10 ms long and a whole part or a multiple
+    /// of one second.
     pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         let grid = Grid {
@@ -169,7 +170,7 @@ impl Node {
         holders > 1
     }
 
-    /// Bytes that the node occupies, heap included.
+    /// Returns the bytes that the node occupies, including the heap.
     #[must_use]
     pub fn footprint(&self) -> usize {
         // Each shared part has two reference counts.
@@ -179,7 +180,7 @@ impl Node {
 
     // --- counting ---
 
-    /// A call of weight `n` passes, whatever the count.
+    /// Counts a call of weight `n` that passes, without checking any limit.
     pub fn pass(&self, now: Tick, n: u32) {
         // A node of its own keeps its ring.
         if let Ok(taken) = self.acquire(now, n, &[]) {
@@ -245,7 +246,7 @@ impl Node {
         }
     }
 
-    /// A call of weight `n` was refused.
+    /// Counts a call of weight `n` that was refused.
     pub fn block(&self, now: Tick, n: u32) {
         self.advance(now);
         self.counters.block(n, None);
@@ -257,9 +258,8 @@ impl Node {
         self.counters.block(n, Some(kind));
     }
 
-    /// A call of weight `n` that had passed ends with a response or an error,
-    /// `rt` after it started. A response time above one minute counts as one
-    /// minute.
+    /// Counts the end of a call of weight `n` that had passed, with a response or an error,
+    /// `rt` after it started. A response time above one minute counts as one minute.
     pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
         self.end(now, n, nanos(rt), Some(outcome));
     }
@@ -275,7 +275,8 @@ impl Node {
         }
     }
 
-    /// A call of weight `n` that had passed ends without either.
+    /// Counts the end of a call of weight `n` that had passed, without a response or an
+    /// error.
     pub fn cancel(&self, now: Tick, n: u32) {
         self.end(now, n, 0, None);
     }
@@ -386,14 +387,14 @@ impl Node {
         Tick::from_nanos(step.saturating_mul(self.counters.shape().step_ns))
     }
 
-    /// The window that figures per second are read from.
+    /// Returns the window over which figures per second are computed.
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.counters.shape().interval()
     }
 
-    /// How often `event` was counted in the window, by weight;
-    /// [`Event::Occupied`] in the present second.
+    /// Returns the count of `event` in the window, by weight; [`Event::Occupied`] in the
+    /// present second.
     #[must_use]
     pub fn sum(&self, now: Tick, event: Event) -> u64 {
         let bucket = self.advance_for_read(now);
@@ -413,15 +414,15 @@ impl Node {
         }
     }
 
-    /// How often `event` was counted, per second of the window; [`Event::Occupied`]
-    /// in the present second.
+    /// Returns the count of `event` per second of the window; [`Event::Occupied`] in the
+    /// present second.
     #[must_use]
     pub fn qps(&self, now: Tick, event: Event) -> f64 {
         event.per_second(self.sum(now, event), self.interval())
     }
 
-    /// The average response time of the calls that ended in the window; `None`
-    /// if none did.
+    /// Returns the average response time of the calls that ended in the window; `None` if
+    /// none did.
     #[must_use]
     pub fn average_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
@@ -436,7 +437,7 @@ impl Node {
         (calls, Duration::from_micros(rt_us))
     }
 
-    /// The smallest response time of the window; `None` if no call ended in it.
+    /// Returns the smallest response time of the window; `None` if no call ended in it.
     #[must_use]
     pub fn min_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
@@ -446,38 +447,39 @@ impl Node {
             .map(|us| Duration::from_micros(us.into()))
     }
 
-    /// The largest concurrency that a call of the window found when it passed,
-    /// itself included.
+    /// Returns the largest concurrency that a call of the window found when it passed,
+    /// including itself.
     #[must_use]
     pub fn max_concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.extreme().max_concurrency
     }
 
-    /// Calls in flight: they have passed and have not ended. A call that waits
-    /// for its bucket counts here from the bucket's beginning on, even if its
-    /// timer is late.
+    /// Returns the number of calls in flight, which have passed and have not ended. A call
+    /// that waits for its bucket is included from the beginning of the bucket on, even if
+    /// its timer is late.
     ///
     /// # Accuracy
     ///
-    /// Exact while nobody counts meanwhile. It is put together from several words
-    /// that are read one after the other: beside other threads it may be off by the
-    /// calls that start, wait or end in that moment, and a call of weight `n` may be
-    /// seen as `n` calls until it has started. So a [system rule](crate::SystemRule)
-    /// sees it; an [isolation rule](crate::IsolationRule) counts in one word, exactly.
+    /// Exact while no other thread counts. The number is computed from several words that
+    /// are read one after the other: while other threads count, it may be off by the calls
+    /// that start, wait or end in that moment, and a call of weight `n` may be seen as `n`
+    /// calls until it has started. A [system rule](crate::SystemRule) uses this number; an
+    /// [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[must_use]
     pub fn concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.in_flight(self.ring.taken_now())
     }
 
-    /// Calls that wait, for their bucket or for their turn in a line.
+    /// Returns the number of calls that wait, for their bucket or for their turn in a
+    /// queue.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.counters.waiting()
     }
 
-    /// Tokens held for buckets to come.
+    /// Returns the number of tokens held for coming buckets.
     #[must_use]
     pub fn held(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
@@ -489,7 +491,7 @@ impl Node {
         self.counters.shape().buckets
     }
 
-    /// The buckets of the window, oldest first. Copies them.
+    /// Returns the buckets of the window, oldest first. Copies them.
     #[must_use]
     pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
         self.advance_for_read(now);
@@ -507,15 +509,15 @@ impl Node {
         })
     }
 
-    /// The seconds of the last minute, oldest first, the present one last.
-    /// `None` for nodes that do not keep them. Copies them.
+    /// Returns the seconds of the last minute, oldest first, the present one last. `None`
+    /// for nodes that do not keep them. Copies them.
     #[must_use]
     pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         self.counters.seconds(&self.ring)
     }
 
-    /// The second before the present one; `None` for nodes that do not keep
+    /// Returns the second before the present one; `None` for nodes that do not keep
     /// seconds.
     #[must_use]
     pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
@@ -523,14 +525,14 @@ impl Node {
         self.counters.previous_second(&self.ring)
     }
 
-    /// Everything counted since the node was made.
+    /// Returns everything counted since the node was made.
     #[must_use]
     pub fn totals(&self, now: Tick) -> Totals {
         self.advance_for_read(now);
         self.counters.totals(&self.ring)
     }
 
-    /// The ring, to read buckets that have tokens held for them.
+    /// Returns the ring, to read buckets that have tokens held for them.
     #[must_use]
     pub fn array(&self) -> &LeapArray {
         &self.ring

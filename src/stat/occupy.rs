@@ -51,7 +51,7 @@ use crate::sync::{Bug, Ordering, fence, planted};
 
 /// Tokens held for a future bucket.
 ///
-/// Dropping it changes nothing: the tokens are taken when the bucket opens.
+/// Dropping a loan changes nothing: the tokens are taken when the bucket opens.
 /// [`LeapArray::cancel`] gives them back.
 ///
 /// # Examples
@@ -67,7 +67,7 @@ use crate::sync::{Bug, Ordering, fence, planted};
 /// assert!(array.try_acquire(at(700), 10, &limit).is_ok());
 /// let reserve = |now, ms| array.reserve(at(now), 4, &limit, Duration::from_millis(ms));
 ///
-/// // The ten leave the window at 1500, which is too late for one of two callers.
+/// // The ten leave the window at 1500, which is too late for a patience of 100 ms.
 /// assert!(reserve(1_200, 100).is_err());
 /// let loan = reserve(1_200, 500).expect("there will be room");
 /// assert_eq!((loan.start(), loan.tokens(), loan.spent()), (at(1_500), 4, 0));
@@ -88,25 +88,25 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// The bucket that the tokens are held for.
+    /// Returns the bucket that the tokens are held for.
     #[must_use]
     pub const fn bucket(self) -> Bucket {
         self.bucket
     }
 
-    /// When that bucket begins: the call that borrowed may start then.
+    /// Returns when that bucket begins: the call that borrowed may start then.
     #[must_use]
     pub const fn start(self) -> Tick {
         self.start
     }
 
-    /// How many tokens are held.
+    /// Returns how many tokens are held.
     #[must_use]
     pub const fn tokens(self) -> u32 {
         self.n
     }
 
-    /// Tokens that were charged for nothing on the way; see [`Full::spent`].
+    /// Returns how many tokens were charged in vain on the way; see [`Full::spent`].
     #[must_use]
     pub const fn spent(self) -> u32 {
         self.spent
@@ -135,12 +135,12 @@ pub(crate) struct Wish {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Holds `n` tokens in the earliest future bucket that has room for them
-    /// under every quota and begins in less than `patience`.
+    /// Holds `n` tokens in the earliest future bucket that has room for them under every
+    /// quota and begins in less than `patience`.
     ///
-    /// Ask only after [`try_acquire`](Self::try_acquire) has refused: tokens
-    /// that fit now would wait for nothing. The tokens count as used from now
-    /// on, and are taken when their bucket opens.
+    /// Call this only after [`try_acquire`](Self::try_acquire) has refused: otherwise the
+    /// caller waits for tokens that would be available now. The tokens count as used from
+    /// now on, and are taken when their bucket opens.
     ///
     /// # Examples
     ///
@@ -170,12 +170,12 @@ impl LeapArray {
     ///
     /// # Errors
     ///
-    /// [`Full`] if no such bucket exists.
+    /// Returns [`Full`] if there is no such bucket.
     ///
     /// # Panics
     ///
-    /// If a quota looks back further than this array can: it was made by
-    /// another one.
+    /// Panics if a quota looks back further than this array does: then another array has
+    /// made it.
     pub fn reserve(
         &self,
         now: Tick,
@@ -197,17 +197,17 @@ impl LeapArray {
         }
     }
 
-    /// Gives a loan back. Returns false if that came too late: its bucket has
-    /// opened and closed again (or another bucket closed at this very moment),
-    /// and the tokens stay spent; also if fewer tokens are held for its bucket.
+    /// Gives a loan back. Returns false if that came too late, and the tokens stay spent:
+    /// its bucket has opened and closed again, or another bucket closed at this very
+    /// moment. Also returns false if fewer tokens are held for its bucket.
     ///
-    /// Give back only what this array has lent, and only once: a loan is not told from
-    /// others of the same bucket.
+    /// Give back only what this array has lent, and only once: a loan cannot be
+    /// distinguished from others of the same bucket.
     pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
         self.cancel_loan(self.bucket_number(now), loan)
     }
 
-    /// Tokens held for buckets that have not opened yet.
+    /// Returns the number of tokens held for buckets that have not opened yet.
     #[must_use]
     pub fn waiting(&self, now: Tick) -> u32 {
         loop {

@@ -11,8 +11,8 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 
 /// A limit on the tokens of one window of a [`LeapArray`](super::LeapArray).
 ///
-/// At most `limit` tokens in the newest `buckets` buckets, each of which spans
-/// `stride` buckets of the array:
+/// Allows at most `limit` tokens in the newest `buckets` buckets of the quota, each of
+/// which spans `stride` buckets of the array:
 ///
 /// ```text
 /// array        … | 118 | 119 | 120 | 121 | …      one bucket each 500 ms

@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::block_kind::BlockKind;
 use crate::clock::Tick;
 
-/// Counts from the beginning, which time does not lower.
+/// Counts since the beginning, which do not fall as time passes.
 ///
-/// All but one only grow. [`pass`](Self::pass) counts a call that waits when its
-/// bucket has begun and the next call comes, at the latest when it starts itself,
-/// and no more if it is then dropped: it falls by such calls. A counter that is
-/// exported has to grow; [`complete`](Self::complete) and
-/// [`cancelled`](Self::cancelled) are the same at rest.
+/// All except [`pass`](Self::pass) only grow. A waiting call is counted as passed after its
+/// bucket has begun, when the next call arrives, or at the latest when it starts itself. If
+/// it is dropped before it starts, it no longer counts, so `pass` falls. An exported
+/// counter must only grow: export [`complete`](Self::complete) and
+/// [`cancelled`](Self::cancelled), which add up to `pass` when no calls are in flight.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ use crate::clock::Tick;
 /// assert!(matches!(refused, Verdict::Block(_)));
 /// clock.advance(Duration::from_millis(20));
 /// drop(running);
-/// // Unlike figures per second they do not fall with time.
+/// // Unlike figures per second, totals do not fall with time.
 /// clock.advance(Duration::from_secs(3_600));
 /// let totals = sentinel.inbound().totals();
 /// assert_eq!((totals.pass(), totals.block(), totals.complete()), (3, 2, 3));
@@ -53,7 +53,7 @@ pub struct Totals {
     pub(crate) block_by: [u64; BlockKind::ALL.len()],
 }
 
-/// What one bucket counted.
+/// The counts of one bucket.
 ///
 /// # Examples
 ///
@@ -105,22 +105,22 @@ macro_rules! figures {
 }
 
 figures!(Totals {
-    /// Calls that passed, by weight; also those that still wait although their
-    /// bucket has begun. It falls when such a call is dropped.
+    /// Calls that passed, by weight, including those that still wait although their bucket
+    /// has begun. Falls when such a call is dropped.
     pass: u64,
     /// Calls that were refused, by weight.
     block: u64,
     /// Calls that delivered a response or an error, by weight.
     complete: u64,
-    /// Those of them that failed, by weight.
+    /// Calls that failed, by weight; they are among [`complete`](Self::complete).
     error: u64,
-    /// Weight that passed and delivered nothing.
+    /// Weight of the calls that passed and delivered nothing.
     cancelled: u64,
-    /// Weight that passed in a place borrowed from a later bucket.
+    /// Weight of the calls that passed with tokens borrowed from a later bucket.
     occupied: u64,
     /// Calls that delivered a response or an error, each counted as one.
     calls: u64,
-    /// Those of them that ended in a panic.
+    /// Calls that ended in a panic; they are among [`calls`](Self::calls).
     panicked: u64,
     /// Calls that waited and then started.
     waits: u64,
@@ -129,31 +129,31 @@ figures!(Totals {
 });
 
 impl Totals {
-    /// The response times of all calls together, each cut to whole microseconds; one
-    /// above a minute counts as a minute.
+    /// Returns the sum of all response times, each truncated to whole microseconds; a
+    /// response time above a minute counts as a minute.
     #[must_use]
     pub const fn rt(&self) -> Duration {
         Duration::from_micros(self.rt_us)
     }
 
-    /// The time that calls waited before they started, together, each cut to whole
-    /// microseconds: until they were started, which may be later than their turn.
+    /// Returns the sum of the times that calls waited before they started, each truncated
+    /// to whole microseconds. A call may start later than its turn.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us)
     }
 
-    /// Calls that a rule of this `kind` refused, by weight.
+    /// Returns the calls that a rule of this `kind` refused, by weight.
     ///
-    /// Together, those of all kinds are [`block`](Self::block), but for refusals that are
-    /// counted at this moment, and for those that were told to a
+    /// The counts of all kinds add up to [`block`](Self::block), except for refusals that
+    /// are being counted at this moment, and for those that were counted by a
     /// [`Node`](super::Node) of your own.
     #[must_use]
     pub const fn block_by(&self, kind: BlockKind) -> u64 {
         self.block_by[kind as usize]
     }
 
-    /// [`block_by`](Self::block_by) for each kind that there is, also where it is 0.
+    /// Iterates over [`block_by`](Self::block_by) for all kinds, including those with 0.
     ///
     /// # Examples
     ///
@@ -213,11 +213,11 @@ figures!(NodeBucket {
     block: u64,
     /// Calls that delivered a response or an error, by weight.
     complete: u64,
-    /// Those of them that failed, by weight.
+    /// Calls that failed, by weight; they are among [`complete`](Self::complete).
     error: u64,
-    /// Weight that passed and delivered nothing; not kept for whole seconds.
+    /// Weight of the calls that passed and delivered nothing; not kept for whole seconds.
     cancelled: u64,
-    /// Weight that passed in a borrowed place; kept for whole seconds only.
+    /// Weight of the calls that passed with borrowed tokens; kept for whole seconds only.
     occupied: u64,
     /// Calls that delivered a response or an error, each counted as one.
     calls: u64,
@@ -252,19 +252,19 @@ impl NodeBucket {
         self.max_concurrency = self.max_concurrency.max(other.max_concurrency);
     }
 
-    /// The response times of the bucket's calls together.
+    /// Returns the sum of the response times of the bucket's calls.
     #[must_use]
     pub const fn rt(&self) -> Duration {
         Duration::from_micros(self.rt_us)
     }
 
-    /// The average response time; `None` if no call ended.
+    /// Returns the average response time; `None` if no call ended.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         (self.calls > 0).then(|| Duration::from_nanos(self.rt_us * 1_000 / self.calls))
     }
 
-    /// The smallest response time; `None` if no call ended. Not kept for whole
+    /// Returns the smallest response time; `None` if no call ended. Not kept for whole
     /// seconds.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {

@@ -24,7 +24,7 @@ use super::word::Head;
 use crate::clock::{Tick, nanos};
 use crate::sync::{Bug, planted};
 
-/// What one bucket counted.
+/// The count of one bucket.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ use crate::sync::{Bug, planted};
 /// let limit = [array.quota(Duration::from_secs(1), 5)?];
 /// assert!(array.try_acquire(at(700), 3, &limit).is_ok());
 /// assert!(array.try_acquire(at(1_100), 2, &limit).is_ok());
-/// // What is refused is not counted.
+/// // Refused tokens are not counted.
 /// assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
 /// let counts: Vec<_> = array.buckets(at(1_200)).map(|b| (b.start(), b.count())).collect();
 /// assert_eq!(counts, [(at(500), 3), (at(1_000), 2)]);
@@ -51,25 +51,25 @@ pub struct BucketCount {
 }
 
 impl BucketCount {
-    /// When the bucket begins.
+    /// Returns when the bucket begins.
     #[must_use]
     pub const fn start(self) -> Tick {
         self.start
     }
 
-    /// Tokens taken in it so far.
+    /// Returns how many tokens have been taken in the bucket so far.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
     }
 }
 
-/// A window over an array: its own interval and bucket count, the array's
-/// counts.
+/// A window over an array, with an interval and buckets of its own and the counts of the
+/// array.
 ///
 /// # Examples
 ///
-/// Six buckets of 200 ms, read at 3500: the starts 2400 to 3400, which together
+/// Six buckets of 200 ms, read at 3500: their starts are 2400 to 3400, and together they
 /// cover `[2400, 3600)`.
 ///
 /// ```
@@ -98,8 +98,8 @@ impl BucketCount {
 ///
 /// # Source
 ///
-/// `SlidingWindowMetric` of sentinel-golang, with its rule for which views an
-/// array can serve.
+/// `SlidingWindowMetric` of sentinel-golang, with its rule for which views an array
+/// supports.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowView<'a> {
     array: &'a LeapArray,
@@ -112,12 +112,12 @@ pub struct WindowView<'a> {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// A window of its own interval and bucket count over this array.
+    /// Returns a window over this array, with its own interval and number of buckets.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless the view's buckets are made of whole buckets of
-    /// the array and its interval divides the array's.
+    /// Returns [`InvalidWindow`] unless the view's buckets are made of whole buckets of the
+    /// array and its interval divides the array's.
     pub fn view(&self, interval: Duration, buckets: u32) -> Result<WindowView<'_>, InvalidWindow> {
         let own = self.bucket_length().as_nanos() as u64;
         let length = nanos(interval);
@@ -136,13 +136,14 @@ impl LeapArray {
         })
     }
 
-    /// Everything granted since the array was made, taken or held, modulo 2³².
+    /// Returns the number of tokens granted since the array was made, taken or held, modulo
+    /// 2³².
     #[must_use]
     pub fn granted(&self) -> u32 {
         self.load_head().granted()
     }
 
-    /// Tokens taken in the window that ends with the present bucket.
+    /// Returns the tokens taken in the window that ends with the present bucket.
     #[must_use]
     pub fn sum(&self, now: Tick) -> u32 {
         self.sum_of(self.bucket_number(now), self.buckets_per_window())
@@ -157,14 +158,14 @@ impl LeapArray {
         }
     }
 
-    /// The buckets of the window that ends with the present one, oldest first.
-    /// Copies them.
+    /// Iterates over the buckets of the window that ends with the present one, oldest
+    /// first. Copies them.
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
         self.whole().buckets(now)
     }
 
-    /// Those buckets of the window whose start satisfies `predicate`, oldest
-    /// first. Copies all of the window.
+    /// Iterates over those buckets of the window whose start satisfies `predicate`, oldest
+    /// first. Copies the whole window.
     pub fn buckets_where<'a>(
         &'a self,
         now: Tick,
@@ -174,25 +175,25 @@ impl LeapArray {
             .filter(move |bucket| predicate(bucket.start()))
     }
 
-    /// Tokens per second over the window.
+    /// Returns the tokens per second over the window.
     #[must_use]
     pub fn qps(&self, now: Tick) -> f64 {
         self.whole().qps(now)
     }
 
-    /// Tokens per bucket of the window, on average.
+    /// Returns the average number of tokens per bucket of the window.
     #[must_use]
     pub fn avg(&self, now: Tick) -> f64 {
         self.whole().avg(now)
     }
 
-    /// The largest count of a single bucket of the window.
+    /// Returns the largest count of a single bucket of the window.
     #[must_use]
     pub fn max_of_bucket(&self, now: Tick) -> u32 {
         self.whole().max_of_bucket(now)
     }
 
-    /// The bucket before the present one, if anybody used the array in it.
+    /// Returns the bucket before the present one; `None` if the array was not used in it.
     #[must_use]
     pub fn previous(&self, now: Tick) -> Option<BucketCount> {
         self.read(self.bucket_number(now), |reading| {
@@ -206,9 +207,9 @@ impl LeapArray {
         })
     }
 
-    /// What the bucket that `at` lies in counted; 0 if it is none of the window
-    /// that ends with the newest bucket. Unlike the other readers this one does
-    /// not bring the array to the present.
+    /// Returns the count of the bucket that `at` lies in; 0 if that bucket is not in the
+    /// window that ends with the newest bucket. Unlike the other readers, this method does
+    /// not advance the array to the present.
     #[must_use]
     pub fn count_at(&self, at: Tick) -> u32 {
         let bucket = self.bucket_number(at);
@@ -220,7 +221,8 @@ impl LeapArray {
         })
     }
 
-    /// Tokens held for buckets that have not opened yet, by bucket. Copies them.
+    /// Iterates over the tokens held for buckets that have not opened yet, by bucket.
+    /// Copies them.
     pub fn loans(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
         let loans = self.read(self.bucket_number(now), |reading| {
             let newest = reading.newest;
@@ -400,25 +402,25 @@ impl Reading<'_> {
 // === impl WindowView ===
 
 impl<'a> WindowView<'a> {
-    /// The time that the view covers.
+    /// Returns the time that the view covers.
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.array.bucket_length() * self.buckets * self.stride
     }
 
-    /// Tokens taken in the window.
+    /// Returns the tokens taken in the window.
     #[must_use]
     pub fn sum(&self, now: Tick) -> u32 {
         self.sum_before(now, 0).unwrap_or(0)
     }
 
-    /// Tokens per second over the window.
+    /// Returns the tokens per second over the window.
     #[must_use]
     pub fn qps(&self, now: Tick) -> f64 {
         f64::from(self.sum(now)) / self.interval().as_secs_f64()
     }
 
-    /// Tokens per second over the window that ended with the bucket before;
+    /// Returns the tokens per second over the window that ended with the previous bucket;
     /// `None` if the array does not reach that far back.
     #[must_use]
     pub fn previous_qps(&self, now: Tick) -> Option<f64> {
@@ -426,20 +428,20 @@ impl<'a> WindowView<'a> {
         Some(f64::from(sum) / self.interval().as_secs_f64())
     }
 
-    /// Tokens per bucket, on average.
+    /// Returns the average number of tokens per bucket.
     #[must_use]
     pub fn avg(&self, now: Tick) -> f64 {
         f64::from(self.sum(now)) / f64::from(self.buckets)
     }
 
-    /// The largest count of a single bucket of the view.
+    /// Returns the largest count of a single bucket of the view.
     #[must_use]
     pub fn max_of_bucket(&self, now: Tick) -> u32 {
         self.buckets(now).map(BucketCount::count).max().unwrap_or(0)
     }
 
-    /// The buckets of the view, oldest first; the last one is still open. Copies
-    /// them.
+    /// Iterates over the buckets of the view, oldest first; the last one is still open.
+    /// Copies them.
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
         let Self {
             array,

@@ -30,7 +30,7 @@ const FIGURES: Bounds = Bounds {
     most_buckets: 3_600,
 };
 
-/// A window that cannot be built, with the reason.
+/// The error of a window that cannot be built, with the reason.
 ///
 /// # Examples
 ///
@@ -145,21 +145,21 @@ impl InvalidWindow {
     }
 }
 
-/// A plain sliding counter: how often something happened in the last `W`
-/// slices of time.
+/// A simple sliding window counter: how often something happened in the last `W` slices of
+/// time.
 ///
-/// Two ways to use it, which differ in whether a refused call counts:
+/// There are two ways to use it, which differ in whether a refused call counts:
 ///
-/// | | counts refused calls | admits |
+/// | | counts refused calls | who admits |
 /// |---|---|---|
-/// | [`add_and_sum`](Self::add_and_sum) | yes, the caller decides | if the sum is at most the threshold |
-/// | [`try_add`](Self::try_add) | no | if the sum with it is at most the threshold |
+/// | [`add_and_sum`](Self::add_and_sum) | yes | the caller, if the sum is at most the threshold |
+/// | [`try_add`](Self::try_add) | no | the method, if the sum with the call is at most the threshold |
 ///
-/// One slice makes a fixed window. The window slides by whole slices, aligned
-/// to the clock: see [`LeapArray`] for what that promises, and for what a clock that
-/// steps does to it. It is right after
-/// any idle time, and any number of threads may use it at once. One window must stay
-/// below 2³¹ in all, or sums are wrong; `try_add` alone never gets there.
+/// One slice makes a fixed window. The window slides by whole slices, aligned to the clock:
+/// [`LeapArray`] documents what that guarantees, and what happens if the clock steps.
+/// Counts are right after any idle time, and any number of threads may use the window at
+/// once. The sum of one window must stay below 2³¹, or sums are wrong; `try_add` alone
+/// never reaches that.
 ///
 /// # Examples
 ///
@@ -182,10 +182,9 @@ impl InvalidWindow {
 ///
 /// # Source
 ///
-/// The classic array of time slices with a cursor. That one clears slices when
-/// the cursor moves, loses counts in doing so, and after an idle time of a
-/// whole ring takes old counts for new; here every slice is known by its
-/// number and nothing is cleared.
+/// The classic array of time slices with a cursor. That array clears slices when the cursor
+/// moves, which loses counts, and after an idle time of a whole ring it takes old counts
+/// for new ones; here every slice is identified by its number and nothing is cleared.
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 
@@ -223,12 +222,12 @@ impl LeapArray {
 }
 
 impl SlidingWindow {
-    /// `slices` slices of `length` each.
+    /// Creates a window of `slices` slices of `length` each.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `slices` is between 1 and 65 536, `length` at
-    /// least 1 ms, and all slices together at most 146 years.
+    /// Returns [`InvalidWindow`] unless `slices` is between 1 and 65 536, `length` is at
+    /// least 1 ms, and all slices together are at most 146 years.
     pub fn new(length: Duration, slices: u32) -> Result<Self, InvalidWindow> {
         if slices == 0 || slices > MAX_BUCKETS {
             let allowed = format!("between 1 and {MAX_BUCKETS}");
@@ -246,7 +245,7 @@ impl SlidingWindow {
         LeapArray::new(length * slices, slices).map(Self)
     }
 
-    /// `slices` slices of one millisecond.
+    /// Creates a window of `slices` slices of one millisecond.
     ///
     /// # Errors
     ///
@@ -255,7 +254,7 @@ impl SlidingWindow {
         Self::new(Duration::from_millis(1), slices)
     }
 
-    /// `slices` slices of one second.
+    /// Creates a window of `slices` slices of one second.
     ///
     /// # Errors
     ///
@@ -264,7 +263,7 @@ impl SlidingWindow {
         Self::new(Duration::from_secs(1), slices)
     }
 
-    /// `slices` slices of one minute.
+    /// Creates a window of `slices` slices of one minute.
     ///
     /// # Errors
     ///
@@ -273,7 +272,7 @@ impl SlidingWindow {
         Self::new(Duration::from_secs(60), slices)
     }
 
-    /// `slices` slices of one hour.
+    /// Creates a window of `slices` slices of one hour.
     ///
     /// # Errors
     ///
@@ -282,7 +281,7 @@ impl SlidingWindow {
         Self::new(Duration::from_secs(3_600), slices)
     }
 
-    /// `slices` slices of one day of 24 hours.
+    /// Creates a window of `slices` slices of one day of 24 hours.
     ///
     /// # Errors
     ///
@@ -291,7 +290,7 @@ impl SlidingWindow {
         Self::new(Duration::from_secs(86_400), slices)
     }
 
-    /// `slices` slices of one week of seven days.
+    /// Creates a window of `slices` slices of one week of seven days.
     ///
     /// # Errors
     ///
@@ -300,35 +299,35 @@ impl SlidingWindow {
         Self::new(Duration::from_secs(604_800), slices)
     }
 
-    /// The length of one slice.
+    /// Returns the length of one slice.
     #[must_use]
     pub const fn slice_length(&self) -> Duration {
         self.0.bucket_length()
     }
 
-    /// How many slices the window has.
+    /// Returns the number of slices.
     #[must_use]
     pub const fn slices(&self) -> u32 {
         self.0.buckets_per_window()
     }
 
-    /// Adds `n` and returns the sum of the window, this `n` included.
+    /// Adds `n` and returns the sum of the window, including this `n`.
     ///
-    /// Of several threads that add at once each gets a different sum, as if
-    /// they had come one after the other.
+    /// If several threads add at the same time, each gets a different sum, as if they had
+    /// come one after the other.
     pub fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
         self.0.add_and_sum(now, n)
     }
 
-    /// Adds `n` if the sum of the window, this `n` included, is then at most
-    /// `limit`; otherwise it adds nothing and returns false. A limit above 2³¹ − 1
-    /// is as good as that one.
+    /// Adds `n` if the sum of the window, including this `n`, is then at most `limit`;
+    /// otherwise adds nothing and returns false. A limit above 2³¹ − 1 has the effect of
+    /// 2³¹ − 1.
     pub fn try_add(&self, now: Tick, n: u32, limit: u32) -> bool {
         let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Lending::Nothing);
         self.0.try_acquire(now, n, &[quota]).is_ok()
     }
 
-    /// The sum of the window.
+    /// Returns the sum of the window.
     #[must_use]
     pub fn sum(&self, now: Tick) -> u32 {
         self.0.sum(now)
