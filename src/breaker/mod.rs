@@ -1,4 +1,4 @@
-//! Circuit breakers: who does not answer well is not called for a while.
+//! Circuit breakers: a resource that fails or is slow is not called for a while.
 //!
 //! ```text
 //!             enough calls, too many of them bad

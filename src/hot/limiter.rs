@@ -10,7 +10,7 @@ use crate::call::Key;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
 
-/// A limiter that cannot be built, with the reason.
+/// The error of a limiter that cannot be built, with the reason.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ impl fmt::Display for InvalidLimiter {
 
 impl std::error::Error for InvalidLimiter {}
 
-/// A key has no room for what it asked.
+/// The error of a refused call: the key has no room for what was requested.
 ///
 /// # Examples
 ///
@@ -59,8 +59,8 @@ impl std::error::Error for InvalidLimiter {}
 pub struct NoRoom(Option<Tick>);
 
 impl NoRoom {
-    /// From when on there is room, if the key spends nothing until then; `None`
-    /// if there never is, because more was asked than the key may ever have.
+    /// Returns when there is room, if the key spends nothing until then; `None` if there
+    /// never is, because more was requested than the key may ever have.
     #[must_use]
     pub const fn room_at(&self) -> Option<Tick> {
         self.0
@@ -78,34 +78,35 @@ impl fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-/// A quota for *each* key: an address, a user, an API key. The table behind a
-/// [`HotParamRule`](crate::HotParamRule), to be used alone.
+/// Limits *each* key, such as an address, a user or an API key, by a quota of its own. This
+/// is the table behind a [`HotParamRule`](crate::HotParamRule), to be used without an
+/// engine.
 ///
-/// A quota is refilled all the time, by the generic cell rate algorithm: a key
-/// that has rested may spend the threshold and the [burst](Builder::burst) at
-/// once, and from then on has one more token each `interval / threshold`. Or the
-/// threshold is that of a [sliding window](Builder::window).
+/// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
+/// rest may spend the threshold and the [burst](Builder::burst) at once, and from then on
+/// gets one more token every `interval / threshold`. Alternatively, the threshold is that
+/// of a [sliding window](Builder::window).
 ///
-/// Any number of threads may use one limiter at once. A token of a known key
+/// Any number of threads may use a limiter at the same time. Taking a token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
 ///
 /// # Memory
 ///
-/// All of it is taken when the limiter is built: 32 bytes for each of
-/// [`max_keys`](Builder::max_keys), however long the keys are, as a key is known
-/// by a keyed hash (SipHash with random keys) and kept nowhere. Nothing has to
-/// be cleaned up. A key that has spent nothing for so long that it has its whole
-/// quota again is *at rest*: it is forgotten, without a trace, when another one
-/// needs its place.
+/// All memory is allocated when the limiter is built: 32 bytes for each of
+/// [`max_keys`](Builder::max_keys), however long the keys are, because a key is identified
+/// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be
+/// cleaned up. A key that has spent nothing for so long that it has its whole quota again
+/// is *at rest*: it may be evicted, without losing anything, when another key needs its
+/// place.
 ///
-/// Keys that are not at rest are never forgotten. At least `max_keys` of them have a
-/// place, and up to twice as many. All keys that find no place share a single quota,
-/// which is that of one key: nobody gets a fresh quota by filling the table, and no key
-/// that has a place loses a token by it. The price is paid by new keys: while somebody
-/// fills the table with made-up keys, honest new ones share that quota with them.
-/// [How many](crate::HotParamRule::max_keys) made-up keys that takes, depends on how soon
-/// a key is at rest. [`overflows`](Self::overflows) counts the calls that were judged on
-/// the shared quota; if it grows, the limiter is too small, or somebody makes keys up.
+/// Keys that are not at rest are never evicted. At least `max_keys` of them have a place,
+/// and at most twice as many. All keys that find no place share a single quota, of the size
+/// of one key's: nobody gets a fresh quota by filling the table, and no key that has a
+/// place loses a token by it. New keys pay for that: while somebody fills the table with
+/// made-up keys, honest new ones share that quota with them. [How
+/// many](crate::HotParamRule::max_keys) made-up keys that takes depends on how soon a key
+/// is at rest. [`overflows`](Self::overflows) counts the calls that were judged on the
+/// shared quota; if it grows, the limiter is too small, or somebody makes up keys.
 ///
 /// # Examples
 ///
@@ -134,22 +135,22 @@ impl std::error::Error for NoRoom {}
 ///
 /// # Accuracy
 ///
-/// The refilled quota is exact in what may pass at one moment, and gives at most
-/// the threshold and the burst and `t * threshold / interval` in any `t`; it
-/// refills at most 0.006 % slower than that at a million tokens per second, and
-/// less so below. No aligned window holds more than the threshold. Both hold
-/// under any interleaving of threads (`hot::models`), with these limits:
+/// What a refilled quota admits at one moment is exact. In any time `t` it admits at most
+/// the threshold and the burst and `t * threshold / interval`. It refills at most 0.006 %
+/// slower than that at a million tokens per second, and less so at lower rates. No aligned
+/// window holds more than the threshold. Both hold under any interleaving of threads
+/// (`hot::models`), with these limits:
 ///
-/// * two of a million keys have the same hash, and so one quota, with a chance
-///   of 3 in 10⁸;
-/// * a key that found no place and later gets one starts with a whole quota: the
-///   keys that share one may so spend one quota more;
-/// * a call is judged by the `now` that it brings, and one that brings an old one
-///   may pass where it should not: if its key had not come to rest by then, but has
-///   since and was pushed out, or if a window is more than 1 024 buckets ahead,
-///   which up to a whole limit may then pass again;
-/// * times are told apart for 18 years from when the limiter was built, and a
-///   quota that takes longer than nine years to earn is cut to what they give;
+/// * among a million keys, the probability that two have the same hash, and so share one
+///   quota, is 3 in 10⁸;
+/// * a key that found no place and later gets one starts with a whole quota, so the keys
+///   that share one may spend one quota more;
+/// * a call is judged by the `now` that it passes. With an old `now`, it may pass where it
+///   should not: if its key was not yet at rest at that time, but has since come to rest
+///   and been evicted; or if a window is more than 1 024 buckets ahead, in which case up to
+///   a whole limit may pass again;
+/// * times are distinguished for 18 years from when the limiter was built, and a quota that
+///   takes longer than nine years to earn is reduced to what is earned in nine years;
 /// * a window is right for keys that come again within 2²³ intervals.
 #[derive(Debug)]
 pub struct KeyedLimiter {
@@ -157,7 +158,7 @@ pub struct KeyedLimiter {
     limit: Limit,
 }
 
-/// Builds a [`KeyedLimiter`].
+/// A builder for a [`KeyedLimiter`].
 ///
 /// # Examples
 ///
@@ -186,14 +187,14 @@ pub struct Builder {
 // === impl KeyedLimiter ===
 
 impl KeyedLimiter {
-    /// A limiter of `threshold` tokens per second for each key.
+    /// Starts a limiter of `threshold` tokens per second for each key.
     pub fn per_second(threshold: impl Into<f64>) -> Builder {
         Self::per(threshold, Duration::from_secs(1))
     }
 
-    /// A limiter of `threshold` tokens per `interval` for each key. The
-    /// threshold may have a fraction; below 1, without a burst, nothing passes, and at
-    /// 0 nothing does whatever the burst.
+    /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold
+    /// may have a fraction. Below 1, without a burst, nothing passes; at 0 nothing passes,
+    /// whatever the burst.
     pub fn per(threshold: impl Into<f64>, interval: Duration) -> Builder {
         Builder {
             threshold: threshold.into(),
@@ -206,11 +207,11 @@ impl KeyedLimiter {
         }
     }
 
-    /// Takes `n` tokens of `key`. With 0 it takes nothing, and never fails.
+    /// Takes `n` tokens of `key`. With `n` = 0 it takes nothing and never fails.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] if the key has less; nothing was taken then.
+    /// Returns [`NoRoom`] if the key has fewer tokens; then nothing was taken.
     #[inline]
     pub fn try_acquire<'a>(
         &self,
@@ -227,21 +228,21 @@ impl KeyedLimiter {
         taken.map(|_| ()).map_err(|full| NoRoom(full.room_at))
     }
 
-    /// How many tokens `key` could take now, one by one.
+    /// Returns how many tokens `key` could take now, one by one.
     #[must_use]
     pub fn left<'a>(&self, now: Tick, key: impl Into<Key<'a>>) -> u32 {
         let key = self.keys.digest(&key.into());
         self.keys.left(now, key, &self.limit)
     }
 
-    /// How many calls were judged on the quota that keys without a place share.
+    /// Returns how many calls were judged on the quota that keys without a place share.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.keys.overflows()
     }
 
-    /// The bytes that the limiter occupies, on the heap and in itself: the same
-    /// from the start.
+    /// Returns the bytes that the limiter occupies, including the heap. The number is
+    /// constant from the start.
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.keys.footprint() + size_of::<Self>() - size_of::<HotKeys>()
@@ -251,37 +252,37 @@ impl KeyedLimiter {
 // === impl Builder ===
 
 impl Builder {
-    /// How many tokens more than the threshold a key that has rested may spend
-    /// at once. Default 0. Not for a [window](Self::window).
+    /// Sets how many tokens more than the threshold a key at rest may spend at once.
+    /// Default 0. Not for a [window](Self::window).
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
         self
     }
 
-    /// Counts in a sliding window of two buckets, aligned to the clock, instead
-    /// of a quota that is refilled: no aligned window holds more than the
-    /// threshold, of which a fraction counts for nothing.
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead of
+    /// refilling the quota continuously: no aligned window holds more than the threshold,
+    /// whose fraction is ignored.
     pub fn window(mut self) -> Self {
         self.spec.count = Count::Window;
         self
     }
 
-    /// For how many keys that are not at rest the limiter has places, at least. Default
-    /// 65 536, which takes 2 MiB. For how many are enough see
-    /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys).
+    /// Sets for how many keys that are not at rest the limiter has places, at least.
+    /// Default 65 536, which takes 2 MiB.
+    /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how many are enough.
     pub fn max_keys(mut self, max_keys: u32) -> Self {
         self.spec.max_keys = max_keys;
         self
     }
 
-    /// The limiter, in which no time before `now` is told apart.
+    /// Builds the limiter. Times before `now` are not distinguished.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimiter`] unless the threshold is between 0 and 2 147 483 647, or
-    /// 1 048 575 for a window; the burst at most 2 147 483 647, or 0 for a window;
-    /// the interval between 1 ms and 366 days, and a multiple of 2 ns for a
-    /// window; and `max_keys` between 1 and 2^26.
+    /// Returns [`InvalidLimiter`] unless the threshold is between 0 and 2 147 483 647, or
+    /// 1 048 575 for a window; the burst at most 2 147 483 647, or 0 for a window; the
+    /// interval between 1 ms and 366 days, and a multiple of 2 ns for a window; and
+    /// `max_keys` between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
         self.check()?;
         let keys = HotKeys::new(self.spec, now);

@@ -10,15 +10,15 @@
 //!            running  epoch | count
 //! ```
 //!
-//! * [`KeyedLimiter`]: the quotas of a set of keys, to be used alone.
+//! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
-//! * `table`: which slot is whose, and who may have it next.
-//! * `refill`, `window`, `line`, `running`: the words. Each is arithmetic on a
-//!   `u64` and knows neither atomics nor slots.
+//! * `table`: which slot belongs to which key, and who may have it next.
+//! * `refill`, `window`, `line`, `running`: the words. Each is arithmetic on a `u64`,
+//!   independent of atomics and slots.
 //!
-//! What a key has spent is forgotten only when that changes nothing for it: a
-//! word that is *at rest* says what a fresh one says. So a full table never
-//! gives anybody a new quota; keys that find no slot share one word.
+//! A key is evicted only when that changes nothing for it: a word that is *at rest* is
+//! equivalent to a fresh one. So a full table never gives anybody a new quota; keys that
+//! find no slot share one word.
 //!
 //! # Examples
 //!
