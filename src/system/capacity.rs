@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::stat::{Node, NodeBucket};
 
-/// How a [`SystemRule`](crate::rule::SystemRule) estimates what the service can
+/// How a [`SystemRule`](crate::rule::SystemRule) estimates how many calls the service can
 /// hold, when the load is too high.
 ///
 /// # Examples
@@ -48,9 +48,9 @@ use crate::stat::{Node, NodeBucket};
 ///     }
 /// };
 /// assert!(matches!(refused, Verdict::Block(_)));
-/// // Nothing is known yet: ten calls in flight are not too many for one more.
+/// // Nothing is measured yet: ten calls in flight are not too many for one more.
 /// assert_eq!(running.len(), 11);
-/// // With less load more may run.
+/// // At a lower load more may run.
 /// probe.set_load(1.0);
 /// clock.advance(Duration::from_secs(1));
 /// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
@@ -58,14 +58,14 @@ use crate::stat::{Node, NodeBucket};
 ///
 /// # Accuracy
 ///
-/// Both forms are estimates. A response time ends with the head of the response
-/// and concurrency with the end of its body, so a service whose bodies stream
-/// for long holds more calls than the estimate grants: give it no limit on the
-/// load. As long as nothing is known, the estimate is ten calls.
+/// Both forms are estimates. A response time ends with the head of the response and
+/// concurrency with the end of its body, so a service whose bodies stream for a long time
+/// holds more calls than the estimate allows: set no limit on the load there. As long as
+/// nothing is measured, the estimate is ten calls.
 ///
-/// A call is refused if more calls than the estimate, and more than one, are in
-/// flight before it: with an estimate of ten an eleventh runs and a twelfth does
-/// not, and two may always run.
+/// A call is refused if more calls than the estimate, and more than one, are in flight
+/// before it: with an estimate of ten, an eleventh call runs and a twelfth does not, and
+/// two may always run.
 ///
 /// # Source
 ///
@@ -73,16 +73,14 @@ use crate::stat::{Node, NodeBucket};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// The most calls that one of the last ten whole seconds completed, times
-    /// the smallest of their average response times. Calls count as one,
-    /// whatever their weight. One fast answer among slow ones does not make the
-    /// estimate small. Default.
+    /// The most calls that one of the last ten whole seconds completed, times the smallest
+    /// of their average response times. Calls count as one, whatever their weight. A single
+    /// fast response among slow ones does not make the estimate small. Default.
     #[default]
     Robust,
-    /// As Sentinel for Java: the largest weight that a bucket of the present
-    /// window completed, per second, times the smallest response time of a
-    /// single call in it. The first counts as at least 1, the second as at least
-    /// 1 ms and at most 5 s.
+    /// As in Sentinel for Java: the largest weight that a bucket of the present window
+    /// completed, per second, times the smallest response time of a single call in the
+    /// window. The first counts as at least 1, the second as at least 1 ms and at most 5 s.
     Sentinel,
 }
 

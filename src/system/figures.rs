@@ -14,7 +14,7 @@ use super::probe::Readings;
 use crate::clock::Tick;
 use crate::stat::{Event, Node};
 
-/// Which limit of a [`SystemRule`](crate::rule::SystemRule) refused a call.
+/// The limit of a [`SystemRule`](crate::rule::SystemRule) that refused a call.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ pub enum SystemReason {
     Qps,
     /// Too many inbound calls at once.
     Concurrency,
-    /// They take too long on average.
+    /// The average response time of inbound calls is too long.
     Rt,
     /// The load of the machine is too high, and more calls are in flight than
     /// the [`Capacity`](super::Capacity).

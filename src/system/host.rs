@@ -43,22 +43,19 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// How often the time of the process is read at most, to be of one moment.
 const TRIES: u32 = 3;
 
-/// Load, CPU use and memory of this process and its machine, from `/proc` and the
+/// Reads load, CPU use and memory of this process and its machine, from `/proc` and the
 /// control groups of Linux.
 ///
-/// The CPU use is the process's share of its quota; without a quota, the larger
-/// of its share of the cores that it may run on and of the busy share of all
-/// cores. It is smoothed over about two seconds. Quotas of control groups of
-/// both versions are known, also those of groups above the own one as far as
-/// they can be seen; the tightest counts. The groups are found once, a quota is
-/// read each time.
+/// The CPU use is the process's share of its quota; without a quota, the larger of its
+/// share of the cores that it may run on and the busy share of all cores. It is smoothed
+/// over about two seconds. Control groups of version 1 and 2 are supported, including the
+/// quotas of parent groups, as far as they are visible; the tightest quota counts. The
+/// groups are located once; a quota is read each time.
 ///
-/// The load is that of the whole machine, also inside of a container. Prefer the
-/// CPU there.
+/// The load is that of the whole machine, even inside a container. Prefer the CPU there.
 ///
-/// Whatever cannot be read is not known, and refuses nothing. So it is on other
-/// systems than Linux. One reading opens about six small files. Feature
-/// `system`.
+/// What cannot be read is unknown, and refuses nothing. On systems other than Linux,
+/// everything is unknown. One reading opens about six small files. Feature `system`.
 ///
 /// # Examples
 ///
@@ -116,15 +113,14 @@ struct Room {
 // === impl SystemProbe ===
 
 impl SystemProbe {
-    /// A probe of this machine. Takes the first reading.
+    /// Creates a probe of this machine. Takes the first reading.
     #[must_use]
     pub fn new() -> Self {
         Self::with("/", MonotonicClock::new())
     }
 
-    /// A probe that finds `proc` and `sys` below `root`, such as where a
-    /// container sees those of its host, and measures time by `clock`. Takes the
-    /// first reading.
+    /// Creates a probe that finds `proc` and `sys` below `root`, such as where a container
+    /// sees those of its host, and measures time by `clock`. Takes the first reading.
     #[must_use]
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();

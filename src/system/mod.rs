@@ -6,10 +6,9 @@
 //! inbound node ─ InboundFigures ───────────┘
 //! ```
 //!
-//! A [`Probe`] asks the machine, a [`Sampler`] asks the probe once a second, and
-//! a [`SystemRule`](crate::rule::SystemRule) says what is too much. What is not
-//! known refuses nothing: a rule on the CPU is without effect where there is no
-//! probe for it.
+//! A [`Probe`] reads figures of the machine, a [`Sampler`] asks the probe once a second,
+//! and a [`SystemRule`](crate::rule::SystemRule) says what is too much. Unknown figures
+//! refuse nothing: a rule on the CPU has no effect where no probe reports it.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! What the machine says: load, CPU and memory, by a probe of choice.
+//! The figures of the machine, load, CPU and memory, from any probe.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use crate::sync::Lock;
 
 /// A source of load, CPU use and memory.
 ///
-/// A [`Sampler`](super::Sampler) asks it about once a second, and for memory up
-/// to seven times a second where a rule looks at it; for each figure never twice
-/// at once. An implementation may read a few small files, but should not wait: it
-/// may run on the path of a request. It must not panic; if it does, the reading
-/// is unknown and the call goes on.
+/// A [`Sampler`](super::Sampler) calls it about once a second, and for memory up to seven
+/// times a second if a rule needs it; never twice at the same time for the same figure. An
+/// implementation may read a few small files, but should not block: it may run on the path
+/// of a request. It must not panic; if it does, the figure is unknown and the call
+/// continues.
 ///
 /// # Examples
 ///
@@ -36,14 +36,14 @@ use crate::sync::Lock;
 /// assert_eq!(probe.cpu(), Some(0.35));
 /// ```
 pub trait Probe: fmt::Debug + Send + Sync + 'static {
-    /// How many threads run or want to, averaged over the last minute; 0 on an
-    /// idle machine. `None`: not known.
+    /// Returns how many threads run or are ready to run, averaged over the last minute; 0
+    /// on an idle machine. `None`: unknown.
     fn load(&self) -> Option<f64>;
 
-    /// The share of the CPU that is in use, between 0 and 1. `None`: not known.
+    /// Returns the share of the CPU that is in use, between 0 and 1. `None`: unknown.
     fn cpu(&self) -> Option<f64>;
 
-    /// How much memory is used and may be. `None`, as by default: not known.
+    /// Returns how much memory is used and how much may be. `None`, the default: unknown.
     fn memory(&self) -> Option<Memory> {
         None
     }
@@ -63,7 +63,7 @@ impl<P: Probe + ?Sized> Probe for Arc<P> {
     }
 }
 
-/// Memory that a process uses, in bytes, and how much it may use.
+/// The memory that a process uses, and the memory that it may use, in bytes.
 ///
 /// ```
 /// use tower_sentinel::system::Memory;
@@ -78,8 +78,8 @@ pub struct Memory {
     limit: u64,
 }
 
-/// What a probe said. A value that is negative or not a finite number is not
-/// known.
+/// The load and the CPU use that a probe has reported. A value that is negative or not a
+/// finite number counts as unknown.
 ///
 /// # Examples
 ///
@@ -94,7 +94,7 @@ pub struct Memory {
 /// probe.set_cpu(0.35);
 /// assert_eq!(sampler.sample(Tick::ZERO), Readings::new(Some(2.5), Some(0.35)));
 ///
-/// // What cannot be is not known.
+/// // Impossible values count as unknown.
 /// let readings = Readings::new(Some(-1.0), Some(f64::NAN));
 /// assert_eq!((readings.load(), readings.cpu()), (None, None));
 /// ```
@@ -104,10 +104,10 @@ pub struct Readings {
     cpu: Option<f64>,
 }
 
-/// A probe that says what it is told; for tests.
+/// A probe whose figures are set by hand, for tests.
 ///
-/// Clones share their values. At first nothing is known, and a value that is negative
-/// or not a finite number is not known either, as in [`Readings`].
+/// Clones share their values. At first all values are unknown. A value that is negative or
+/// not a finite number counts as unknown, as in [`Readings`].
 ///
 /// # Examples
 ///
@@ -129,13 +129,13 @@ pub struct ManualProbe(Arc<Lock<(Readings, Option<Memory>)>>);
 // === impl Readings ===
 
 impl Readings {
-    /// Nothing is known.
+    /// Readings in which nothing is known.
     pub const UNKNOWN: Self = Self {
         load: None,
         cpu: None,
     };
 
-    /// The readings `load` and `cpu`.
+    /// Creates readings from `load` and `cpu`.
     #[must_use]
     pub fn new(load: Option<f64>, cpu: Option<f64>) -> Self {
         let known = |value: &f64| value.is_finite() && *value >= 0.0;
@@ -145,13 +145,13 @@ impl Readings {
         }
     }
 
-    /// The load; see [`Probe::load`].
+    /// Returns the load; see [`Probe::load`].
     #[must_use]
     pub const fn load(&self) -> Option<f64> {
         self.load
     }
 
-    /// The share of the CPU in use; see [`Probe::cpu`].
+    /// Returns the share of the CPU in use; see [`Probe::cpu`].
     #[must_use]
     pub const fn cpu(&self) -> Option<f64> {
         self.cpu
@@ -161,7 +161,7 @@ impl Readings {
 // === impl Memory ===
 
 impl Memory {
-    /// `used` of at most `limit` bytes; `None` if the limit is 0.
+    /// Creates the figures: `used` of at most `limit` bytes; `None` if the limit is 0.
     #[must_use]
     pub const fn new(used: u64, limit: u64) -> Option<Self> {
         if limit == 0 {
@@ -171,19 +171,19 @@ impl Memory {
         }
     }
 
-    /// Bytes that are used.
+    /// Returns how many bytes are used.
     #[must_use]
     pub const fn used(self) -> u64 {
         self.used
     }
 
-    /// Bytes that may be used at most.
+    /// Returns how many bytes may be used at most.
     #[must_use]
     pub const fn limit(self) -> u64 {
         self.limit
     }
 
-    /// The share that is used; 1 when everything is.
+    /// Returns the share that is used; 1 when everything is used.
     #[must_use]
     pub fn share(self) -> f64 {
         self.used as f64 / self.limit as f64
@@ -193,27 +193,27 @@ impl Memory {
 // === impl ManualProbe ===
 
 impl ManualProbe {
-    /// A probe that knows nothing yet.
+    /// Creates a probe that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the load is said to be from now on.
+    /// Sets the load that is reported from now on.
     pub fn set_load(&self, load: impl Into<Option<f64>>) {
         let load = load.into();
         let readings = &mut self.0.lock().0;
         *readings = Readings::new(load, readings.cpu);
     }
 
-    /// What the share of the CPU in use is said to be from now on.
+    /// Sets the share of the CPU in use that is reported from now on.
     pub fn set_cpu(&self, cpu: impl Into<Option<f64>>) {
         let cpu = cpu.into();
         let readings = &mut self.0.lock().0;
         *readings = Readings::new(readings.load, cpu);
     }
 
-    /// What the memory is said to be from now on.
+    /// Sets the memory that is reported from now on.
     pub fn set_memory(&self, memory: impl Into<Option<Memory>>) {
         self.0.lock().1 = memory.into();
     }

@@ -38,15 +38,15 @@ pub(super) const BUSY: u64 = u64::MAX;
 /// A reading is due, whatever the time.
 pub(super) const AT_ONCE: u64 = 0;
 
-/// The newest readings of a [`Probe`].
+/// Keeps the newest readings of a [`Probe`].
 ///
-/// Reading happens on the path of an admission, at most once a second, or on a
-/// thread if one is [spawned](Self::spawn). Clones share the readings.
+/// The probe is read on the path of an admission, at most once a second, or by a thread if
+/// one is [spawned](Self::spawn). Clones share the readings.
 ///
-/// What time it is, who asks says. So engines that share a sampler must go by one clock,
-/// or the probe is asked by whichever of them comes after another. All
-/// [`MonotonicClock`](crate::MonotonicClock)s are one, and so are all `QuantaClock`s; of
-/// any other, give them clones.
+/// The caller passes the time. So engines that share a sampler must use the same clock;
+/// otherwise the probe may be read each time one of them comes after another. All
+/// [`MonotonicClock`](crate::MonotonicClock)s count as one clock, and so do all
+/// `QuantaClock`s; of any other clock, give the engines clones.
 ///
 /// # Examples
 ///
@@ -82,9 +82,8 @@ pub(super) struct Shared {
     threads: AtomicU32,
 }
 
-/// A thread that keeps a [`Sampler`] up to date. Dropping it stops the thread.
-///
-/// Stopping waits for the reading that is under way, if there is one.
+/// A thread that keeps a [`Sampler`] up to date. Dropping the handle stops the thread, and
+/// waits for a reading that is in progress.
 ///
 /// # Examples
 ///
@@ -97,7 +96,7 @@ pub(super) struct Shared {
 /// probe.set_cpu(0.95);
 /// let sampler = Sampler::new(probe);
 /// let handle: SamplerHandle = sampler.clone().spawn(Duration::from_secs(1))?;
-/// // The thread reads at once, and stopping it waits for what it has begun.
+/// // The thread reads at once, and `stop` waits for a reading that has begun.
 /// handle.stop();
 /// assert_eq!(sampler.readings().cpu(), Some(0.95));
 ///
@@ -116,7 +115,7 @@ pub struct SamplerHandle {
 // === impl Sampler ===
 
 impl Sampler {
-    /// The readings of `probe`. Nothing is read before the first
+    /// Creates a sampler of `probe`. Nothing is read before the first
     /// [`sample`](Self::sample).
     #[must_use]
     pub fn new(probe: impl Probe) -> Self {
@@ -133,8 +132,8 @@ impl Sampler {
         }))
     }
 
-    /// The readings at `now`: new ones if the last are a second old and nobody
-    /// else is reading. While a thread is spawned, those that it took last.
+    /// Returns the readings at `now`: new ones if the last are a second old and nobody else
+    /// is reading. While a thread is spawned, returns those that it took last.
     #[inline]
     pub fn sample(&self, now: Tick) -> Readings {
         let shared = &*self.0;
@@ -148,8 +147,8 @@ impl Sampler {
         self.readings()
     }
 
-    /// The memory at `now`: read anew if the last reading is 150 ms old and
-    /// nobody else is reading; not by a spawned thread.
+    /// Returns the memory at `now`: reads it if the last reading is 150 ms old and nobody
+    /// else is reading. A spawned thread does not read it.
     #[inline]
     pub fn sample_memory(&self, now: Tick) -> Option<Memory> {
         let shared = &*self.0;
@@ -162,8 +161,7 @@ impl Sampler {
         Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
     }
 
-    /// Reads at `now`, whether or not a reading is due, unless somebody else is
-    /// reading.
+    /// Reads at `now`, whether or not a reading is due, unless somebody else is reading.
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;
         // Acquire, as in `sample`.
@@ -173,17 +171,17 @@ impl Sampler {
         self.readings()
     }
 
-    /// The newest readings, however old they are. Never asks the probe.
+    /// Returns the newest readings, however old they are. Never reads the probe.
     #[must_use]
     pub fn readings(&self) -> Readings {
         let load = |word: &AtomicU64| Some(f64::from_bits(word.load(Ordering::Relaxed)));
         Readings::new(load(&self.0.load), load(&self.0.cpu))
     }
 
-    /// Reads on a thread of its own, at once and then `every` so often (at
-    /// least 10 ms apart), until the handle is dropped. Admissions then read
-    /// neither load nor CPU use, but the memory still, where a rule follows it:
-    /// see [`sample_memory`](Self::sample_memory). When it has stopped, they read
+    /// Starts a thread that reads at once and then again after each period of `every` (at
+    /// least 10 ms), until the handle is dropped. Admissions then read neither load nor CPU
+    /// use, but they still read the memory if a rule needs it: see
+    /// [`sample_memory`](Self::sample_memory). When the thread has stopped, they read
     /// everything again.
     ///
     /// A process that forks from this one, as a daemon does, has no such thread: spawn it
@@ -191,7 +189,7 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// If the operating system gives no thread.
+    /// Returns an error if the operating system cannot start a thread.
     pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
         let shared = self.0;
         let theirs = shared.clone();
@@ -276,8 +274,7 @@ impl Shared {
 // === impl SamplerHandle ===
 
 impl SamplerHandle {
-    /// Stops the thread, and waits until it has ended. So does dropping the
-    /// handle.
+    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
     pub fn stop(self) {
         drop(self);
     }
