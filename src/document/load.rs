@@ -14,16 +14,16 @@ use crate::rule::{InvalidRule, Rule, Rules};
 /// with it than it has bytes.
 const MAX_RULES: usize = 100_000;
 
-/// A document that holds rules, and what came of reading it.
+/// A document that holds rules, and the result of reading it.
 ///
-/// Reading never stops at the first bad rule: the document knows all rules that
-/// are good and what is wrong with the others. [`strict`](Self::strict)
-/// takes all rules or none, [`lenient`](Self::lenient) the good ones.
+/// Reading does not stop at the first invalid rule: the document has all valid rules and
+/// the problems of the others. [`strict`](Self::strict) returns all rules or none,
+/// [`lenient`](Self::lenient) the valid ones.
 ///
-/// Of one rule the keys and the types of their values come first. Where they are
-/// good, it is told as well which values are out of range.
+/// For each rule, the keys and the types of their values are checked first. Values that are
+/// out of range are reported only if these are valid.
 ///
-/// See the [module](super) for what documents look like.
+/// See the [module](super) for the format of documents.
 ///
 /// # Examples
 ///
@@ -60,24 +60,24 @@ struct Loader {
 // === impl Document ===
 
 impl Document {
-    /// Most bytes that a document may have: 4 MiB.
+    /// The most bytes that a document may have: 4 MiB.
     pub const MAX_BYTES: usize = MAX_BYTES;
-    /// Most rules that a document may have: 100 000.
+    /// The most rules that a document may have: 100 000.
     pub const MAX_RULES: usize = MAX_RULES;
 
     /// Reads `text`.
     ///
-    /// JSON that is a list is one of Sentinel's documents. The kind of its rules
-    /// shows in keys that no other kind has; where there are none, use
+    /// JSON that is a list is one of Sentinel's documents. The kind of its rules is
+    /// recognized by keys that no other kind has; if there are none, use
     /// [`read_sentinel`](Self::read_sentinel).
     ///
     /// # Errors
     ///
-    /// If the text has not that syntax, gives a key twice, is longer than
-    /// [`MAX_BYTES`](Self::MAX_BYTES), has more than [`MAX_RULES`](Self::MAX_RULES)
-    /// or is nested deeper than 80 levels in TOML and
-    /// 127 in JSON; if it is neither a table nor a list; or if the kind of its
-    /// rules does not show. What is wrong with single rules is no error here.
+    /// Returns an error if the text is not valid in that format, has a key twice, is longer
+    /// than [`MAX_BYTES`](Self::MAX_BYTES), has more than [`MAX_RULES`](Self::MAX_RULES)
+    /// rules, or is nested deeper than 80 levels in TOML and 127 in JSON; if it is neither
+    /// a table nor a list; or if the kind of its rules cannot be recognized. Problems of
+    /// single rules are not errors here.
     pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
         match format.parse(text)? {
             Value::Table(table) => {
@@ -101,11 +101,11 @@ impl Document {
         }
     }
 
-    /// Reads a document of Sentinel's: a JSON list of rules of one `kind`.
+    /// Reads one of Sentinel's documents: a JSON list of rules of one `kind`.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), and if it is not a list.
+    /// As for [`read`](Self::read), and if the text is not a list.
     pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, DocumentError> {
         match Format::Json.parse(text)? {
             Value::List(list) => Self::of_sentinel(list, kind),
@@ -116,8 +116,8 @@ impl Document {
         }
     }
 
-    /// The document of `rules`, in the form of this crate. Settings that have
-    /// their default are left out, but for intervals and how long a breaker is open.
+    /// Creates a document of `rules`, in the form of this crate. Settings that have their
+    /// default are left out, except for intervals and how long a breaker is open.
     #[must_use]
     pub fn from_rules(rules: &Rules) -> Self {
         Self {
@@ -127,15 +127,15 @@ impl Document {
         }
     }
 
-    /// The document as text.
+    /// Returns the document as text.
     ///
-    /// It has everything that was read, also bad rules and keys of no effect, but
-    /// no comments, and the keys of TOML in the order of the alphabet. A document
-    /// of Sentinel's is a list, which TOML has no text for: there the text has its
-    /// good rules in the form of this crate.
+    /// The text has everything that was read, including invalid rules and keys without
+    /// effect, but no comments; in TOML, keys are in alphabetical order. One of Sentinel's
+    /// documents is a list, which TOML cannot express: there the text has the valid rules
+    /// in the form of this crate.
     ///
-    /// A value that the other syntax lacks is left out (null) or becomes the
-    /// nearest one; no good rule has any.
+    /// A value that the other format does not have is left out (null) or becomes the
+    /// nearest one; no valid rule has such a value.
     #[must_use]
     pub fn write(&self, format: Format) -> String {
         match (&self.tree, format) {
@@ -144,11 +144,11 @@ impl Document {
         }
     }
 
-    /// All rules.
+    /// Returns all rules.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, if anything is. Warnings alone are no error; see
+    /// Returns all problems, if there is an error. Warnings alone are no error; see
     /// [`problems`](Self::problems).
     pub fn strict(&self) -> Result<Rules, Problems> {
         match self.problems.errors().next() {
@@ -157,17 +157,17 @@ impl Document {
         }
     }
 
-    /// The rules that are good, and what is wrong with the others.
+    /// Returns the valid rules, and all problems, including warnings.
     ///
-    /// Of rules that cannot be together, such as two with one id, the first is
-    /// good. Whether the template that a rule names conflicts with that of another
-    /// is told only if nothing else is wrong with it.
+    /// If rules exclude each other, such as two with the same id, the first one is valid. A
+    /// conflict between the template in the name of a rule and that of another rule is
+    /// reported only if the rule has no other problem.
     #[must_use]
     pub fn lenient(&self) -> (Rules, Problems) {
         (self.rules.clone(), self.problems.clone())
     }
 
-    /// Everything that is wrong, and every setting that is not heeded.
+    /// Returns all errors and warnings.
     #[must_use]
     pub const fn problems(&self) -> &Problems {
         &self.problems

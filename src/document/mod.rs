@@ -1,7 +1,7 @@
 //! Rules from documents: files, configuration services, other programs.
 //!
-//! A document is read as a whole, and what is wrong with any of its rules is told,
-//! with its place, its value and what is allowed there:
+//! A document is read as a whole. Every problem of its rules is reported, with its place,
+//! the value and what is allowed there:
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
@@ -49,10 +49,10 @@
 //!
 //! # The form of this crate
 //!
-//! One document holds rules of all kinds: `[[rules]]` in TOML, `{"rules": […]}` in
-//! JSON. The list has to be there, so that an empty file does not take all rules
-//! away. Each rule has a `kind`, and a key for each method of its builder; all may
-//! have `shadow`, true for a rule that only [watches](crate::Rule::shadow).
+//! One document holds rules of all kinds: `[[rules]]` in TOML, `{"rules": […]}` in JSON.
+//! The list is required, so that an empty file does not remove all rules. Each rule has a
+//! `kind`, and a key for each method of its builder; all may have `shadow`, which is true
+//! for a rule in [shadow mode](crate::Rule::shadow).
 //!
 //! | kind | keys |
 //! |---|---|
@@ -64,18 +64,18 @@
 //! | `system` ([`SystemRule`](crate::SystemRule)) | `qps`, `load`, `cpu`, `rt`, `concurrency`, `capacity` (`"robust"`, `"sentinel"`), `id` |
 //! | `hot-param` ([`HotParamRule`](crate::HotParamRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`), `burst`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `id` |
 //!
-//! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`,
-//! `h`, `m`, `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one
-//! second unless set. `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` a range
-//! such as `"0.7..0.9"`, and `memory_bytes` one of bytes. A list of
-//! origins may also be one text with commas. An unknown key is an error; of
-//! one rule the first 100 are told.
+//! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`, `h`, `m`,
+//! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
+//! `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` is a range such as
+//! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
+//! single text with commas. An unknown key is an error; the first 100 of each rule are
+//! reported.
 //!
 //! # Among a program's settings
 //!
-//! [`Rules`](crate::Rules) are a value for serde: a list of such tables. All of them
-//! are good, or the error tells what is wrong, of more than 100 things the first. They
-//! are read from syntaxes that describe themselves, as JSON and TOML do.
+//! [`Rules`](crate::Rules) can be read and written with serde, as a list of such tables. If
+//! any rule is invalid, the error reports the problems: the first 100, if there are more.
+//! Rules can be read from self-describing formats such as JSON and TOML.
 //!
 //! ```
 //! use serde::Deserialize;
@@ -107,27 +107,29 @@
 //!
 //! # Sentinel's documents
 //!
-//! A JSON list of rules of one [`Kind`], of Sentinel for Java or for Go, rule by
-//! rule. Every rule is *translated* into one that does here what it does there:
+//! A JSON list of rules of one [`Kind`], of Sentinel for Java or for Go. Each rule is
+//! *translated* into a rule that does here what it does in Sentinel:
 //!
-//! * Where a limit has to be exceeded there and reached here, it becomes the next
-//!   larger one; breakers of Java become [such that exceed](crate::CircuitBreakerRule::exceeds).
+//! * Where a limit must be exceeded there but only reached here, it becomes the next larger
+//!   one; a circuit breaker of Java becomes one that opens only when its limit is
+//!   [exceeded](crate::CircuitBreakerRule::exceeds).
 //! * A flow rule of thread grade becomes an isolation rule.
-//! * A parameter that a call does not have limits nothing there:
+//! * A parameter that a call does not have limits nothing in Sentinel:
 //!   [`MissingKey::Skip`](crate::MissingKey::Skip).
 //!
-//! Keys that mean nothing here are kept, and [written](Document::write) again: a
-//! document loses nothing on its way through. What cannot be translated keeps its
-//! rule from being loaded: `regex`, calls at once of one origin, and `*` as the
-//! resource of anything but a circuit breaker, as it is a name like any other there
-//! and [every resource](crate::rule#default-rules) here. What is not heeded but
-//! leaves the rule with a meaning is a [warning](Problem::is_warning):
-//! `clusterMode`, a second authority rule of a resource, a threshold that is not there,
-//! what Sentinel itself ignores, and a key that looks like a misspelt one.
+//! Keys without a meaning here are kept, and [written](Document::write) again: no part of a
+//! document is lost when it is read and written. A rule that cannot be translated is not
+//! loaded: one with `regex`, with a concurrency limit for a single origin, or with `*` as
+//! the resource of anything but a circuit breaker, since `*` is a name like any other in
+//! Sentinel and stands for [every resource](crate::rule#default-rules) here. What is
+//! ignored, but leaves the rule with a meaning, is a [warning](Problem::is_warning):
+//! `clusterMode`, a second authority rule of a resource, a missing threshold, what Sentinel
+//! itself ignores, and a key that looks like a misspelt one.
 //!
-//! Rules of a gateway, of Sentinel in Rust, and such as the dashboard keeps them, in a
-//! `rule` of their own, are refused by their keys, as are rules with keys of both dialects:
-//! read as one of these they would limit otherwise.
+//! Some rules are refused because of their keys: rules of the API gateway adapter, of
+//! Sentinel for Rust, in the form of the dashboard, which nests each in a `rule` key, and
+//! rules with keys of both dialects. Read as rules of Sentinel for Java or Go, they would
+//! limit something else.
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
@@ -146,7 +148,7 @@
 //!      where Sentinel limits nothing while no token server answers\n\
 //!      [1].grade is 7, must be a whole number between 0 and 1",
 //! );
-//! // In our words:
+//! // In the form of this crate:
 //! assert!(document.write(Format::Toml).starts_with("[[rules]]\nkind = \"flow\"\n"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,12 +1,12 @@
-//! What is wrong with the rules of a document, and where.
+//! The problems of the rules in a document, and where they are.
 
 use std::fmt;
 
 use crate::rule::{MOST_TOLD, write_first};
 
-/// One thing in a document that is wrong, or that is not heeded.
+/// An error or a warning about one setting of a document.
 ///
-/// As text it says where, what, and what is allowed there:
+/// Its text says where the setting is, its value, and what is allowed there:
 /// `rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
 ///
 /// # Examples
@@ -54,8 +54,8 @@ enum Nature {
 
 /// All problems of a document, in the order of its rules.
 ///
-/// As text they are one in each line. Of more than 100 it has that many, errors
-/// before warnings, and says how many more there are.
+/// The text has one problem per line. If there are more than 100, it has the first 100,
+/// errors before warnings, and how many more there are.
 ///
 /// # Examples
 ///
@@ -72,7 +72,7 @@ enum Nature {
 /// // The first rule is loaded, and limits this process alone.
 /// let warned: Vec<_> = problems.warnings().map(|problem| problem.path()).collect();
 /// assert_eq!(warned, ["[0].clusterMode"]);
-/// // The second one is not.
+/// // The second rule is not loaded.
 /// let refused: Vec<_> = problems.errors().map(|problem| problem.to_string()).collect();
 /// assert_eq!(refused, ["[1].count is \"ten\", must be a number"]);
 /// assert_eq!(document.strict().unwrap_err().iter().len(), 2);
@@ -116,33 +116,33 @@ impl Problem {
         self
     }
 
-    /// Where it is, such as `rules[3].interval`, or `[3].grade` in a document of
-    /// Sentinel's.
+    /// Returns where the setting is, such as `rules[3].interval`, or `[3].grade` in one of
+    /// Sentinel's documents.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The place of the rule in the document, counted from 0; none for what
-    /// stands outside of the rules.
+    /// Returns the place of the rule in the document, counted from 0; `None` for a problem
+    /// outside of the rules.
     #[must_use]
     pub const fn index(&self) -> Option<usize> {
         self.index
     }
 
-    /// The value there, as text; `missing` if there is none.
+    /// Returns the value, as text; `missing` if there is none.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// What would be allowed, as text; for a warning, what becomes of the value.
+    /// Returns what would be allowed, as text; for a warning, what happens to the value.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed
     }
 
-    /// Whether the rule applies nevertheless, in another way than its document
+    /// Returns whether the rule applies nevertheless, in another way than its document
     /// says.
     #[must_use]
     pub fn is_warning(&self) -> bool {
@@ -175,35 +175,35 @@ impl Problems {
         self.0.extend(problems);
     }
 
-    /// All of them.
+    /// Returns all problems.
     #[must_use]
     pub fn as_slice(&self) -> &[Problem] {
         &self.0
     }
 
-    /// One after the other.
+    /// Iterates over all problems.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
     }
 
-    /// Those that keep a rule from being loaded.
+    /// Iterates over the problems because of which rules are not loaded.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| !problem.is_warning())
     }
 
-    /// Those of rules that are loaded, with another effect than their document
-    /// says.
+    /// Iterates over the problems of rules that are loaded, with another effect than their
+    /// document says.
     pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| problem.is_warning())
     }
 
-    /// How many there are.
+    /// Returns the number of problems.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

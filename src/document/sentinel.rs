@@ -6,8 +6,8 @@ use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule};
 
-/// The kind of rules in a document of Sentinel's, which has one kind only. A rule
-/// whose keys are those of another kind alone is refused.
+/// The kind of rules in one of Sentinel's documents, which has only one kind. A rule with
+/// keys that only another kind has, and none that only this kind has, is refused.
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ use crate::rule::{ANY_RESOURCE, Rule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// `FlowRule`, `flow.Rule`. One of thread grade becomes an
+    /// `FlowRule`, `flow.Rule`. A rule of thread grade becomes an
     /// [`IsolationRule`](crate::IsolationRule).
     Flow,
     /// `isolation.Rule`, which only the Go dialect has.

@@ -7,7 +7,7 @@ use super::value::Value;
 /// Most bytes of one document.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// How a document is written down.
+/// The syntax of a document.
 ///
 /// # Examples
 ///
@@ -21,7 +21,7 @@ pub(super) const MAX_BYTES: usize = 4 << 20;
 ///     let text = document.write(format);
 ///     assert_eq!(Document::read(&text, format)?.strict()?, rules);
 /// }
-/// // Neither reads what is written in the other.
+/// // Neither format can read the other.
 /// let toml = document.write(Format::Toml);
 /// assert!(toml.starts_with("[[rules]]\n"));
 /// assert!(Document::read(&toml, Format::Json).is_err());
@@ -37,7 +37,7 @@ pub enum Format {
     Toml,
 }
 
-/// Why a text is no document at all, and where.
+/// The error of a text that is not a document, and where.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ pub enum Format {
 /// assert_eq!((error.line(), error.column()), (Some(2), Some(11)));
 /// assert_eq!(error.to_string(), "line 2, column 11: expected `:`");
 ///
-/// // Of a document as a whole there is no place to tell.
+/// // A problem of the whole document has no place.
 /// let error = Document::read("7", Format::Json).unwrap_err();
 /// assert_eq!(error.line(), None);
 /// assert_eq!(
@@ -139,13 +139,13 @@ impl DocumentError {
         }
     }
 
-    /// The line, counted from 1, where a syntax error is.
+    /// Returns the line of a syntax error, counted from 1.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.place.map(|(line, _)| line)
     }
 
-    /// The column of that line, counted from 1, in bytes.
+    /// Returns the column in that line, counted from 1, in bytes.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.place.map(|(_, column)| column)
