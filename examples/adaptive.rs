@@ -1,11 +1,11 @@
-//! A concurrency limit that finds itself, in front of a service that loses half
-//! of its capacity and is slow for a while.
+//! An adaptive concurrency limit in front of a service that loses half of its
+//! capacity, and later is slow for a while.
 //!
 //! ```text
 //! cargo run --example adaptive
 //! ```
 //!
-//! Time is virtual: 80 seconds take a moment, and the figures are the same in
+//! Time is virtual: 80 seconds pass in a moment, and the figures are the same in
 //! every run.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use tower_sentinel::{AdaptiveRule, Call, Entry, ManualClock, Sentinel, Tick, Verdict};
 
-/// How long the service works on a call.
+/// The time that the service needs for a call.
 const WORK: Duration = Duration::from_millis(50);
-/// Calls that come every millisecond: three times what 20 slots can do.
+/// Calls that arrive each millisecond: three times what 20 slots can handle.
 const ARRIVALS_PER_MS: f64 = 1.2;
 
-/// A service that works on some calls at once and lets the others queue.
+/// A service that works on `slots` calls at once and queues the others.
 struct Service {
     slots: usize,
     working: Vec<(Tick, Tick, Entry)>,
@@ -37,8 +37,8 @@ fn main() {
         queue: VecDeque::new(),
     };
 
-    println!("A service with 20 slots of 50 ms is sent 1200 calls a second; it can do 400.");
-    println!("Without a limit they would queue for ever.\n");
+    println!("A service with 20 slots needs 50 ms per call, so it can handle 400 calls a second.");
+    println!("It gets 1200. Without a limit, its queue would grow for ever.\n");
     println!("second  slots  work   limit  answered  refused  99 % within");
     let mut arrived = 0.0;
     for second in 0..80 {
@@ -86,7 +86,7 @@ fn main() {
 }
 
 impl Service {
-    /// Goes on to `now` and tells how long each call took that is answered.
+    /// Advances to `now`, and returns how long each of the calls took that are answered by then.
     fn work(&mut self, now: Tick, work: Duration) -> Vec<Duration> {
         let (done, working) = std::mem::take(&mut self.working)
             .into_iter()

@@ -22,7 +22,7 @@ use tower_sentinel::{BoxError, FlowRule, IsolationRule, Rules, Sentinel, Sentine
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // The rules are named by the routes of the router below.
+    // Rules name resources. With axum, these are the routes of the router below.
     let rules = Rules::new()
         .with(FlowRule::per_second("/limited", 5))
         .with(FlowRule::per_second("/users/{id}", 5))
@@ -31,16 +31,16 @@ async fn main() -> Result<(), BoxError> {
         .with(FlowRule::per_second("/per-ip", 3).by_origin());
     let sentinel = Sentinel::builder()
         .rules(rules)
-        // A prioritized call may wait for less than a second.
+        // A prioritized call may wait, but for less than a second.
         .occupy_timeout(Duration::from_secs(1))
         .build();
 
     let layer = SentinelLayer::with(sentinel.clone())
-        // Who calls: the peer of the connection. It is known because the server
-        // is made with connect info, below.
+        // The origin of a call is the peer's address. It is known because the
+        // server below is started with connect info.
         .origin(PeerIp::new())
-        // Who may wait for the next free place instead of being refused. A real
-        // server decides that by something that clients cannot choose.
+        // These calls may wait for the next free place instead of being refused.
+        // A real server decides this by something that clients cannot choose.
         .prioritize(|head| head.headers().get("x-vip").is_some_and(|vip| vip == "1"));
 
     let app = Router::new()
@@ -67,7 +67,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Server-sent events: the call runs until the client goes away.
+/// Sends events: the call runs until the client disconnects.
 async fn stream() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let ticks = futures_util::stream::unfold(0_u64, |tick| async move {
         if tick > 0 {
@@ -78,7 +78,7 @@ async fn stream() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     Sse::new(ticks)
 }
 
-/// Everything that the engine has counted.
+/// Returns everything that the engine has counted.
 async fn stats(State(sentinel): State<Sentinel>) -> impl IntoResponse {
     (
         [(CONTENT_TYPE, "application/json")],
@@ -90,22 +90,22 @@ fn print_what_to_try(addr: SocketAddr) {
     println!(
         "listening on http://{addr}
 
-Five calls a second pass, then 429 with Retry-After:
+Five calls a second pass; then 429 with Retry-After:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/limited; done; echo; curl -si http://{addr}/limited; echo
 
-The same over all ids of a route:
+The same limit, for all ids of a route together:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/users/$i; done; echo
 
-Two streams at once; a third is refused until one of them ends:
+Two streams at once; a third one is refused until one of them ends:
   curl -sN http://{addr}/stream & curl -sN http://{addr}/stream & sleep 1; curl -si http://{addr}/stream; echo; kill %1 %2
 
-Callers with x-vip: 1 wait for the next free place (watch the times):
+Callers with x-vip: 1 wait for the next free place (see the times):
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} %{{time_total}}s\\n' -H 'x-vip: 1' http://{addr}/priority; done
 
-Three a second for each client address:
+Three calls a second for each client address:
   for i in $(seq 5); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/per-ip; done; echo
 
-What has been counted:
+What the engine has counted:
   curl -s http://{addr}/stats
 "
     );

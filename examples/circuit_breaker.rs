@@ -12,7 +12,7 @@ use std::time::Duration;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::{Call, CircuitBreakerRule, Clock, ManualClock, Sentinel, Verdict};
 
-/// Prints what breakers do.
+/// Prints when a breaker changes its state, and why.
 #[derive(Debug)]
 struct Watch(ManualClock);
 
@@ -31,7 +31,8 @@ fn main() {
     let clock = ManualClock::new();
     let sentinel = Sentinel::builder()
         .rules(
-            // Half of at least ten calls in a second; three seconds of rest.
+            // It opens for three seconds when at least half of the calls in a second
+            // have failed, and there were at least ten.
             CircuitBreakerRule::error_ratio("pay", 0.5)
                 .min_calls(10)
                 .open_for(Duration::from_secs(3)),
@@ -40,7 +41,7 @@ fn main() {
         .hook("watch", Arc::new(Watch(clock.clone())))
         .build();
 
-    println!("Ten calls a second to a service that fails from 2 s to 8 s:\n");
+    println!("Ten calls a second to a service that fails between 2 s and 8 s:\n");
     let (mut answered, mut failed, mut refused) = (0, 0, 0);
     for tenth in 0..150 {
         let is_broken = (20..80).contains(&tenth);
@@ -60,5 +61,5 @@ fn main() {
     println!(
         "\n{answered} calls were answered, {failed} failed, and {refused} were refused at once."
     );
-    println!("Without the breaker 60 would have failed.");
+    println!("Without the breaker, 60 calls would have failed.");
 }

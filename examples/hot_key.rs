@@ -1,4 +1,5 @@
-//! One client among many is hot; then somebody makes up a million of them.
+//! A quota for each client: first one of many clients is hot, then a million made-up
+//! clients call at once.
 //!
 //! ```text
 //! cargo run --example hot_key
@@ -13,7 +14,7 @@ use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
 const SECONDS: u64 = 10;
 /// Clients that call twice a second.
 const CLIENTS: u64 = 1_000;
-/// The one that is hot, and how often it calls in half a second.
+/// The hot client, and how often it calls in half a second.
 const HOT: u64 = 0;
 const HOT_CALLS: u64 = 1_000;
 const MADE_UP: u64 = 1_000_000;
@@ -25,8 +26,8 @@ fn main() {
         .clock(clock.clone())
         .build();
 
-    println!("Five calls a second for each client; there is room for 65536 of them or more.");
-    println!("{CLIENTS} clients call twice a second, one of them 1000 times as often.\n");
+    println!("Five calls a second for each client; there is room for at least 65536 clients.");
+    println!("{CLIENTS} clients call twice a second; one of them calls 1000 times as often.\n");
     println!("second   hot: sent  passed   others: sent  passed   values");
     for second in 1..=SECONDS {
         let (mut hot, mut others, mut values) = (0, 0, 0);
@@ -44,30 +45,30 @@ fn main() {
         println!("{second:>6}   {sent:>9} {hot:>7}   {by_others:>12} {others:>7}   {values:>6}");
     }
 
-    println!("\nThe hot client has just spent its quota, when in one moment a million");
-    println!("made-up clients call once each:\n");
+    println!("\nThe hot client has just spent its quota. At this moment, a million made-up");
+    println!("clients call once each:\n");
     while passes(&sentinel, HOT) {}
     print_table(&sentinel, "before");
     let made_up = CLIENTS..CLIENTS + MADE_UP;
     let passed = made_up.filter(|client| passes(&sentinel, *client)).count();
     print_table(&sentinel, "after");
-    println!("\nIn all, {passed} of them passed: each has a quota while there is room for it, and");
-    println!("all others share one. No quota is forgotten before it is whole again:\n");
+    println!("\nIn all, {passed} of them passed: while there is room, each gets its own quota;");
+    println!("all others share one. No quota is evicted before it is fully refilled:\n");
     println!("  the hot client: {}", told(passes(&sentinel, HOT)));
     println!(
         "  a client that has not called: {}",
         told(passes(&sentinel, 1))
     );
     clock.advance(Duration::from_secs(1));
-    println!("\nOne second later all are at rest, and their places free:\n");
+    println!("\nOne second later all quotas are full again, and their places are free:\n");
     println!("  the hot client: {}", told(passes(&sentinel, HOT)));
     println!(
         "  a client that has not called: {}",
         told(passes(&sentinel, 1))
     );
     print_table(&sentinel, "then");
-    println!("\nSo a flood holds up those who come during it, for as long as a quota takes to be");
-    println!("whole again. A limit over all callers beside it, a `FlowRule`, bounds the rest.");
+    println!("\nSo a flood holds up the clients that arrive during it, until a quota is refilled.");
+    println!("To bound what passes in total, add a limit over all callers: a `FlowRule`.");
 }
 
 fn passes(sentinel: &Sentinel, client: u64) -> bool {
@@ -79,8 +80,8 @@ fn told(has_passed: bool) -> &'static str {
     if has_passed { "passes" } else { "is refused" }
 }
 
-/// What the rule's table holds: values that are not at rest, calls of values
-/// without a place, bytes.
+/// The state of the rule's table: the number of values that are not at rest, the
+/// number of calls whose value got no place, and its size in bytes.
 fn table(sentinel: &Sentinel) -> (usize, u64, usize) {
     let node = sentinel.node("search").expect("it has been called");
     let rules = node.hot_params();

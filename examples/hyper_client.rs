@@ -1,4 +1,4 @@
-//! Flow control around a hyper client: what is too much never leaves.
+//! Flow control around a hyper client: calls over the limit are never sent.
 //!
 //! ```text
 //! cargo run --example hyper_client
@@ -27,7 +27,7 @@ use tower_sentinel::{
     Blocked, BoxError, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer, SentinelService,
 };
 
-/// A client that obeys rules.
+/// A client whose calls are limited by rules.
 type Limited = SentinelService<Client<HttpConnector, Empty<Bytes>>, Fail>;
 type Answer = Result<Response<ResponseBody<Incoming>>, BoxError>;
 
@@ -36,7 +36,7 @@ async fn main() -> Result<(), BoxError> {
     let arrived = Arc::new(AtomicU32::new(0));
     let addr = start_upstream(arrived.clone()).await?;
 
-    // Resources are the hosts that are called.
+    // A resource is a host that is called.
     let rules = Rules::new()
         .with(FlowRule::per_second("127.0.0.1", 5).id("five-a-second"))
         .with(IsolationRule::new("127.0.0.1", 2).id("two-at-once"));
@@ -44,10 +44,10 @@ async fn main() -> Result<(), BoxError> {
     let client: Limited = SentinelLayer::with(sentinel.clone())
         .resource(Authority)
         .outbound()
-        // Refusals are errors: no response can be made up for the upstream.
+        // Refusals are errors, as the upstream has sent no response.
         .fail()
         .layer(Client::builder(TokioExecutor::new()).build_http());
-    println!("The upstream is {addr}. Five requests a second, two at once.\n");
+    println!("The upstream is {addr}. The limits: five requests a second, two at once.\n");
 
     let start = Instant::now();
     for number in 1..=8 {
@@ -56,7 +56,7 @@ async fn main() -> Result<(), BoxError> {
     }
     println!("These took {} ms.\n", start.elapsed().as_millis());
 
-    println!("Two responses are there, but their bodies have not been read:");
+    println!("Two responses have arrived, but their bodies have not been read:");
     let first = send_in_time(&client, addr, "/").await?;
     let second = send_in_time(&client, addr, "/").await?;
     let third = send_in_time(&client, addr, "/").await;
@@ -66,7 +66,7 @@ async fn main() -> Result<(), BoxError> {
     println!("one is dropped, one more request: {}\n", describe(&fourth));
     drop((second, fourth));
 
-    println!("An upstream may refuse as well. Then there is a response:");
+    println!("An upstream may refuse as well. Then there is a response, with its status:");
     let busy = send_in_time(&client, addr, "/busy").await;
     println!("a request to /busy: {}\n", describe(&busy));
 
@@ -86,11 +86,12 @@ async fn send(client: &Limited, addr: SocketAddr, path: &str) -> Answer {
     client.clone().oneshot(request).await
 }
 
-/// Sends as soon as the flow rule has room.
+/// Retries until the flow rule lets the request pass.
 async fn send_in_time(client: &Limited, addr: SocketAddr, path: &str) -> Answer {
     loop {
         let answer = send(client, addr, path).await;
-        // Nobody can tell when a call will end, so isolation gives no time.
+        // A refusal by the isolation rule has no retry time: nobody can tell when a
+        // call will end.
         match refusal(&answer).and_then(Blocked::retry_after) {
             Some(after) => sleep(after).await,
             None => return answer,
@@ -98,7 +99,7 @@ async fn send_in_time(client: &Limited, addr: SocketAddr, path: &str) -> Answer 
     }
 }
 
-/// Who refused, if the request never left.
+/// Why the request was refused, if it was not sent.
 fn refusal(answer: &Answer) -> Option<&Blocked> {
     answer.as_ref().err()?.downcast_ref()
 }
@@ -119,7 +120,7 @@ fn describe(answer: &Answer) -> String {
     }
 }
 
-/// Starts a server that counts what arrives, and is too busy for `/busy`.
+/// Starts a server that counts the requests, and answers `/busy` with 429.
 async fn start_upstream(arrived: Arc<AtomicU32>) -> Result<SocketAddr, BoxError> {
     let answer = move |request: Request<Incoming>| {
         arrived.fetch_add(1, Ordering::Relaxed);

@@ -4,8 +4,8 @@
 //! cargo run --example per_ip
 //! ```
 //!
-//! The requests below are what a proxy on this machine would send: it appends
-//! the address of its client to whatever `X-Forwarded-For` the client has sent.
+//! The requests below are those that a proxy on this machine would send: it appends
+//! its client's address to the `X-Forwarded-For` that the client has sent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tower_sentinel::{BoxError, FlowRule, Scope, Sentinel, SentinelLayer};
 
 const CALLS: usize = 5;
 
-/// Who calls, and what stands in `X-Forwarded-For` when it comes to the server.
+/// Who calls, and the value of `X-Forwarded-For` that reaches the server.
 const CLIENTS: &[(&str, &str)] = &[
     ("a client", "203.0.113.7"),
     ("another client", "198.51.100.20"),
@@ -40,12 +40,12 @@ const CLIENTS: &[(&str, &str)] = &[
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Three in an hour for each client.
+    // Three calls an hour for each client.
     let rule = FlowRule::per("/login", 3, Duration::from_secs(3_600)).by_origin();
-    // With figures for each address, for the second table.
+    // Statistics of each address, for the second table.
     let sentinel = Sentinel::builder().rules(rule).origins(true).build();
-    // The key is the address that the nearest proxy we trust has seen: the field
-    // is read from the right, and what stands left of that is not looked at.
+    // The origin is the address that the last trusted proxy has seen: the header is
+    // read from the right, and everything to the left of that address is ignored.
     let client_ip = ForwardedIp::behind(["127.0.0.0/8".parse()?]);
     let app = Router::new()
         .route("/login", get(|| async { "welcome" }))
@@ -53,7 +53,7 @@ async fn main() -> Result<(), BoxError> {
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;
-    // With connect info the layer knows that the peer is the proxy.
+    // With connect info, the layer knows that the peer is the proxy.
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async { axum::serve(listener, service).await });
 
@@ -77,7 +77,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Sends the calls of one client and tells how many passed.
+/// Sends the calls of one client, and returns how many passed.
 async fn count_passed(
     proxy: &Client<HttpConnector, Body>,
     addr: SocketAddr,

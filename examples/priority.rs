@@ -1,11 +1,11 @@
-//! Prioritized calls wait for the next free place, ordinary ones are refused.
+//! Prioritized calls wait for the next free place; ordinary ones are refused.
 //!
 //! ```text
 //! cargo run --example priority
 //! ```
 //!
-//! Time is tokio's, paused: it jumps from timer to timer instead of passing, so
-//! the figures are the same in every run. That is also how to test with it.
+//! tokio's time is paused: it jumps from timer to timer, so the figures are the same
+//! in every run. Tests can use it in the same way.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), BoxError> {
     let clock = TokioClock::new();
     let sentinel = Sentinel::builder()
         .rules(FlowRule::per_second("pay", 5))
-        // A prioritized call may wait for less than a second.
+        // A prioritized call may wait, but for less than a second.
         .occupy_timeout(Duration::from_secs(1))
         .clock(clock)
         .build();
@@ -26,7 +26,7 @@ async fn main() -> Result<(), BoxError> {
     let prioritized = Call::new("pay").prioritized(true);
 
     sleep(Duration::from_millis(100)).await;
-    println!("Five calls a second pass. At 100 ms, ten of each kind come, in turns:\n");
+    println!("Five calls a second pass. At 100 ms, ten of each kind come, alternately:\n");
     println!("      ordinary                      prioritized");
     let mut queue = Vec::new();
     for number in 1..=10 {
@@ -44,7 +44,7 @@ async fn main() -> Result<(), BoxError> {
         drop(entry); // the call ends here
     }
 
-    println!("\nWhat was lent to those who waited is missing for those who come then:\n");
+    println!("\nThe waiting calls have borrowed all tokens of the next second:\n");
     for at in [1_400, 1_900, 2_000] {
         sleep(Duration::from_millis(at - clock.now().as_millis())).await;
         let (text, _) = describe(sentinel.try_enter(ordinary));
@@ -62,8 +62,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What became of a call, and its place if it waits. A call that passes ends at
-/// once here.
+/// The verdict as text, and the `Waiting` of a call that waits. A call that passes
+/// ends at once here.
 fn describe(verdict: Verdict) -> (String, Option<Waiting>) {
     match verdict {
         Verdict::Pass(_) => ("passes".to_owned(), None),

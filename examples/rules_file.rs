@@ -1,4 +1,4 @@
-//! An axum server whose rules come from a document, which may be edited at any time.
+//! An axum server whose rules come from a document that may be edited at any time.
 //!
 //! ```text
 //! cargo run --example rules_file
@@ -6,7 +6,7 @@
 //! PORT=8080 cargo run --example rules_file rules.toml
 //! ```
 //!
-//! A file that is not there is made. JSON may also be a list of Sentinel's rules.
+//! A file that is missing is created. JSON may also be a list of Sentinel's rules.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -34,7 +34,7 @@ async fn main() -> Result<(), BoxError> {
     } else {
         FileSource::toml(&path)
     };
-    // At the start there are no rules to keep, so a bad file ends the program.
+    // At the start there are no older rules to keep, so an invalid file ends the program.
     let rules = source.poll().unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(1)
@@ -51,22 +51,22 @@ async fn main() -> Result<(), BoxError> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     print_what_to_try(&listener.local_addr()?.to_string(), &path);
 
-    // It looks at the file until it is dropped.
+    // It checks the file for changes until it is dropped.
     let _watch = Watch::new(sentinel, source)
-        // Several mistakes are several lines.
+        // Several mistakes are reported on several lines.
         .on_event(|event| println!("{}", event.to_string().replace('\n', "\n    ")))
         .spawn(Duration::from_millis(500))?;
     axum::serve(listener, app).await?;
     Ok(())
 }
 
-/// Writes a document to begin with, unless there is one.
+/// Writes a document with one rule, unless the file exists.
 fn make_if_missing(path: &Path, format: Format) -> Result<(), BoxError> {
     let rules = Rules::from(FlowRule::per_second("/search", 5));
     match File::create_new(path) {
         Ok(mut file) => {
             file.write_all(Document::from_rules(&rules).write(format).as_bytes())?;
-            println!("{} was missing and has one rule now", path.display());
+            println!("{} was missing: created with one rule", path.display());
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -79,16 +79,16 @@ fn print_what_to_try(addr: &str, path: &Path) {
     println!(
         "listening on http://{addr}
 
-As many calls a second pass as {path} says, five if it was just made:
+{path} limits the calls per second, to five if it was just created:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/search; done; echo
 
-Edit the file while calls come, and see here what becomes of it:
+Edit the file while the server runs; the result is printed here:
   sed -i.bak 's/\\(threshold.*\\) [0-9.]*/\\1 2/' {path}
 
-A mistake is told with its place, and changes nothing:
+A mistake is reported with its position, and changes nothing:
   sed -i.bak 's/threshold/treshold/' {path}
 
-Back to what it was before the mistake:
+Restore the file as it was before the mistake:
   mv {path}.bak {path}
 "
     );

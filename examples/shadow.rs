@@ -1,12 +1,12 @@
-//! Trying limits on live traffic before anybody is refused.
+//! Trying out limits on live traffic without refusing anybody.
 //!
 //! ```text
 //! cargo run --example shadow
 //! ```
 //!
-//! Three candidates for a limit for each user watch ten seconds of requests, in
-//! which most users are calm and one is not. All requests pass; the table says
-//! whom each candidate would have refused. Then one of them is enforced.
+//! Three candidates for a limit per user run in shadow mode for ten seconds, in which
+//! one user sends far more requests than the others. All requests pass; the table says
+//! how many each candidate would have refused. Then one of them is enforced.
 
 #![allow(clippy::disallowed_types, reason = "a hook of an example keeps a list")]
 
@@ -18,10 +18,10 @@ use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::{Call, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Verdict};
 
 const SECONDS: u64 = 10;
-/// Users, and how many requests a second each of them makes.
+/// Users, and how many requests a second each of them sends.
 const USERS: &[(&str, u64)] = &[("ann", 2), ("bob", 4), ("eve", 40)];
 
-/// What each rule would have refused, by user.
+/// How many calls each rule would have refused, by user.
 #[derive(Debug, Default)]
 struct WouldBlock(Mutex<BTreeMap<(String, String), u64>>);
 
@@ -56,7 +56,7 @@ fn main() {
         .hook("would-block", told.clone())
         .build();
 
-    println!("{SECONDS} s of requests; three candidates watch, and refuse nobody:\n");
+    println!("{SECONDS} s of requests, with three limits in shadow mode, which refuse nobody:\n");
     let refused = send(&sentinel, &clock);
     println!("user   requests  refused   would be refused by a limit of");
     println!("                            3 per second  10 per second  30 per second");
@@ -76,7 +76,7 @@ fn main() {
         );
     }
 
-    println!("\n10 per second spares ann and bob, so it is enforced:\n");
+    println!("\n10 per second would not refuse ann and bob, so this limit is enforced:\n");
     let rules = Rules::new()
         .with(FlowRule::per_second("/search", 1_000).id("all together"))
         .with(candidate(10));
@@ -88,7 +88,7 @@ fn main() {
     }
 }
 
-/// Sends the requests of all users, evenly spaced, and tells how many of each
+/// Sends the requests of all users, evenly spaced, and returns how many of each user
 /// were refused.
 fn send(sentinel: &Sentinel, clock: &ManualClock) -> BTreeMap<&'static str, u64> {
     let mut refused: BTreeMap<_, _> = USERS.iter().map(|(user, _)| (*user, 0)).collect();

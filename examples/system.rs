@@ -1,4 +1,4 @@
-//! Protection of a whole process by its CPU use, and how busy this machine is.
+//! Overload protection of a whole process by CPU use, and how busy this machine is.
 //!
 //! ```text
 //! cargo run --example system
@@ -10,7 +10,7 @@ use tower_sentinel::system::{ManualProbe, Probe, Sampler, SystemProbe};
 use tower_sentinel::{Call, ManualClock, Sentinel, SystemRule, Verdict};
 
 fn main() {
-    // What a server would use: `Builder::sampler(Sampler::new(SystemProbe::new()))`.
+    // A server would use `Builder::sampler(Sampler::new(SystemProbe::new()))`.
     let probe = SystemProbe::new();
     let told = |share: Option<f64>| share.map_or("unknown".to_owned(), |it| format!("{it:.2}"));
     println!("load of this machine: {}", told(probe.load()));
@@ -20,18 +20,18 @@ fn main() {
         sum = std::hint::black_box(sum.wrapping_add(number));
     }
     println!(
-        "its CPU use during some work on one core: {}\n",
+        "its CPU use while one core is busy: {}\n",
         told(probe.cpu())
     );
 
-    // The same rule with a probe and a clock that are set by hand.
+    // A rule, with a probe and a clock that are set by hand.
     let (clock, probe) = (ManualClock::new(), ManualProbe::new());
     let sentinel = Sentinel::builder()
         .rules(SystemRule::new().cpu(0.9).concurrency(100))
         .clock(clock.clone())
         .sampler(Sampler::new(probe.clone()))
         .build();
-    println!("At 90 % of the CPU inbound calls are refused; outbound ones never are:\n");
+    println!("From 90 % CPU use on, inbound calls are refused; outbound calls never are:\n");
     for (second, cpu) in [0.2, 0.5, 0.89, 0.9, 0.97, 0.4].into_iter().enumerate() {
         clock.advance(Duration::from_secs(1));
         probe.set_cpu(cpu);

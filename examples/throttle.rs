@@ -1,4 +1,4 @@
-//! Calls that stand in a line, evenly spaced, beside calls that a window refuses.
+//! Traffic shaping: calls queue for evenly spaced turns, where a window would refuse them.
 //!
 //! ```text
 //! cargo run --example throttle
@@ -11,21 +11,21 @@ use std::time::Duration;
 use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
 
 fn main() {
-    println!("Twelve calls come at once; five a second may pass.\n");
+    println!("Twelve calls come at once; five a second may pass. How long each of them waits:\n");
     show("a window", FlowRule::per_second("job", 5));
-    let line = FlowRule::per_second("job", 5).throttle(Duration::from_secs(1));
-    show("a line, at most 1 s long", line);
+    let throttle = FlowRule::per_second("job", 5).throttle(Duration::from_secs(1));
+    show("a queue of at most 1 s", throttle);
 
-    println!("Someone in the line gives up:\n");
-    let line = FlowRule::per_second("job", 5).throttle(Duration::from_secs(1));
-    let sentinel = engine(line);
+    println!("A waiting call gives up:\n");
+    let throttle = FlowRule::per_second("job", 5).throttle(Duration::from_secs(1));
+    let sentinel = engine(throttle);
     let mut queue: Vec<_> = (0..6).filter_map(|_| wait(&sentinel)).collect();
-    println!("  the line is full: {}", told(wait(&sentinel)));
+    println!("  the queue is full: {}", told(wait(&sentinel)));
     queue.pop();
-    println!("  the last one left: {}", told(wait(&sentinel)));
+    println!("  the last one has left: {}", told(wait(&sentinel)));
 }
 
-/// Prints what becomes of twelve calls that come at once.
+/// Prints how long each of twelve simultaneous calls waits.
 fn show(name: &str, rule: FlowRule) {
     let sentinel = engine(rule);
     let mut queue = Vec::new();
@@ -43,7 +43,7 @@ fn show(name: &str, rule: FlowRule) {
     println!("  ms\n");
 }
 
-/// A place in the line.
+/// Makes a call, and returns its turn if it has to wait.
 fn wait(sentinel: &Sentinel) -> Option<tower_sentinel::Waiting> {
     match sentinel.try_enter(Call::new("job")) {
         Verdict::Wait(turn) => Some(turn),

@@ -1,5 +1,5 @@
-//! An axum server with plans: each customer has a quota, and what they pay for
-//! says how large that is. Customers are known by their API keys.
+//! An axum server with plans: each customer has a quota, whose size depends on the
+//! customer's plan. API keys identify the customers.
 //!
 //! ```text
 //! cargo run --example tiers
@@ -16,7 +16,7 @@ use tower_sentinel::key::from_fn;
 use tower_sentinel::{BoxError, HotParamRule, Key, SentinelLayer};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// The keys that were given out.
+/// The API keys that were issued.
 const CUSTOMERS: &[Customer] = &[
     Customer::new("ann-4711", "ann", "free"),
     Customer::new("ann-0000", "ann", "free"),
@@ -24,7 +24,7 @@ const CUSTOMERS: &[Customer] = &[
     Customer::new("eve-1234", "eve", "pro"),
 ];
 
-/// A real server would look them up where it keeps its customers.
+/// A real server would look customers up in its database.
 struct Customer {
     key: &'static str,
     name: &'static str,
@@ -36,7 +36,7 @@ impl Customer {
         Self { key, name, plan }
     }
 
-    /// Whose key a request brings; nobody's, if it was not given out.
+    /// The customer whose key the request has; `None` if no such key was issued.
     fn of(headers: &HeaderMap) -> Option<&'static Self> {
         let key = headers.get(API_KEY)?.to_str().ok()?;
         CUSTOMERS.iter().find(|customer| customer.key == key)
@@ -45,15 +45,15 @@ impl Customer {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Five a minute for each customer, twenty for one whose plan is "pro". Who has
-    // rested may spend all of it at once; then it is refilled bit by bit.
+    // Five calls a minute for each customer, twenty on plan "pro". A full quota may be
+    // spent at once; then it is refilled bit by bit.
     let rule = HotParamRule::per("api", 5, Duration::from_secs(60)).tier("pro", 20);
     let layer = SentinelLayer::new(rule)
-        // One quota over all routes: they are one resource.
+        // All routes are one resource, so they share one quota.
         .resource(from_fn(|_| Some(Key::Str("api"))))
-        // Counted by customer: the key itself, which is a secret, gets into no
-        // statistics, and a second key brings no second quota. Whoever makes a key
-        // up is nobody, and all of those share one quota.
+        // Calls are counted by customer: the API key, which is a secret, appears in no
+        // statistics, and a second key gives no second quota. Calls without a valid key
+        // have no value here, and all of them share one quota.
         .param(from_fn(|head| {
             let customer = Customer::of(head.headers())?;
             Some(Key::Str(customer.name))
@@ -85,17 +85,17 @@ fn print_what_to_try(addr: &str) {
     println!(
         "listening on http://{addr}
 
-Ann, on plan free, has five calls a minute, over all routes and with both of her keys:
+Ann, on plan free, has five calls a minute, on all routes and with both of her keys together:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: ann-4711' http://{addr}/search; done; echo
   curl -si -H 'x-api-key: ann-0000' http://{addr}/orders; echo
 
-Bob has five of his own:
+Bob has five calls a minute of his own:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: bob-0815' http://{addr}/search; done; echo
 
-Eve, on plan pro, has twenty:
+Eve, on plan pro, has twenty calls a minute:
   for i in $(seq 24); do curl -s -o /dev/null -w '%{{http_code}} ' -H 'x-api-key: eve-1234' http://{addr}/search; done; echo
 
-Made-up keys have no quota of their own, but share one with calls without a key:
+Calls with made-up keys share one quota with calls that have no key:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' -H \"x-api-key: made-up-$i\" http://{addr}/search; done; echo
 "
     );

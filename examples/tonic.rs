@@ -1,4 +1,4 @@
-//! A tonic server with limits, and a client that meets them.
+//! A tonic server with limits, and a client that runs into them.
 //!
 //! ```text
 //! cargo run --example tonic
@@ -18,7 +18,7 @@ use proto::{Place, StationsClient, StationsServer, Weather};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // A method is a resource, named by its path.
+    // Each method is a resource, named by its path.
     let rules = Rules::new()
         .with(FlowRule::per(
             "/demo.Stations/Now",
@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
         }
     }
 
-    println!("\nWatch: two streams at once, each until it ends.\n");
+    println!("\nWatch: two streams at once; each counts until it ends.\n");
     let mut first = client.watch("Oslo").await?;
     let mut second = client.watch("Lima").await?;
     for (number, stream) in [(1, &mut first), (2, &mut second)] {
@@ -62,7 +62,7 @@ async fn main() -> Result<(), BoxError> {
 
     drop(first);
     println!("stream 1 is dropped");
-    // The server learns of it a moment later, so the first try may be refused.
+    // The server notices this a moment later, so the first attempt may be refused.
     let mut third = loop {
         match client.watch("Oslo").await {
             Ok(stream) => break stream,
@@ -86,7 +86,7 @@ fn describe(status: &Status) -> String {
     }
 }
 
-/// When the client may try again, if the server says so.
+/// How long the client should wait before it retries, if the server says so.
 fn pushback(status: &Status) -> Option<Duration> {
     let value = status.metadata().get("grpc-retry-pushback-ms")?;
     // A negative number means never.
@@ -105,7 +105,7 @@ async fn now(request: Request<Place>) -> Result<Response<Weather>, Status> {
     Ok(Response::new(Weather { degrees }))
 }
 
-/// Tells the weather now and whenever it changes, which it never does.
+/// Sends the weather now and whenever it changes, which it never does.
 async fn watch(
     request: Request<Place>,
 ) -> Result<Response<impl Stream<Item = Result<Weather, Status>>>, Status> {
@@ -114,7 +114,7 @@ async fn watch(
     Ok(Response::new(stream))
 }
 
-/// What a generator would make of this file:
+/// The code that a generator would make from this file:
 ///
 /// ```text
 /// package demo;
@@ -205,7 +205,7 @@ mod proto {
             Ok(answer.into_inner())
         }
 
-        /// A request, once the channel is ready for it.
+        /// Makes a request, once the channel is ready for it.
         async fn request(&mut self, name: &str) -> Result<Request<Place>, Status> {
             let ready = self.0.ready().await;
             ready.map_err(|error| Status::from_error(error.into()))?;

@@ -1,4 +1,4 @@
-//! A rule that warms up: what it admits, second by second.
+//! A rule that warms up: how many calls it admits, second by second.
 //!
 //! ```text
 //! cargo run --example warm_up
@@ -17,7 +17,7 @@ fn main() {
         .clock(clock.clone())
         .build();
 
-    println!("60 calls a second, warm after 10 s; 100 come in each second, but for a pause:\n");
+    println!("60 calls a second once warm, after 10 s; 100 a second come, except in a pause:\n");
     for second in 0..45 {
         let calls = if (16..36).contains(&second) { 0 } else { 100 };
         let passed = (0..calls)

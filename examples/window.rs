@@ -1,4 +1,4 @@
-//! How windows differ: fixed, sliding and strict, in virtual time.
+//! How fixed, sliding and strict windows differ, in virtual time.
 //!
 //! ```text
 //! cargo run --example window
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tower_sentinel::stat::InvalidWindow;
 use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, SlidingWindow, Tick, Verdict};
 
-/// Calls per second, in every row of the table.
+/// Calls per second, for every row of the table.
 const LIMIT: u32 = 100;
 
 fn main() -> Result<(), InvalidWindow> {
@@ -26,15 +26,15 @@ fn main() -> Result<(), InvalidWindow> {
     show("10 buckets, strict", &rule().buckets(10).strict());
     println!(
         "
-A window moves on by whole buckets, so two bursts of {LIMIT} may be closer than a second;
-more buckets push them apart. A strict window never holds more than its limit in
-any second, wherever that begins, and pays for it with some of the rate.
+A window moves on by whole buckets, so two bursts of {LIMIT} may be less than a second apart;
+with more buckets they are further apart. A strict window never admits more than its
+limit in any second, wherever that begins, at the cost of some of the rate.
 "
     );
     show_sliding_window()
 }
 
-/// Prints what `rule` does, each figure measured on an engine of its own.
+/// Prints one row for `rule`, with each figure measured on an engine of its own.
 fn show(name: &str, rule: &FlowRule) {
     let [at_900, at_1100] = passed_in_bursts(rule);
     let apart = closest_bursts(rule).as_millis();
@@ -42,7 +42,7 @@ fn show(name: &str, rule: &FlowRule) {
     println!("{name:<20} {at_900:>8} {at_1100:>11} {apart:>14} ms {rate:>15} %");
 }
 
-/// How many of the calls pass that come at once at 900 ms and at 1100 ms.
+/// How many calls of a burst pass at 900 ms, and of another one at 1100 ms.
 fn passed_in_bursts(rule: &FlowRule) -> [usize; 2] {
     let (sentinel, clock) = engine(rule);
     [900, 1_100].map(|ms| {
@@ -51,17 +51,17 @@ fn passed_in_bursts(rule: &FlowRule) -> [usize; 2] {
     })
 }
 
-/// The shortest time between two bursts that use up the limit, over all
-/// milliseconds at which the first can come.
+/// The shortest time between two bursts that use up the limit, whatever the
+/// millisecond at which the first one comes.
 fn closest_bursts(rule: &FlowRule) -> Duration {
     let (sentinel, clock) = engine(rule);
     let burst = Call::new("job").batch(LIMIT);
     let mut closest = Duration::MAX;
     for ms in 0..1_000 {
-        // Far enough from the bursts before it.
+        // Far enough from the previous bursts.
         clock.set(Tick::from_millis(ms * 10_001));
         assert!(passes(&sentinel, LIMIT), "the window is empty");
-        // The refusal tells when the next one would pass.
+        // The refusal says when the next burst would pass.
         if let Verdict::Block(blocked) = sentinel.try_enter(burst) {
             let room = blocked.retry_after().unwrap_or(Duration::MAX);
             closest = closest.min(room);
@@ -70,8 +70,8 @@ fn closest_bursts(rule: &FlowRule) -> Duration {
     closest
 }
 
-/// What passes of a call every millisecond, in percent of the limit. Over 33
-/// seconds, into which all of the windows fit a whole number of times.
+/// The rate at which calls pass if one comes every millisecond, in percent of the
+/// limit. Measured over 33 seconds, a whole multiple of the period of every window.
 fn sustained_percent(rule: &FlowRule) -> u32 {
     const SECONDS: u32 = 33;
     let (sentinel, clock) = engine(rule);
@@ -98,7 +98,7 @@ fn passes(sentinel: &Sentinel, weight: u32) -> bool {
     matches!(verdict, Verdict::Pass(_))
 }
 
-/// The counter alone, without rules: the last five slices of 1 ms.
+/// The counter alone, without rules, over the last five slices of 1 ms.
 fn show_sliding_window() -> Result<(), InvalidWindow> {
     let window = SlidingWindow::of_millis(5)?;
     let now = Tick::from_millis(100);

@@ -349,12 +349,15 @@ async fn throttle_spaces_calls_evenly_and_fills_the_gap_of_the_last_one() {
         "now now now now now - - - - - - - ms"
     );
     assert_eq!(
-        row(&output, "a line, at most 1 s long"),
+        row(&output, "a queue of at most 1 s"),
         "now 200 400 600 800 1000 - - - - - - ms"
     );
-    assert_eq!(row(&output, "the line is full"), "the next call is refused");
     assert_eq!(
-        row(&output, "the last one left"),
+        row(&output, "the queue is full"),
+        "the next call is refused"
+    );
+    assert_eq!(
+        row(&output, "the last one has left"),
         "the next call waits 1000 ms"
     );
 }
