@@ -1,10 +1,9 @@
-//! Flow control for tower services: how many calls may pass in a window of
-//! time, how many may run at once, and who may wait for the next free place.
+//! Flow control for tower services: limits how many calls may pass in a window of time
+//! and how many may run at once, and lets calls wait for the next free place.
 //!
-//! It brings the ideas of Alibaba Sentinel to async Rust. Limits are exact under
-//! any interleaving of threads, waiting is a timer in the response future, and
-//! there is no lock on the path of a known key, no background thread, and no
-//! `unsafe`.
+//! It brings the ideas of Alibaba Sentinel to async Rust. Limits are exact under any
+//! interleaving of threads, and waiting is a timer in the response future. There is no
+//! lock on the path of a known key, no background thread, and no `unsafe`.
 //!
 //! ```
 //! use axum::Router;
@@ -34,12 +33,12 @@
 //! # How a call travels
 //!
 //! ```text
-//! request → key         which resource is called, and by whom
+//! request → key         which resource is called, and who calls
 //!         → pipeline    authority, system, breakers, isolation, parameters, flow:
-//!                       every rule in one decision
-//!         → Entry       it runs; dropping the entry books how it ended
-//!         | Waiting     it has a place in a coming bucket, and a timer
-//!         | Blocked     429 and when to come back, or an error for clients
+//!                       all rules in one decision
+//!         → Entry       it runs; dropping the entry records how it ended
+//!         | Waiting     it has a place in a future bucket, and a timer
+//!         | Blocked     429 and a time to retry after, or an error for clients
 //!         → stat        what passed, was refused, ended, failed, is in flight
 //! ```
 //!
@@ -47,18 +46,18 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | What do the words mean: resource, origin, context, parameter, weight, line? | [the words](guide::cookbook#words) |
-//! | What is the rule for …? How do I come here from another crate? | [`guide::cookbook`], [`guide::migration`] |
+//! | What do the terms mean: resource, origin, context, parameter, weight, line? | [the words](guide::cookbook#words) |
+//! | What is the rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
-//! | How do I leave some requests without limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
+//! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | What do clients see? | [`rejection`] |
-//! | What has been counted? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
+//! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
 //! | How do I limit by key without an engine? | [`KeyedLimiter`] |
-//! | How do rules change while it runs? | [`Sentinel::reload`], [`source`] |
+//! | How do I change rules while the program runs? | [`Sentinel::reload`], [`source`] |
 //! | How do I test with it? | [`ManualClock`] |
 //!
 //! # Features
@@ -70,43 +69,44 @@
 //! | `axum` | resources and parameters by axum's matched path, addresses by its `ConnectInfo` |
 //! | `tonic` | addresses by tonic's connect info |
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
-//! | `serde` | `document`, rules from JSON and TOML, Sentinel's among them |
+//! | `serde` | `document`: rules from JSON and TOML, including Sentinel's own formats |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `full` | all of them |
 //!
 //! `quanta`, `serde` and `system` only add items. `axum` and `tonic` also change what a
 //! layer reads from a request:
 //!
-//! * With `axum`, the default resource of a request that axum has matched is axum's
-//!   matched path. Without it, the path is matched against the templates among the names of
-//!   the rules. Inside of `nest`, and for methods of tonic in a router, the two names
+//! * With `axum`, if axum has matched the request, its default resource is axum's matched
+//!   path. Without it, the path is matched against the templates among the names of
+//!   the rules. Inside `nest`, and for methods of tonic in a router, the two names
 //!   [differ](key#what-the-feature-axum-changes).
 //! * [`PeerIp`](key::PeerIp) finds the addresses of axum's connections only with `axum`,
 //!   and those of tonic's only with `tonic`. If it finds none, all callers
 //!   [share one quota](key::PeerIp#if-no-address-is-there) by default.
 //!
 //! Cargo turns a feature on for all crates of a program as soon as one of them asks for
-//! it. So a program with axum or tonic turns the feature on itself, and a library that
-//! cannot know names its resources by [`SentinelLayer::resource`], which depends on no
-//! feature as long as its extractor does not look at routes.
+//! it. So a program that uses axum or tonic should turn the feature on itself. A library
+//! that cannot know should name its resources by [`SentinelLayer::resource`], which depends
+//! on no feature as long as its extractor does not look at routes.
 //!
-//! It runs where there are atomic integers of 64 bits, also on machines of 32
-//! bits; on WebAssembly (`wasm32-wasip1`) without `axum` and `tonic`.
+//! The crate needs 64-bit atomic integers, which many 32-bit targets have as well. On
+//! WebAssembly (`wasm32-wasip1`) it works without `axum` and `tonic`.
 //!
 //! # What is guaranteed
 //!
-//! Each with the test that holds it. What is in `tests` is not in the package.
+//! Each guarantee is listed with the test that holds it. The files in `tests` are not in
+//! the published package.
 //!
-//! * A window that ends where a bucket ends never holds more than its limit, under any
-//!   interleaving of threads: `stat::models` (loom). What that means for
-//!   other intervals: [`stat::LeapArray`], [`FlowRule::strict`].
-//! * No call is lost, or counted in another bucket: `tests/model.rs`.
-//! * Every call is booked once, however it ends: `tests/cancel.rs`.
+//! * A window that ends at the end of a bucket never holds more than its limit, under any
+//!   interleaving of threads: `stat::models` (loom). For other intervals see
+//!   [`stat::LeapArray`] and [`FlowRule::strict`].
+//! * No call is lost, or counted in the wrong bucket: `tests/model.rs`.
+//! * Every call is recorded once, however it ends: `tests/cancel.rs`.
 //! * Memory is bounded, whatever callers send: `tests/memory.rs`. The price is that made-up
 //!   keys can make new callers [share a quota](HotParamRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
-//! * All promises, where each of them ends, and the tests by name: [`guide::guarantees`].
+//! * All guarantees, their limits, and the tests by name: [`guide::guarantees`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
