@@ -17,9 +17,9 @@ use crate::stat::Outcome;
 pin_project! {
     /// The body of a response, or of a refusal.
     ///
-    /// The call ends, once, with the first of: the last frame, the trailers, an
-    /// error, or the drop of the body. Hints about its size and end are those of
-    /// the inner body, so nothing becomes chunked that was not.
+    /// The call ends once, when the first of these happens: the last frame, the trailers,
+    /// an error, or the drop of the body. Its hints about size and end are those of the
+    /// inner body, so no response becomes chunked because of it.
     ///
     /// # Examples
     ///
@@ -169,8 +169,8 @@ where
     }
 }
 
-/// An empty body of no call: what layers around this one, such as those of
-/// tower-http for CORS and timeouts, answer with on their own.
+/// An empty body that belongs to no call. Layers around this one, such as those of
+/// tower-http for CORS and timeouts, need it for responses of their own.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::refused(Bytes::new())

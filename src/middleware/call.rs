@@ -20,20 +20,20 @@ use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
 use crate::verdict::Verdict;
 
-/// Applies rules to every request that a service gets, whatever its type.
+/// Applies rules to every request to a service, whatever the type of the requests.
 ///
-/// A function says which call a request is. A refusal is an error: a
-/// [`Blocked`](crate::Blocked) in a box, which also holds the service's own
-/// errors. A call ends when the service answers. Every `Err` counts as a failure and
-/// every `Ok` as a success, whatever is in it, unless [another function](Self::classify)
-/// judges the answers. Only a refusal of another layer of this crate counts as neither in
-/// any case, also where it is among the sources of an error.
+/// A function describes each request as a [`Call`]. Refusals are errors: a boxed
+/// [`Blocked`](crate::Blocked), so the error type of the service becomes
+/// [`BoxError`](super::BoxError). A call ends when the service answers. Every `Err` counts
+/// as a failure and every `Ok` as a success, whatever is in it, unless
+/// [another function](Self::classify) judges the answers. A refusal of another layer of
+/// this crate always counts as neither, also if it is among the sources of an error.
 ///
-/// The service must be [`Clone`]: a call that waits takes a clone along, and a call that
-/// is refused leaves a clone that holds no permit. Its error must become a
+/// The service must be [`Clone`]: a call that waits keeps a clone, and after a refusal the
+/// service is replaced by a clone that holds no permit. Its error must convert into a
 /// [`BoxError`](super::BoxError). Put tower's `Buffer` around a service that is not
-/// `Clone`, or whose clones take themselves for ready, as those of tower's `Steer` do.
-/// What the service does before it is ready belongs to no call, and an error that it
+/// `Clone`, or whose clones wrongly consider themselves ready, as those of tower's `Steer`
+/// do. What the service does before it is ready belongs to no call, and an error that it
 /// returns then is counted nowhere.
 ///
 /// # Examples
@@ -64,8 +64,8 @@ pub struct CallLayer<F, C = ByResult> {
 }
 
 impl<F> CallLayer<F> {
-    /// A layer with an engine of its own, with `rules` and all defaults;
-    /// `describe` says which call a request is.
+    /// Creates a layer with an engine of its own, with `rules` and defaults for all else;
+    /// `describe` turns a request into a call.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl<F> CallLayer<F> {
         Self::with(Sentinel::new(rules), describe)
     }
 
-    /// A layer over an engine that is there.
+    /// Creates a layer for an existing engine.
     #[must_use]
     pub fn with<Req>(sentinel: Sentinel, describe: F) -> Self
     where
@@ -94,15 +94,15 @@ impl<F> CallLayer<F> {
 }
 
 impl<F, C> CallLayer<F, C> {
-    /// Which answers count as failures: circuit breakers open by them. Default:
-    /// errors do. It is cloned for each call.
+    /// Sets which answers count as failures, which open circuit breakers. Default: errors
+    /// do. `classify` is cloned for each call.
     ///
-    /// A closure must name the type of what it takes, as below. One in an [`Arc`] is
-    /// called by another closure. A [`ClassifyAnswer`] for several types is told for
-    /// which: `classify::<Answer, BoxError, _>(…)`. Where a future that is spawned holds
-    /// the service, the compiler may say of a closure that takes a
-    /// [`BoxError`](super::BoxError) that `FnOnce` is not general enough: give it a
-    /// function with a name instead.
+    /// A closure must name the types of its arguments, as below. To use a closure in an
+    /// [`Arc`], call it from another closure. For a [`ClassifyAnswer`] of several types,
+    /// name the types: `classify::<Answer, BoxError, _>(…)`. If the service is held by a
+    /// future that is spawned, the compiler may complain that the `FnOnce` of a closure
+    /// that takes a [`BoxError`](super::BoxError) is not general enough: use a named
+    /// function instead.
     ///
     /// [`Arc`]: std::sync::Arc
     ///
@@ -121,7 +121,7 @@ impl<F, C> CallLayer<F, C> {
     /// let breaker = CircuitBreakerRule::error_count("shop", 2);
     /// let layer = CallLayer::new(breaker, |_: &u16| Call::new("shop").outbound()).classify(
     ///     |answer: Result<&Answer, &BoxError>| match answer {
-    ///         // What is asked for wrongly says nothing of who is asked.
+    ///         // A mistake of the caller says nothing about the upstream.
     ///         Ok(Answer(400..500)) => Outcome::Ignore,
     ///         Ok(Answer(..400)) => Outcome::Success,
     ///         _ => Outcome::Failure,
@@ -131,7 +131,7 @@ impl<F, C> CallLayer<F, C> {
     /// for status in [404, 404, 503, 503] {
     ///     assert_eq!(client.clone().oneshot(status).await?.0, status);
     /// }
-    /// // Two have failed, and the next one is not sent.
+    /// // Two calls have failed, and the next one is not sent.
     /// assert!(client.oneshot(200).await.is_err_and(|error| error.is::<Blocked>()));
     /// # Ok::<(), BoxError>(())
     /// # }).unwrap();
@@ -148,7 +148,7 @@ impl<F, C> CallLayer<F, C> {
         }
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[must_use]
     pub fn sentinel(&self) -> &Sentinel {
         &self.sentinel
@@ -176,7 +176,7 @@ impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
     }
 }
 
-/// A service with rules before it; made by a [`CallLayer`].
+/// A service with rules in front of it; made by a [`CallLayer`].
 ///
 /// # Examples
 ///
@@ -193,7 +193,7 @@ impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
 /// let error = limited.clone().oneshot("example.com").await.unwrap_err();
 /// let blocked = error.downcast_ref::<Blocked>().expect("the service was not called");
 /// assert_eq!(blocked.kind(), BlockKind::Flow);
-/// // Without the rules it answers.
+/// // The inner service answers: no rules apply to it.
 /// assert_eq!(limited.into_inner().oneshot("example.com").await?, 11);
 /// # Ok::<(), BoxError>(())
 /// # }).unwrap();
@@ -207,17 +207,17 @@ pub struct CallService<S, F, C = ByResult> {
 }
 
 impl<S, F, C> CallService<S, F, C> {
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service; the rules are gone.
+    /// Returns the inner service, without the rules.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -264,7 +264,7 @@ where
 }
 
 pin_project! {
-    /// The answer to a request that has been judged.
+    /// The future of the answer to a request that has been judged.
     ///
     /// # Examples
     ///
@@ -281,7 +281,7 @@ pin_project! {
     /// let running = service.call(());
     /// let refused = service.call(()).await.unwrap_err();
     /// assert!(refused.is::<Blocked>());
-    /// // Who does not wait for the answer ends the call.
+    /// // Dropping the future ends the call.
     /// drop(running);
     /// let node = layer.sentinel().node("job").expect("it has been called");
     /// assert_eq!((node.totals().cancelled(), node.concurrency()), (1, 0));
@@ -290,8 +290,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. Before its turn that gives its place up;
-    /// before the answer the call counts as cancelled.
+    /// Dropping it ends the call. If the call still waits, it gives up its place. If there
+    /// is no answer yet, the call counts as cancelled.
     pub struct CallFuture<S, Req, C = ByResult>
     where
         S: Service<Req>,

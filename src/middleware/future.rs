@@ -25,7 +25,7 @@ use crate::stat::Outcome;
 use crate::waiting::Waiting;
 
 pin_project! {
-    /// The response to a request that has been judged.
+    /// The future of a response to a request that has been judged.
     ///
     /// # Examples
     ///
@@ -46,7 +46,7 @@ pin_project! {
     /// let running = service.call(request());
     /// let Ok(refused) = service.call(request()).await;
     /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    /// // The client has gone away.
+    /// // The client disconnects.
     /// drop(running);
     /// let node = layer.sentinel().node("/report").expect("it has been called");
     /// assert_eq!((node.totals().cancelled(), node.concurrency()), (1, 0));
@@ -55,8 +55,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. Before its turn that gives its place up;
-    /// before the head of the response the call counts as cancelled.
+    /// Dropping it ends the call. If the call still waits, it gives up its place. If the
+    /// head of the response is not there yet, the call counts as cancelled.
     pub struct ResponseFuture<S, Req, M>
     where
         S: Service<Req>,

@@ -24,7 +24,7 @@ use crate::verdict::{FastPass, SlowVerdict};
 /// Most parameters of a call that a layer takes out of a request.
 const MOST_PARAMS: usize = 8;
 
-/// When a call ends.
+/// When a call counts as ended.
 ///
 /// # Examples
 ///
@@ -56,35 +56,38 @@ const MOST_PARAMS: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Completion {
-    /// When the body of its response has ended or is dropped. The response time
-    /// is that of the head in any case. So is the time at which the call counts as
-    /// complete, if the body is given whole at its first poll or is never polled, unless
-    /// a rule counts the call until its body is gone, as an
+    /// When the body of its response has ended or is dropped.
+    ///
+    /// The response time always ends with the head. The call also counts as complete at
+    /// that time if the body yields all its data at the first poll or is never polled,
+    /// unless a rule counts the call until its body is gone, as an
     /// [`AdaptiveRule`](crate::AdaptiveRule) does.
     #[default]
     Body,
-    /// When the head of its response is there.
+    /// When the head of its response is available.
     ///
-    /// What the trailers would tell is not known then. So a gRPC call whose head has no
-    /// `grpc-status`, as when it delivers messages, is a success, however it ends:
-    /// breakers by errors do not see its failures.
+    /// The trailers are not known then. So a gRPC call whose head has no `grpc-status`,
+    /// as is usual when it delivers messages, counts as a success, however it ends:
+    /// circuit breakers by errors do not see its failures.
     Head,
 }
 
-/// Applies rules to every request that a service gets.
+/// Applies rules to every request to a service.
 ///
-/// All clones of the layer, all services that it makes, and their clones share
-/// one engine: axum calls [`layer`](Layer::layer) for every route and
-/// connection, and the limits are still one.
+/// All clones of the layer, all services that it makes, and their clones share one
+/// engine. So the limits hold for all of them together, although axum calls
+/// [`layer`](Layer::layer) for every route and connection.
 ///
 /// The service must be [`Clone`], as the services of axum, tonic and hyper are: a call
-/// that waits takes a clone along, and a call that is refused leaves a clone that holds
-/// no permit. Put tower's `Buffer` around a service that is not `Clone`. The bodies of
-/// its responses must be made of [`Bytes`](bytes::Bytes); each becomes a
-/// [`ResponseBody`](super::ResponseBody). So a program in which the layer is optional
-/// keeps it and gives it no rules: then its types are the same in both cases.
+/// that waits keeps a clone, and after a refusal the service is replaced by a clone that
+/// holds no permit. Put tower's `Buffer` around a service that is not `Clone`.
 ///
-/// Words such as resource, origin, context and parameter are explained in the
+/// The response bodies of the service must yield [`Bytes`](bytes::Bytes); each becomes a
+/// [`ResponseBody`](super::ResponseBody). So a program in which the layer is optional
+/// should always have the layer, and give it no rules when it is off: then its types are
+/// the same in both cases.
+///
+/// Terms such as resource, origin, context and parameter are explained in the
 /// [cookbook](crate::guide::cookbook#words).
 ///
 /// # Examples
@@ -145,7 +148,7 @@ pub(super) struct Settings {
 }
 
 impl SentinelLayer<Respond> {
-    /// A layer with an engine of its own, with `rules` and all defaults.
+    /// Creates a layer with an engine of its own, with `rules` and defaults for all else.
     ///
     /// # Panics
     ///
@@ -156,12 +159,12 @@ impl SentinelLayer<Respond> {
         Self::with(Sentinel::new(rules))
     }
 
-    /// A layer over an engine that is there.
+    /// Creates a layer for an existing engine.
     ///
-    /// If two layers over one engine stand around one another, they must give a call two
-    /// different names by [`resource`](Self::resource). Under one name the call takes two
-    /// tokens and two slots, and a circuit breaker that lets it probe at the outer layer
-    /// refuses it at the inner layer, and so never closes.
+    /// If a request passes two layers that share an engine, they must name the call
+    /// differently by [`resource`](Self::resource). Under the same name the call takes two
+    /// tokens and two slots. And a circuit breaker that lets it through the outer layer as
+    /// a probe refuses it at the inner layer, and so never closes.
     #[must_use]
     pub fn with(sentinel: Sentinel) -> Self {
         Self {
@@ -187,16 +190,16 @@ impl SentinelLayer<Respond> {
         }
     }
 
-    /// Turns refusals into errors instead of responses, for clients: then every
-    /// response comes from the upstream, and a request that fails with a
-    /// [`Blocked`](crate::Blocked) never got there.
+    /// Makes refusals errors instead of responses, for clients: then every response comes
+    /// from the upstream, and a request that fails with a [`Blocked`](crate::Blocked) was
+    /// never sent.
     ///
-    /// This is about all refusals of the layer. That a single call has failed is said by
+    /// This applies to all refusals of the layer. To mark a single call as failed, use
     /// [`Entry::fail`](crate::Entry::fail).
     ///
-    /// The service's error type becomes a box. Do not use this for clients of tonic: they
-    /// read a refusal that is a response as a status with the right code, but turn an
-    /// error that they do not know into a status with the code `UNKNOWN`.
+    /// The error type of the service becomes [`BoxError`](super::BoxError). Do not use this
+    /// with tonic clients: they turn a refusal that is a response into a status with the
+    /// right code, but an error that they do not know into the code `UNKNOWN`.
     #[must_use]
     pub fn fail(self) -> SentinelLayer<Fail> {
         SentinelLayer {
@@ -215,18 +218,18 @@ impl<M> SentinelLayer<M> {
         self
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[must_use]
     pub fn sentinel(&self) -> &Sentinel {
         &self.settings.sentinel
     }
 
-    /// Which requests go straight to the service: no rule judges them, and they
-    /// are counted nowhere. Default: no requests. A request is skipped if any of the
-    /// predicates that were given chooses it.
+    /// Exempts the requests that `choose` selects: they go straight to the service, are
+    /// judged by no rule, and are counted nowhere. Default: no requests. After several
+    /// calls of this method, a request is skipped if any of the predicates selects it.
     ///
-    /// For ready predicates see [`skip`](super::skip). Base this on something a client
-    /// cannot forge, or on the path or the method of what everybody may have without
+    /// For ready-made predicates see [`skip`](super::skip). Decide by something that
+    /// clients cannot forge, or by the path or method of what everybody may have without
     /// limits; otherwise any client can bypass every limit.
     ///
     /// # Examples
@@ -259,50 +262,50 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.skip.push(Arc::new(choose)))
     }
 
-    /// How the resource is named. Default: see [`key`](crate::key#the-default-resource),
-    /// also for what the feature `axum` changes about it. A request for which
-    /// `extractor` has no name is counted under `-`.
+    /// Sets how the resource is named. For the default see
+    /// [`key`](crate::key#the-default-resource), also for how the feature `axum` changes it.
+    /// A request for which `extractor` finds no name is counted under `-`.
     #[must_use]
     pub fn resource(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.resource = Some(Arc::new(extractor)))
     }
 
-    /// The origin: who calls. Default: calls have no origin.
+    /// Sets how the origin is found: who calls. Default: calls have no origin.
     ///
     /// Rules [by origin](crate::FlowRule::by_origin) count all requests for which
-    /// `extractor` has no key as those of one caller, under `-`, unless
+    /// `extractor` finds no key as those of one caller, under `-`, unless
     /// [`MissingKey`](crate::MissingKey) says otherwise.
     #[must_use]
     pub fn origin(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.origin = Some(Arc::new(extractor)))
     }
 
-    /// The context: the entrance through which a call comes, such as `web` or `batch`,
-    /// for rules [in a context](crate::FlowRule::in_context). Default: calls have no
-    /// context.
+    /// Sets how the context is found: the entrance by which a call came in, such as `web`
+    /// or `batch`, for rules [in a context](crate::FlowRule::in_context). Default: calls
+    /// have no context.
     #[must_use]
     pub fn context(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.context = Some(Arc::new(extractor)))
     }
 
-    /// Adds a parameter to the call, for [hot-parameter rules](crate::HotParamRule) and
+    /// Adds a parameter to each call, for [hot-parameter rules](crate::HotParamRule) and
     /// hooks. Default: calls have no parameters.
     ///
-    /// A rule counts all requests for which `extractor` has no key as those of one
+    /// A rule counts all requests for which `extractor` finds no key as those of one
     /// caller, under `-`, unless its [`missing`](crate::HotParamRule::missing) says
     /// otherwise.
     ///
     /// # Panics
     ///
-    /// If the layer has eight already.
+    /// If the layer has eight parameters already.
     #[must_use]
     #[track_caller]
     pub fn param(self, extractor: impl KeyExtractor) -> Self {
         self.param_named("", extractor)
     }
 
-    /// Adds a parameter under a name, by which rules may refer to it instead of by its
-    /// place.
+    /// Adds a parameter with a name, so that rules can refer to it by the name instead of
+    /// its position.
     ///
     /// ```
     /// use tower_sentinel::key::{Header, PeerIp};
@@ -319,7 +322,7 @@ impl<M> SentinelLayer<M> {
     ///
     /// # Panics
     ///
-    /// If the layer has eight already.
+    /// If the layer has eight parameters already.
     #[must_use]
     #[track_caller]
     pub fn param_named(self, name: impl Into<Arc<str>>, extractor: impl KeyExtractor) -> Self {
@@ -328,69 +331,70 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.params.push((name.into(), Arc::new(extractor))))
     }
 
-    /// The class that a caller belongs to, such as a plan that is paid for; see
+    /// Sets how the tier is found: the class of the caller, such as a paid plan; see
     /// [`HotParamRule::tier`](crate::HotParamRule::tier). Default: none.
     #[must_use]
     pub fn tier(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.tier = Some(Arc::new(extractor)))
     }
 
-    /// Which calls are prioritized. Default: no calls. Base this on something a client
-    /// cannot forge; otherwise every client can make its calls important.
+    /// Sets which calls are prioritized. Default: none. Decide by something that clients
+    /// cannot forge; otherwise every client can prioritize its calls.
     ///
-    /// A call's wait is capped by its `grpc-timeout`. For calls that are not prioritized
-    /// the header is read only over HTTP/2.
+    /// The wait of a call is capped by its `grpc-timeout`. If the call is not prioritized,
+    /// this header is read only over HTTP/2.
     #[must_use]
     pub fn prioritize(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.prioritize = Some(Arc::new(choose)))
     }
 
-    /// The weight of each call: the number of tokens that it takes, as
-    /// [`Call::batch`] sets it. Default: 1. Do not read it from anything that a client
-    /// can write as it likes.
+    /// Sets the weight of each call: the number of tokens that it takes, like
+    /// [`Call::batch`]. Default: 1. Do not take it from anything that clients can write
+    /// as they like.
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
     }
 
-    /// How refusals are answered. Default: [`Auto`]. Not used if refusals are
+    /// Sets how refusals are answered. Default: [`Auto`]. Not used if refusals are
     /// [errors](SentinelLayer::fail).
     #[must_use]
     pub fn reject(self, rejection: impl Rejection) -> Self {
         self.set(|settings| settings.rejection = Arc::new(rejection))
     }
 
-    /// Which responses count as failures. Default:
+    /// Sets which responses and errors count as failures. Default:
     /// [`ByStatus`](super::ByStatus).
     #[must_use]
     pub fn classify(self, classify: impl Classify) -> Self {
         self.set(|settings| settings.classify = Some(Arc::new(classify)))
     }
 
-    /// When a call ends. Default: with the body of its response.
+    /// Sets when a call ends. Default: with the body of its response.
     #[must_use]
     pub fn completion(self, completion: Completion) -> Self {
         self.set(|settings| settings.completion = completion)
     }
 
-    /// Tells clients what is left of the tightest quota, of a flow rule or a
-    /// hot-parameter rule, in every response to a call that passed. Default: does
-    /// not. To tell it in refusals as well, see
-    /// [`Http::fields`](crate::rejection::Http::fields).
+    /// Adds header fields to every response to a call that passed: what is left of the
+    /// tightest quota of a flow rule or hot-parameter rule. Default: no fields. To add
+    /// them to refusals as well, see [`Http::fields`](crate::rejection::Http::fields).
     #[must_use]
     pub fn fields(self, fields: RateLimitFields) -> Self {
         self.set(|settings| settings.fields = fields)
     }
 
-    /// The calls of this layer go out to be served elsewhere. They are counted apart from
-    /// inbound calls, also under the same name. The rules of the engine apply to both.
+    /// Makes the calls of this layer outbound: they are served elsewhere. They are counted
+    /// apart from inbound calls, even under the same name. The rules of the engine apply to
+    /// both.
     ///
     /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by
-    /// the template among the rules' names that matches its path, else by its path, and
-    /// not by its host. So the same path at two hosts is one resource, and paths that
-    /// hold an id, and that no template matches, are a resource for each id: a breaker
-    /// for `*` then counts a call or two on each of them, and never opens. Name the calls
-    /// by [`key::Authority`](crate::key::Authority), or by a name for what you call.
+    /// the template among the rules' names that matches its path, or else by its path; the
+    /// host is not part of the name. So the same path at two hosts is one resource. And if
+    /// paths contain an id and no template matches them, each id is a resource of its own:
+    /// a breaker for `*` then counts a call or two on each of them, and never opens. Name
+    /// the calls by [`key::Authority`](crate::key::Authority), or by a name for the service
+    /// that you call.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -413,7 +417,7 @@ impl<M> SentinelLayer<M> {
     /// #     }
     /// #     refused
     /// # }
-    /// // Of calls to /users/0, /users/1, … /users/7 at a host that is down.
+    /// // How many of the calls to /users/0, … /users/7 at a host that is down are refused:
     /// let by_path = SentinelLayer::new(breaker()).outbound();
     /// assert_eq!(refused(by_path).await, 0);
     /// let by_host = SentinelLayer::new(breaker()).outbound().resource(Authority);

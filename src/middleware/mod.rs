@@ -1,7 +1,7 @@
 //! tower middleware.
 //!
-//! A [`SentinelLayer`] is for HTTP and gRPC, before a server or a client; a
-//! [`CallLayer`] for services of any other kind of request.
+//! [`SentinelLayer`] is for HTTP and gRPC, in servers and clients. [`CallLayer`] is for
+//! services with any other type of request.
 //!
 //! # Examples
 //!
@@ -22,11 +22,11 @@
 //! # });
 //! # let request = || Request::get("/users/7").body(()).unwrap();
 //!
-//! // A server answers who is refused.
+//! // A server answers refused requests with a response.
 //! let server = SentinelLayer::with(sentinel.clone()).layer(inner);
 //! assert_eq!(server.oneshot(request()).await?.status(), StatusCode::TOO_MANY_REQUESTS);
 //!
-//! // A client, and a service that knows no HTTP, fail with a `Blocked`.
+//! // A client, and a service that is not HTTP, fail with a `Blocked`.
 //! let client = SentinelLayer::with(sentinel.clone()).outbound().fail().layer(inner);
 //! assert!(client.oneshot(request()).await.unwrap_err().is::<Blocked>());
 //! let dns = CallLayer::with(sentinel.clone(), |_: &&str| Call::new("dns"))
@@ -57,7 +57,7 @@ pub use layer::{Completion, SentinelLayer};
 pub use mode::{Fail, Mode, Respond};
 pub use service::SentinelService;
 
-/// Any error, as tower's services that can fail in several ways return it.
+/// A boxed error of any type, as tower's services use for different kinds of failures.
 ///
 /// # Examples
 ///

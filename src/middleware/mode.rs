@@ -1,11 +1,11 @@
-//! What becomes of a refusal: a response, or an error.
+//! How a layer reports refusals: as responses or as errors.
 
 use bytes::Bytes;
 use http::Response;
 
 use crate::blocked::Blocked;
 
-/// Refusals are responses, and the error type of the service stays what it is.
+/// Refusals are responses; the service keeps its error type.
 ///
 /// # Examples
 ///
@@ -17,7 +17,7 @@ use crate::blocked::Blocked;
 /// use tower_sentinel::{Blocked, FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// // The default, so it need not be written.
+/// // This is the default, so it need not be written.
 /// let layer: SentinelLayer<Respond> = SentinelLayer::new(FlowRule::per_second("/search", 0));
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, Infallible>(Response::new(String::new()))
@@ -33,7 +33,7 @@ use crate::blocked::Blocked;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Respond;
 
-/// Refusals are errors: a [`Blocked`](crate::Blocked) in a box.
+/// Refusals are errors: a boxed [`Blocked`](crate::Blocked).
 ///
 /// # Examples
 ///
@@ -61,12 +61,11 @@ pub struct Respond;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fail;
 
-/// What becomes of a refusal: [`Respond`] or [`Fail`]. No other type implements
-/// it.
+/// How a layer reports refusals: [`Respond`] or [`Fail`]. This trait is sealed.
 ///
 /// # Examples
 ///
-/// Code for layers of either kind names it:
+/// Code that works with both kinds of layers is generic over it:
 ///
 /// ```
 /// use tower_sentinel::middleware::Mode;

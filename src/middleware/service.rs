@@ -20,19 +20,19 @@ use crate::blocked::Blocked;
 use crate::entry::Entry;
 use crate::verdict::{SlowVerdict, Verdict};
 
-/// A service with rules before it; made by a
+/// A service with rules in front of it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
 ///
 /// Requests are judged in [`call`](Service::call), not in
-/// [`poll_ready`](Service::poll_ready): which rules apply is in the request, and
+/// [`poll_ready`](Service::poll_ready): which rules apply depends on the request, and
 /// nothing is reserved for a caller that never calls. What the inner service does before
-/// it is ready belongs to no call, and how it fails then counts nowhere.
+/// it is ready belongs to no call, and an error that it returns then is counted nowhere.
 ///
-/// A call that waits is made on a clone of the inner service, which is driven to
-/// readiness after the wait. So calls whose turns come while it is not ready start when
-/// it is, and maybe together. Where a call waits or is refused, the clone whose readiness
-/// the caller had waited for is dropped, so a permit that it holds is not kept for
-/// nothing.
+/// A call that waits uses a clone of the inner service, which is driven to readiness
+/// after the wait. So calls whose turns come while it is not ready start once it is
+/// ready, possibly at the same time. When a call waits or is refused, the instance whose
+/// readiness the caller had awaited is dropped, so that it does not keep a permit that
+/// nobody uses.
 ///
 /// # Examples
 ///
@@ -50,14 +50,14 @@ use crate::verdict::{SlowVerdict, Verdict};
 /// let service = SentinelLayer::with(sentinel).layer(inner);
 /// let request = || Request::get("/search").body(()).unwrap();
 ///
-/// // One limit for all clones of it.
+/// // All clones share one limit.
 /// let status = async || {
 ///     let Ok(response) = service.clone().oneshot(request()).await;
 ///     response.status()
 /// };
 /// assert_eq!(status().await, StatusCode::OK);
 /// assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
-/// // Without the rules it answers.
+/// // The inner service answers: no rules apply to it.
 /// let Ok(response) = service.into_inner().oneshot(request()).await;
 /// assert_eq!(response.status(), StatusCode::OK);
 /// # });
@@ -77,17 +77,17 @@ impl<S, M> SentinelService<S, M> {
         }
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service; the rules are gone.
+    /// Returns the inner service, without the rules.
     pub fn into_inner(self) -> S {
         self.inner
     }

@@ -1,10 +1,10 @@
-//! Which requests no rule sees: health checks, preflights, networks of one's own.
+//! Predicates for requests to exempt from all rules: health checks, preflights, your own
+//! networks.
 //!
-//! Each function makes a predicate for
-//! [`SentinelLayer::skip`](crate::SentinelLayer::skip). No rule limits a request that is
-//! skipped. So these predicates do not believe what a client may claim: they look neither
-//! at forwarded addresses that no trusted proxy wrote, nor at paths that may lead
-//! elsewhere.
+//! Each function returns a predicate for
+//! [`SentinelLayer::skip`](crate::SentinelLayer::skip). Since no rule limits a skipped
+//! request, these predicates do not trust what a client may claim: they ignore forwarded
+//! addresses that no trusted proxy wrote, and skip no path that may lead elsewhere.
 //!
 //! # Examples
 //!
@@ -27,7 +27,7 @@
 //! #     service.clone().oneshot(request).await.unwrap().status()
 //! # };
 //! assert_eq!(status("/orders").await, StatusCode::TOO_MANY_REQUESTS);
-//! // Whatever its rules say; and it is counted nowhere.
+//! // No rule applies to it, and it is counted nowhere.
 //! assert_eq!(status("/healthz").await, StatusCode::OK);
 //! assert!(layer.sentinel().node("/healthz").is_none());
 //! # });
@@ -40,13 +40,12 @@ use matchit::Router;
 use crate::call::Encoded;
 use crate::key::{ClientIp, Head, Nets};
 
-/// Requests whose path matches one of `templates`, in the syntax of the rules'
+/// Selects requests whose path matches one of `templates`, in the syntax of the rules'
 /// names: `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does
 /// not matter.
 ///
-/// The path is the one that the layer sees, as it was sent. One that climbs, by a
-/// segment `.` or `..` in any spelling, is not skipped: the service may read it
-/// as another path.
+/// The path is the one that the layer sees, as it was sent. A path with a segment `.` or
+/// `..`, in any spelling, is not skipped: the service may interpret it as another path.
 ///
 /// # Examples
 ///
@@ -69,14 +68,14 @@ use crate::key::{ClientIp, Head, Nets};
 /// assert_eq!(status("/healthz").await, StatusCode::OK);
 /// assert_eq!(status("/static/css/site.css").await, StatusCode::OK);
 /// assert_eq!(status("/orders").await, StatusCode::SERVICE_UNAVAILABLE);
-/// // It begins like a static file, and may be something else.
+/// // It looks like a static file, and may be something else.
 /// assert_eq!(status("/static/%2e%2e/orders").await, StatusCode::SERVICE_UNAVAILABLE);
 /// # });
 /// ```
 ///
 /// # Panics
 ///
-/// If a template is not one, does not begin with `/`, or conflicts with another.
+/// If a template is invalid, does not begin with `/`, or conflicts with another.
 #[track_caller]
 pub fn paths<T: AsRef<str>>(
     templates: impl IntoIterator<Item = T>,
@@ -108,11 +107,11 @@ fn climbs(path: &str) -> bool {
     })
 }
 
-/// Requests with the method `OPTIONS`, such as the preflights of browsers: one
-/// that is refused makes the browser drop the request that it stands for.
+/// Selects requests with the method `OPTIONS`, such as the preflights of browsers. If a
+/// preflight is refused, the browser does not send the actual request.
 ///
-/// Anyone can send them, without limit: where the service does work for them, do
-/// not skip them.
+/// Anyone can send such requests, without limit. Do not skip them where the service does
+/// work for them.
 ///
 /// # Examples
 ///
@@ -139,14 +138,14 @@ pub fn options() -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
     |head: Head<'_>| head.method() == Method::OPTIONS
 }
 
-/// Requests of clients in `nets`, whose address `client` knows: the
-/// [`PeerIp`](crate::key::PeerIp), or the
+/// Selects requests of clients in `nets`, by the address that `client` finds:
+/// [`PeerIp`](crate::key::PeerIp), or
 /// [`ForwardedIp`](crate::key::ForwardedIp) behind proxies.
 ///
-/// The address is whole, so a net may be smaller than the `/64` by which clients
-/// of IPv6 are told apart. Where it is not known for sure, nothing is skipped.
-/// Behind a proxy the peer of the connection is the proxy: take the same
-/// extractor as for the rules, or everyone is in its net.
+/// The full address is compared, so a network may be smaller than the `/64` by which IPv6
+/// clients are distinguished. If the address is not known for sure, the request is not
+/// skipped. Behind a proxy the peer of every connection is the proxy: use the same
+/// extractor as for the rules, or every client may count as being in its network.
 ///
 /// # Examples
 ///
