@@ -2,11 +2,12 @@
 
 use crate::stat::Outcome;
 
-/// What the answers of a service are worth: a function, or [`ByResult`].
+/// Decides how calls ended, by the answers of a service of any type: a function, or
+/// [`ByResult`].
 ///
 /// # Examples
 ///
-/// A layer that is kept with its type:
+/// A function that returns a layer, and so names its type:
 ///
 /// ```
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -36,12 +37,12 @@ use crate::stat::Outcome;
 /// # }).unwrap();
 /// ```
 pub trait ClassifyAnswer<R, E> {
-    /// How a call ended that was answered with `answer`. It must not panic: the call
-    /// would count as one whose service did.
+    /// Judges the `answer` to a call. It must not panic: the call would then count as one
+    /// whose service has panicked.
     fn outcome(&self, answer: Result<&R, &E>) -> Outcome;
 }
 
-/// Errors are failures, and all else is a success.
+/// Counts every `Err` as a failure and every `Ok` as a success.
 ///
 /// # Examples
 ///

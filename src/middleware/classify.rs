@@ -11,7 +11,7 @@ use crate::blocked::Blocked;
 use crate::rejection::{is_grpc, is_grpc_web};
 use crate::stat::Outcome;
 
-/// The head of a response.
+/// The head of a response: its status, header fields and extensions.
 ///
 /// # Examples
 ///
@@ -23,7 +23,7 @@ use crate::stat::Outcome;
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_sentinel::{CircuitBreakerRule, ManualClock, Sentinel, SentinelLayer};
 ///
-/// /// An answer out of an old copy means that what is asked for one is down.
+/// /// A stale answer from a cache means that the upstream is down.
 /// struct Stale;
 ///
 /// impl Classify for Stale {
@@ -58,14 +58,14 @@ pub struct ResponseHead<'a> {
 }
 
 impl<'a> ResponseHead<'a> {
-    /// The head of `response`, to test a [`Classify`].
+    /// Returns the head of `response`, to test a [`Classify`].
     ///
     /// ```
     /// use http::{Response, StatusCode};
     /// use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
     /// use tower_sentinel::stat::Outcome;
     ///
-    /// /// A page that is missing is a failure of this service.
+    /// /// A missing page is a failure of this service.
     /// struct NothingMissing;
     ///
     /// impl Classify for NothingMissing {
@@ -93,26 +93,26 @@ impl<'a> ResponseHead<'a> {
         }
     }
 
-    /// The status.
+    /// Returns the status code.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The header fields.
+    /// Returns the header fields.
     #[must_use]
     pub const fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What inner layers have left with the response.
+    /// Returns the extensions, in which inner layers can leave information.
     #[must_use]
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 }
 
-/// An error that a service has returned instead of a response.
+/// An error that a service returned instead of a response.
 ///
 /// # Examples
 ///
@@ -125,7 +125,7 @@ impl<'a> ResponseHead<'a> {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_sentinel::{Rules, SentinelLayer};
 ///
-/// /// What the client does not send is no failure of the server.
+/// /// An error in the client's own request is not a failure of the server.
 /// struct Unsent;
 ///
 /// impl Classify for Unsent {
@@ -163,7 +163,7 @@ impl<'a> ResponseHead<'a> {
 pub struct ServiceError<'a>(&'a dyn Any);
 
 impl<'a> ServiceError<'a> {
-    /// This `error`, to test a [`Classify`].
+    /// Wraps `error`, to test a [`Classify`].
     ///
     /// ```
     /// use tower_sentinel::middleware::{ByStatus, Classify, ServiceError};
@@ -177,14 +177,14 @@ impl<'a> ServiceError<'a> {
         Self(error)
     }
 
-    /// The error, if it is a `T` or a [`BoxError`] with a `T` in it.
+    /// Returns the error if it is a `T`, or a [`BoxError`] with a `T` in it.
     #[must_use]
     pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&'a T> {
         let in_box = || self.0.downcast_ref::<BoxError>()?.downcast_ref();
         self.0.downcast_ref().or_else(in_box)
     }
 
-    /// Whether it is a `T`, or a [`BoxError`] with a `T` in it.
+    /// Returns whether the error is a `T`, or a [`BoxError`] with a `T` in it.
     #[must_use]
     pub fn is<T: Error + 'static>(&self) -> bool {
         self.downcast_ref::<T>().is_some()
@@ -207,7 +207,7 @@ impl fmt::Debug for ServiceError<'_> {
     }
 }
 
-/// What the head of a response tells.
+/// What the head of a response says about how the call ended.
 ///
 /// # Examples
 ///
@@ -216,7 +216,7 @@ impl fmt::Debug for ServiceError<'_> {
 /// use tower_sentinel::middleware::{Classify, Judgement, ResponseHead};
 /// use tower_sentinel::stat::Outcome;
 ///
-/// /// Services that tell in a trailer how it went, and may tell nothing.
+/// /// For services that report the result in a trailer, which may be missing.
 /// struct ByTrailer;
 ///
 /// impl Classify for ByTrailer {
@@ -240,22 +240,24 @@ impl fmt::Debug for ServiceError<'_> {
 /// let mut trailers = HeaderMap::new();
 /// trailers.insert("x-result", "failed".parse()?);
 /// assert_eq!(ByTrailer.trailers(Some(&trailers)), Outcome::Failure);
-/// // Cut off before its end.
+/// // The response was cut off before its end.
 /// assert_eq!(ByTrailer.trailers(None), Outcome::Ignore);
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Judgement {
-    /// How the call ended.
+    /// The call ended like this.
     Now(Outcome),
-    /// That the trailers will tell, or the end of the body. Circuit breakers learn of the
-    /// call then and not before, so that a body which breaks off is a failure to them.
+    /// The trailers decide, or the end of the body. Circuit breakers learn of the call then
+    /// and not before, so that a body that breaks off is a failure to them.
     AtTrailers,
 }
 
-/// Tells how calls end. It must not panic: the call would count as one whose service
-/// did. [`ResponseHead::of`] and [`ServiceError::of`] make what a test of it needs.
+/// Decides how calls ended.
+///
+/// No method may panic: the call would then count as one whose service has panicked. To
+/// test an implementation, use [`ResponseHead::of`] and [`ServiceError::of`].
 ///
 /// # Examples
 ///
@@ -267,7 +269,7 @@ pub enum Judgement {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_sentinel::{Rules, SentinelLayer};
 ///
-/// /// A page that is missing is a failure of this service.
+/// /// A missing page is a failure of this service.
 /// struct NothingMissing;
 ///
 /// impl Classify for NothingMissing {
@@ -293,51 +295,56 @@ pub enum Judgement {
 /// # });
 /// ```
 pub trait Classify: Send + Sync + 'static {
-    /// What the head of a response tells.
+    /// Judges the head of a response.
     fn head(&self, head: ResponseHead<'_>) -> Judgement;
 
-    /// What the trailers tell of a response whose head said that they would;
-    /// `None` if the body ended without any, or was dropped before. Not asked of a
-    /// call that ends before its body ([`Completion::Head`](super::Completion::Head)):
-    /// that is a success; nor of one whose body fails: that is a failure.
+    /// Judges the trailers of a response for whose head
+    /// [`AtTrailers`](Judgement::AtTrailers) was returned; `None` if the body ended without
+    /// any, or was dropped before.
+    ///
+    /// Not called if the call ends before its body
+    /// ([`Completion::Head`](super::Completion::Head)): that is a success. Nor if the body
+    /// fails: that is a failure.
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         let _ = trailers;
         Outcome::Success
     }
 
-    /// What an error of the service tells. It is not asked of a refusal of another
-    /// layer of this crate, or of a [`BoxError`] that has one among its sources: that
-    /// counts as neither failure nor success. With
-    /// [`fail`](crate::SentinelLayer::fail) every error comes as a `BoxError`.
+    /// Judges an error of the service.
+    ///
+    /// Not called for a refusal of another layer of this crate, or for a [`BoxError`] that
+    /// has one among its sources: that counts as neither failure nor success. With
+    /// [`fail`](crate::SentinelLayer::fail) every error is passed as a `BoxError`.
     fn error(&self, error: ServiceError<'_>) -> Outcome {
         let _ = error;
         Outcome::Failure
     }
 }
 
-/// By status: the default.
+/// Classifies calls by their status. This is the default.
 ///
 /// | | failure | neither | success |
 /// |---|---|---|---|
 /// | HTTP | 5xx | 408, 429, and refusals of another layer of this crate | all others |
 /// | gRPC, by its status | `UNKNOWN`, `DEADLINE_EXCEEDED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | `RESOURCE_EXHAUSTED`; no status at all | all others |
 ///
-/// With 408 a server answers a client that is slow to send its request, and some layers
-/// for timeouts a client whose call took too long: of the two only the second would be
-/// a failure. Where it is that, let the layer answer 504, or classify it.
+/// A server sends 408 to a client that is slow to send its request. Some timeout layers
+/// also send it when the call itself took too long, and only that would be a failure. If
+/// yours does, let it send 504 instead, or classify 408 yourself.
 ///
-/// Answers of gRPC are those with its content type and HTTP's status 200; any other
-/// status of HTTP counts as such, also with that content type.
+/// A response counts as gRPC if it has gRPC's content type and HTTP status 200. Any other
+/// HTTP status is judged as such, even with that content type.
 ///
-/// tonic answers a message that it cannot read, or that breaks off, with `INTERNAL`: in
-/// front of its methods clients can open breakers by errors.
+/// tonic answers a message that it cannot read, or that breaks off, with `INTERNAL`. So
+/// clients of tonic methods can cause failures, and thereby open circuit breakers that
+/// count errors.
 ///
-/// A gRPC status is looked for in the headers, and if it is not there, in the
-/// trailers. gRPC-Web writes it into the body, where it is not looked for: there a
-/// call that delivers messages is a success, however it ends. In a server a layer that
-/// stands inside of what translates gRPC-Web, such as tonic-web's `GrpcWebLayer`, sees
-/// all. In a client none does: around tonic-web's `GrpcWebClientLayer` answers still
-/// have the type of gRPC-Web.
+/// The gRPC status is read from the headers, or if it is not there, from the trailers.
+/// gRPC-Web writes it into the body, where it is not read: there a call that delivers
+/// messages is a success, however it ends. In a server, a layer inside the translation of
+/// gRPC-Web, such as tonic-web's `GrpcWebLayer`, sees every status. In a client there is
+/// no such place: outside tonic-web's `GrpcWebClientLayer`, responses still have the
+/// content type of gRPC-Web.
 ///
 /// # Examples
 ///
@@ -357,7 +364,7 @@ pub trait Classify: Send + Sync + 'static {
 ///     service.clone().oneshot(request).await.unwrap();
 /// }
 /// let totals = layer.sentinel().node("/orders").expect("it has been called").totals();
-/// // What the service itself answers with 429 is neither a failure nor a refusal here.
+/// // A 429 from the service itself is neither a failure nor a refusal here.
 /// assert_eq!((totals.complete(), totals.error(), totals.block()), (5, 2, 0));
 /// # });
 /// ```
