@@ -1,4 +1,4 @@
-//! The handle that a program holds.
+//! The handle of an engine, and its builder.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -19,27 +19,27 @@ use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
-/// An engine: the rules, and the counts of everything that they judge.
+/// An engine: the rules, and the counts of all calls that they judge.
 ///
-/// A clone is a handle of the same engine, and cloning costs one reference count.
-/// Two engines know nothing of each other, and there is no background thread. The
-/// [words](crate::guide::cookbook#words) of its interface, such as resource, origin and
-/// entry, are explained in the cookbook.
+/// A clone is a handle of the same engine, and cloning costs one reference count. Engines
+/// are independent of each other, and there is no background thread. Terms such as
+/// resource, origin and entry are explained in the
+/// [cookbook](crate::guide::cookbook#words).
 ///
 /// An engine takes about 40 KiB before its first call, and more where 32 threads or more
 /// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). Each thread
-/// that makes calls takes 1.5 KiB, for all engines, to find again what it has called
-/// lately; that keeps no engine alive. To tell
-/// thousands of tenants apart, give them names in one engine, as resources, origins or
-/// parameters, instead of an engine each.
+/// that makes calls takes 1.5 KiB, for all engines together, as a cache of the resources
+/// that it has called lately; the cache keeps no engine alive. To distinguish thousands of
+/// tenants, give them names in one engine, as resources, origins or parameters, instead of
+/// an engine each.
 ///
 /// A call may end, and an engine may be dropped, in the destructor of a thread-local
-/// value. Do not make calls, read figures or reload rules there: that may panic, which
-/// aborts the process, because what the tables keep for each thread may be gone by then.
+/// value. Do not make calls, read statistics or reload rules there: the per-thread data of
+/// the tables may be gone by then, so that may panic, which aborts the process.
 ///
 /// # Examples
 ///
-/// Without tower and, as long as nothing waits, without a runtime:
+/// Without tower and, as long as no call waits, without a runtime:
 ///
 /// ```
 /// use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
@@ -65,7 +65,7 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// An engine with `rules` and the defaults of [`Builder`].
+    /// Creates an engine with `rules` and the defaults of [`Builder`].
     ///
     /// # Panics
     ///
@@ -76,16 +76,16 @@ impl Sentinel {
         Self::builder().rules(rules).build()
     }
 
-    /// A [`Builder`], to configure an engine.
+    /// Returns a [`Builder`], to configure an engine.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Judges `call` and starts it if it passes at once.
+    /// Judges `call`, and starts it if it passes at once.
     ///
-    /// For a known resource this takes no lock and reads the clock once. It allocates
-    /// nothing, unless the call has to wait or a rule in shadow mode watches it. A call
-    /// that is refused by one rule gives back what it had taken from others.
+    /// For a known resource this takes no lock and reads the clock once. It does not
+    /// allocate, unless the call has to wait or a rule in shadow mode watches it. A call
+    /// that one rule refuses gives back what it had taken from others.
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.engine.try_enter(&call)
@@ -97,19 +97,20 @@ impl Sentinel {
         self.engine.judge(call, slow)
     }
 
-    /// Starts `call`. If the call borrows a place or stands in a line, this waits until
-    /// its turn first.
+    /// Starts `call`. If the call borrows a place, or has to wait for its turn in a line,
+    /// this first waits until then.
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if the call is refused, and if the call would have to wait but there is
-    /// no timer: waiting needs a tokio runtime with its timer. Elsewhere, as in plain
-    /// threads or on another runtime, sleep for the [`delay`](crate::Waiting::delay) of
-    /// [`Verdict::Wait`], and then [`admit`](crate::Waiting::admit) the call.
+    /// [`Blocked`] if the call is refused, or if it would have to wait but there is no
+    /// timer: waiting needs a tokio runtime with its timer. Elsewhere, as in plain
+    /// threads or on another runtime, use [`try_enter`](Self::try_enter), sleep for the
+    /// [`delay`](crate::Waiting::delay) of [`Verdict::Wait`], and then
+    /// [`admit`](crate::Waiting::admit) the call.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while it waits, the call gives its place up.
+    /// If the future is dropped while it waits, the call gives up its place.
     pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.try_enter(call) {
             Verdict::Pass(entry) => Ok(entry),
@@ -118,11 +119,11 @@ impl Sentinel {
         }
     }
 
-    /// Replaces the rules, all at once: a call is judged by the old rules or by
-    /// the new rules, never by some of each. Whoever has seen a new rule in force never
-    /// meets an old one again. Returns false, and does nothing, if the rules are the same.
+    /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
+    /// never by some of each. Once a caller has seen a new rule in force, it never meets an
+    /// old one again. Returns false, and does nothing, if the rules are the same.
     ///
-    /// All rules: who wants to add one, or to change one, begins with the
+    /// `rules` are all rules from now on: to add or change one, start with the
     /// [rules in force](Self::rules).
     ///
     /// ```
@@ -133,29 +134,30 @@ impl Sentinel {
     /// assert_eq!(sentinel.rules().len(), 2);
     /// ```
     ///
-    /// Counts are kept. A window whose rule keeps its length and its buckets keeps its
-    /// counts exactly; a window of another shape takes over what is known of them, and
-    /// rather refuses too much. The quotas of a parameter's values begin anew if more than
-    /// limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For what a breaker
-    /// keeps see [its rule](crate::CircuitBreakerRule#reloads). Calls in
-    /// flight end by the rules that admitted them. Waiting calls keep their
-    /// places, and when they start the rules that gave them these places judge them. A
-    /// call that meets the reload may wait for a lock for as long as it takes to make one
-    /// resource anew.
+    /// Counts are kept. If a rule keeps the length and the buckets of its window, the window
+    /// keeps its counts exactly. A window of another shape takes over what is known of them,
+    /// and rather refuses too much. The quotas of the values of a parameter start anew if
+    /// more than limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For what a
+    /// breaker keeps see [its rule](crate::CircuitBreakerRule#reloads).
     ///
-    /// A resource takes the new rules over when it is next called or looked at. It does so
-    /// at once if no rule names it any more, or if resources still go by more than eight
-    /// older sets: the memory of old sets is bounded. Of several reloads in between, a
-    /// resource sees only the last.
+    /// Calls in flight end by the rules that admitted them. Waiting calls keep their
+    /// places, and when they start they are judged by the rules that gave them these
+    /// places. A call that meets the reload may wait for a lock, for as long as it takes
+    /// to rebuild one resource.
+    ///
+    /// A resource takes over the new rules when it is next called or looked at. It does so
+    /// at once if no rule names it any more, or if resources still use more than eight
+    /// older sets of rules, so that the memory of old sets is bounded. Of several reloads
+    /// in between, a resource sees only the last.
     pub fn reload(&self, rules: Rules) -> bool {
         self.engine.reload(rules)
     }
 
-    /// Checks `rules` and puts them in force; returns what [`reload`](Self::reload) does.
+    /// Checks `rules` and puts them in force; returns the same as [`reload`](Self::reload).
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of the rules; then the old rules stay in force.
+    /// Everything that is wrong with any of the rules; the old rules then stay in force.
     pub fn try_reload<R: Into<crate::rule::Rule>>(
         &self,
         rules: impl IntoIterator<Item = R>,
@@ -163,56 +165,58 @@ impl Sentinel {
         Ok(self.reload(Rules::build(rules)?))
     }
 
-    /// The rules in force. Copies them.
+    /// Returns a copy of the rules in force.
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.engine.rules().rules().clone()
     }
 
-    /// The hooks, to register and remove some.
+    /// Returns the hooks, to register and remove some.
     #[must_use]
     pub fn hooks(&self) -> &Hooks {
         &self.engine.shared().hooks
     }
 
-    /// The statistics of inbound calls to `resource`, if there have been any.
+    /// Returns the statistics of inbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(&self.engine, resource.into(), Direction::Inbound)
     }
 
-    /// The statistics of outbound calls to `resource`, if there have been any.
+    /// Returns the statistics of outbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(&self.engine, resource.into(), Direction::Outbound)
     }
 
-    /// The rules in [shadow mode](crate::Rule::shadow), in their order.
+    /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowView> {
         let watchers = self.engine.watchers().list();
         watchers.into_iter().map(ShadowView::new).collect()
     }
 
-    /// The statistics of all inbound calls together. Requests pay nothing for
-    /// them: every figure is summed up when it is read.
+    /// Returns the statistics of all inbound calls together. They cost calls nothing: each
+    /// figure is summed up when it is read.
     #[must_use]
     pub fn inbound(&self) -> InboundView<'_> {
         InboundView::inbound(&self.engine)
     }
 
-    /// The statistics of all inbound calls that came through `context`; see
+    /// Returns the statistics of all inbound calls that came in through `context`; see
     /// [`Builder::contexts`].
     #[must_use]
     pub fn entrance<'a>(&'a self, context: impl Into<Key<'a>>) -> InboundView<'a> {
         InboundView::entrance(&self.engine, context.into())
     }
 
-    /// A copy of all statistics, and of what single rules know: the states of
-    /// breakers, adaptive limits, what hot-parameter rules and rules in shadow mode
+    /// Returns a copy of all statistics, and of the state of single rules: the states of
+    /// breakers, adaptive limits, and what hot-parameter rules and rules in shadow mode
     /// have counted.
     ///
     /// It looks at every resource, so those that have not been called since a
+    /// [reload](Self::reload) take over the rules in force. It does not walk the tables of
+    /// values.
     /// [reload](Self::reload) take the rules in force over. It walks no table of values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -295,7 +299,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The rules to begin with. Default: none.
+    /// Sets the rules to start with. Default: none.
     ///
     /// # Panics
     ///
@@ -306,7 +310,7 @@ impl Builder {
         self
     }
 
-    /// The clock. Default: [`MonotonicClock`].
+    /// Sets the clock. Default: [`MonotonicClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Box::new(clock);
         self
@@ -318,25 +322,27 @@ impl Builder {
         self
     }
 
-    /// The window that figures per second are read from: `interval` in
-    /// `buckets` buckets. Default: 1 s in 2. Each node keeps a place for each
-    /// bucket, and for each second of a bucket that is longer: at most 256 KiB in all.
-    /// Response times are right as long as those that end in one bucket add up to less
-    /// than 12 days: in a bucket of an hour, with 300 calls at once.
+    /// Sets the window of the statistics: `interval` in `buckets` buckets. Rates per second
+    /// are averages over it. Default: 1 s in 2 buckets.
+    ///
+    /// Each node has a record for each bucket, and for each second of a bucket that is
+    /// longer: at most 256 KiB in all. Response times are right as long as those that end
+    /// in one bucket add up to less than 12 days: with buckets of an hour, that is 300
+    /// calls at once.
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `buckets` is between 1 and 3 600 and divides
-    /// `interval`, of at most 1 hour, into whole parts or multiples of one second,
-    /// of at least 10 ms.
+    /// [`InvalidWindow`] unless `interval` is at most 1 hour, `buckets` is between 1 and
+    /// 3 600, and the resulting bucket is at least 10 ms long and either divides one second
+    /// evenly or is a multiple of it.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
         self.window = Shape::new(bucket_ns, buckets, true);
         Ok(self)
     }
 
-    /// The longest that a prioritized call may wait for a borrowed place; it
-    /// waits for less than this. Default: 500 ms. Zero: nothing is lent.
+    /// Sets how long a prioritized call may wait for a borrowed place; it waits for less
+    /// than this. Default: 500 ms. Zero: nothing is lent.
     ///
     /// A call can borrow from at most 512 buckets of its resource ahead. That is 256 s,
     /// and less where a rule or the [window](Self::window) has buckets shorter than
@@ -346,68 +352,69 @@ impl Builder {
         self
     }
 
-    /// How many resources are counted apart, inbound and outbound together, at
-    /// least 1. Default: 16 384. Calls to any further one are counted under
-    /// `__overflow__`, whose rules apply to them. A resource with a rule always
-    /// has a place, and one that is named by the path that axum has matched.
+    /// Sets how many resources are counted apart, inbound and outbound together; at least
+    /// 1. Default: 16 384. Calls to any further resource are counted under `__overflow__`,
+    /// and the rules for that name apply to them. A resource with a rule always has a
+    /// place, and so does one that is named by the path that axum has matched.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.max_resources = max.max(1);
         self
     }
 
-    /// How many origins and contexts have nodes, over all resources, and for how many
-    /// origins a plain rule [by origin](crate::FlowRule::by_origin) has places in its
-    /// table, at least, up to 2²⁶; 1 or more. Default: 65 536. On each resource the calls
-    /// of all further origins share one quota. An origin that a rule names always has a
+    /// Sets how many origins and contexts have nodes, over all resources; at least 1.
+    /// Default: 65 536. The table of a plain rule [by origin](crate::FlowRule::by_origin)
+    /// has places for at least as many origins, up to 2²⁶. On each resource the calls of
+    /// all further origins share one quota. An origin that a rule names always has a
     /// place.
     pub fn max_origins(mut self, max: usize) -> Self {
         self.max_origins = max.max(1);
         self
     }
 
-    /// For how long a resource that no rule names must not have been called before a new
-    /// resource may take its place. Default: 1 minute. A resource to which a rule for `*`
-    /// applies also stays until what it has counted matters no more, as origins do; but not
-    /// for [last calls](crate::CircuitBreakerRule::last_calls) and a row of
-    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors), which would
-    /// matter for ever.
+    /// Sets how long a resource that no rule names must not have been called before a new
+    /// resource may take its place. Default: 1 minute.
+    ///
+    /// A resource to which a rule for `*` applies also stays until its counts no longer
+    /// matter, as origins do. Two kinds of counts are exceptions, as they would matter for
+    /// ever: the [last calls](crate::CircuitBreakerRule::last_calls) and the
+    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker.
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Whether every origin of every resource has statistics of its own.
-    /// Default: only where a rule by origin needs more than a table; see
+    /// Sets whether every origin of every resource has statistics of its own. Default: no,
+    /// only where a rule by origin needs more than a table; see
     /// [`FlowRule::by_origin`](crate::FlowRule::by_origin).
     pub fn origins(mut self, origins: bool) -> Self {
         self.origins = origins;
         self
     }
 
-    /// Whether every context of every resource has statistics of its own.
+    /// Sets whether every context of every resource has statistics of its own.
     /// Default: no.
     pub fn contexts(mut self, contexts: bool) -> Self {
         self.contexts = contexts;
         self
     }
 
-    /// Whether resources keep the seconds of their last minute: 3.5 KiB for
-    /// each that is called or read in two different seconds. Default: yes.
+    /// Sets whether resources keep statistics for each second of the last minute: 3.5 KiB
+    /// for each resource that is called or read in two different seconds. Default: yes.
     pub fn minute(mut self, minute: bool) -> Self {
         self.minute = minute;
         self
     }
 
-    /// Whether origins and contexts keep them as well. Default: no.
+    /// Sets whether origins and contexts keep them as well. Default: no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
         self.branch_minute = minute;
         self
     }
 
-    /// What tells load and CPU use to [system rules](crate::SystemRule), and memory to
-    /// [flow rules](crate::FlowRule::memory), such as a sampler of
-    /// `system::SystemProbe` (feature `system`). Default: nothing; then those limits
-    /// refuse nobody, and thresholds do not fall.
+    /// Sets the source of the load and CPU use for [system rules](crate::SystemRule), and of
+    /// the memory use for [flow rules](crate::FlowRule::memory), such as a sampler of
+    /// `system::SystemProbe` (feature `system`). Default: none; then those limits refuse no
+    /// call, and thresholds are not lowered.
     ///
     /// ```
     /// use tower_sentinel::system::{ManualProbe, Sampler};
@@ -429,14 +436,14 @@ impl Builder {
         self
     }
 
-    /// Whether all rules only watch, now and after every reload; see
+    /// Sets whether all rules are in shadow mode, now and after every reload; see
     /// [`Rule::shadow`](crate::Rule::shadow). Default: no.
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
         self
     }
 
-    /// The engine.
+    /// Builds the engine.
     #[must_use]
     pub fn build(self) -> Sentinel {
         let shape = |minute| {
