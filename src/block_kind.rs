@@ -32,27 +32,26 @@ pub enum BlockKind {
     /// A [`FlowRule`](crate::FlowRule): too many calls in its window.
     Flow,
     /// An [`IsolationRule`](crate::IsolationRule) or an
-    /// [`AdaptiveRule`](crate::AdaptiveRule): too many calls at once.
+    /// [`AdaptiveRule`](crate::AdaptiveRule): too many concurrent calls.
     Isolation,
     /// A [`HotParamRule`](crate::HotParamRule): too many calls for this value of
     /// a parameter.
     HotParam,
-    /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource does
-    /// not answer well.
+    /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource fails or is slow.
     CircuitBreaker,
-    /// An [`AuthorityRule`](crate::AuthorityRule): this caller may not call.
+    /// An [`AuthorityRule`](crate::AuthorityRule): this caller is not allowed.
     Authority,
     /// A [`SystemRule`](crate::SystemRule): all inbound calls together, or the
     /// machine, have reached a limit.
     System,
     /// The call would have had to wait, and there is no timer to wait on: it
-    /// runs outside of tokio, or tokio was built without its timer.
+    /// runs outside of tokio, or the tokio runtime was built without a timer.
     ///
-    /// tokio tells the latter by a panic only, which is caught. So the hook for panics
-    /// is called, and a program that is compiled to abort on panics ends: build its
-    /// runtime with `enable_time`.
+    /// A runtime without a timer panics, and the panic is caught. So the panic hook is
+    /// called, and a program that is compiled to abort on panics ends: build its runtime
+    /// with `enable_time`.
     NoTimer,
-    /// The call carries no key, and a rule refuses such calls.
+    /// The call has no key, and a rule refuses such calls.
     MissingKey,
 }
 

@@ -1,4 +1,4 @@
-//! Who refused a call, and when it may come back.
+//! The refusal of a call: which rule refused it, and when it may be retried.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::system::SystemReason;
 /// How deep a refusal is looked for: far deeper than errors are wrapped.
 const MOST_CAUSES: usize = 64;
 
-/// A call was refused. The one error that a request can meet.
+/// The refusal of a call. This is the only error that a request can get from this crate.
 ///
 /// Cloning it costs two reference counts and allocates nothing.
 ///
@@ -119,54 +119,57 @@ impl Blocked {
         causes.take(MOST_CAUSES).any(<dyn Error>::is::<Self>)
     }
 
-    /// What kind of rule refused.
+    /// Returns what kind of rule refused.
     #[must_use]
     pub const fn kind(&self) -> BlockKind {
         self.kind
     }
 
-    /// Which limit of a [`SystemRule`](crate::SystemRule) refused; `None` for a
+    /// Returns which limit of a [`SystemRule`](crate::SystemRule) refused; `None` for a
     /// refusal of another [kind](Self::kind).
     #[must_use]
     pub const fn system_reason(&self) -> Option<SystemReason> {
         self.system_reason
     }
 
-    /// The resource that was called.
+    /// Returns the resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
         let told = self.rule.resource.as_ref().or(self.resource.as_ref());
         told.expect("the rule or the refusal says it")
     }
 
-    /// The id of the rule that refused; empty for a refusal without a rule.
+    /// Returns the id of the rule that refused; empty for a refusal without a rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule.id
     }
 
-    /// How long to wait before the same call can pass, if nobody else comes
-    /// first. `None` if it can never pass (a threshold of 0, a weight above the
-    /// limit, a caller who may not call) or if nobody can tell (isolation: whenever a
-    /// call ends; a system rule; a breaker that was opened by hand). Zero where a
-    /// value may have only so many calls at once: nobody can tell either, but it can
-    /// pass.
+    /// Returns how long to wait before the same call can pass, if no other calls come
+    /// first.
+    ///
+    /// `None` if it can never pass (a threshold of 0, a weight above the limit, a caller
+    /// that is not allowed), or if the time is not known (isolation, where it depends on
+    /// when a call ends; a system rule; a breaker that was opened by hand). Zero where a
+    /// limit on concurrent calls of one value refused: the time is not known there either,
+    /// but the call can pass.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The limit of a flow rule, or of a rule on a parameter for the value, in
-    /// whole tokens per [`interval`](Self::interval); of a rule that counts calls at
-    /// once, in calls. A rate of less than one in an interval is one in the time that this
-    /// takes. `None` for other rules, and where a key is missing.
+    /// Returns the limit of the rule: of a flow rule, or of a hot-parameter rule for the
+    /// value, in whole tokens per [`interval`](Self::interval); of a limit on concurrent
+    /// calls, in calls. A rate below one per interval is reported as 1 per the longer
+    /// interval in which one token becomes available. `None` for other rules, and where a
+    /// key is missing.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.map(|limit| limit.tokens)
     }
 
-    /// The interval that the limit of a flow rule, or of a rule on a parameter, is
-    /// for; `None` for calls at once.
+    /// Returns the interval of the limit of a flow rule or a hot-parameter rule; `None`
+    /// for limits on concurrent calls.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.limit

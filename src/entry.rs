@@ -12,12 +12,12 @@ use crate::resource::Resource;
 use crate::rule::Running;
 use crate::stat::Outcome;
 
-/// A call that runs. Dropping it ends the call and books it, once: its weight,
-/// its response time, how it ended, and one call less in flight.
+/// A running call. Dropping it ends the call and records, once, its weight, its response
+/// time and how it ended; the call is then no longer in flight.
 ///
 /// If it is dropped while its thread panics, the call counts as failed, whatever it is
-/// that panics: who holds it runs the call. One that is never dropped, as in a cycle of
-/// references, never ends: it keeps its slot until the process ends.
+/// that panics, because whoever holds the entry is assumed to run the call. An entry that
+/// is never dropped, as in a cycle of references, keeps its slot until the process ends.
 ///
 /// # Examples
 ///
@@ -150,31 +150,30 @@ impl Entry {
         self.rare.get_or_insert_default().quota = Some(quota);
     }
 
-    /// The resource that was called.
+    /// Returns the resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.nodes.resource().text()
     }
 
-    /// Which way the call goes.
+    /// Returns the direction of the call.
     #[must_use]
     pub fn direction(&self) -> Direction {
         self.nodes.resource().direction()
     }
 
-    /// The call failed: it counts as an error.
+    /// Marks the call as failed: it counts as an error.
     pub fn fail(&mut self) {
         self.outcome = Some(Outcome::Failure);
     }
 
-    /// The call says nothing about the health of what was called: it counts as
-    /// completed, and neither as a success nor as an error.
+    /// Marks the call as one that says nothing about the health of what was called: it
+    /// counts as completed, and as neither a success nor an error.
     pub fn ignore(&mut self) {
         self.outcome = Some(Outcome::Ignore);
     }
 
-    /// Ends the call as one that was cancelled: it delivered nothing, and has no
-    /// response time.
+    /// Ends the call as cancelled: it delivered nothing, and has no response time.
     pub fn cancel(mut self) {
         self.outcome = None;
     }

@@ -48,7 +48,7 @@ use crate::waiting::Waiting;
 pub enum Verdict {
     /// The call runs now.
     Pass(Entry),
-    /// The call has a place later, and may run then.
+    /// The call has a place in the future, and may run then.
     Wait(Waiting),
     /// The call is refused.
     Block(Blocked),

@@ -15,11 +15,12 @@ use crate::timer::{self, NoTimer};
 
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
-/// A call that has been promised a place in a coming bucket, or a turn in a line.
+/// A call that has been promised a place in a future bucket, or a turn in a
+/// [line](crate::FlowRule::throttle).
 ///
-/// Its tokens are held on every node that counts it, and are taken when the
-/// bucket of its start opens. It holds no concurrency slot yet, and its time has not
-/// begun.
+/// Its tokens are held on every node that counts it, and are taken when the bucket in
+/// which it starts opens. Until it starts it holds no concurrency slot, and its response
+/// time does not run.
 ///
 /// # Examples
 ///
@@ -48,8 +49,8 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 ///
 /// # Cancel safety
 ///
-/// Dropping it gives the place up: the tokens are given back if their bucket is
-/// still to come or is the newest one; later they stay spent.
+/// Dropping it gives up the place: the tokens are given back if their bucket is still to
+/// come or is the newest one; later they stay spent.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<Inner>>,
@@ -68,7 +69,7 @@ struct Inner {
     quota: Option<Box<QuotaLeft>>,
 }
 
-/// Why a waiting call does not start.
+/// Why a waiting call cannot start.
 ///
 /// # Examples
 ///
@@ -94,7 +95,7 @@ struct Inner {
 ///     panic!("its bucket has not begun");
 /// };
 /// clock.advance(Duration::from_millis(400));
-/// // It has its place in the window, but meanwhile another call runs.
+/// // It has its place in the window, but another call is running by now.
 /// let Verdict::Pass(_running) = sentinel.try_enter(call) else {
 ///     panic!("one more may pass");
 /// };
@@ -106,10 +107,10 @@ struct Inner {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {
-    /// Its bucket has not begun, or its turn has not come: here is the place, to be
+    /// Its bucket has not begun, or its turn has not come. Contains the place, to be
     /// used later.
     TooEarly(Waiting),
-    /// Another rule has no room for it any more; its tokens were given back.
+    /// Another rule has no room for it by now; its tokens were given back.
     Blocked(Blocked),
 }
 
@@ -155,7 +156,7 @@ impl Waiting {
         self.inner.take().expect(TAKEN_LAST)
     }
 
-    /// How long the call has to wait, from the moment of the verdict on.
+    /// Returns how long the call has to wait, counted from the moment of the verdict.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
@@ -181,13 +182,13 @@ impl Waiting {
         (!sleep.is_zero()).then_some(sleep)
     }
 
-    /// When the call may start.
+    /// Returns when the call may start.
     #[must_use]
     pub fn start(&self) -> Tick {
         self.inner().start
     }
 
-    /// The resource that was called.
+    /// Returns the resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.inner().nodes.resource().text()
@@ -197,8 +198,8 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if by now an
-    /// isolation or adaptive rule has no slot left or a circuit breaker refuses.
+    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if an isolation or
+    /// adaptive rule has no free slot by then, or a circuit breaker refuses the call.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
         let now = self.inner().now();
         if now < self.start() {
@@ -211,12 +212,12 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if there is no timer to wait on, or if an isolation rule has
-    /// no slot left or a circuit breaker refuses when the wait is over.
+    /// [`Blocked`] if there is no timer to wait on, or if, after the wait, an isolation or
+    /// adaptive rule has no free slot, or a circuit breaker refuses the call.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the place up.
+    /// Dropping the future gives up the place.
     pub async fn ready(mut self) -> Result<Entry, Blocked> {
         while let Some(duration) = self.next_sleep() {
             let slept = match timer::sleep(duration) {
