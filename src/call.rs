@@ -1,4 +1,4 @@
-//! All that the engine knows about one request: its resource and who calls.
+//! One request as the engine sees it: its resource and who calls.
 //!
 //! # Examples
 //!
@@ -14,7 +14,7 @@
 //! let params = [Param::new("page", 2), Param::new("user", "ann")];
 //! let call = Call::new(Key::Joined("GET", "/search")).origin(peer).params(&params).batch(2);
 //! assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
-//! // Two of three are taken.
+//! // Two of three tokens are taken.
 //! let Verdict::Block(blocked) = sentinel.try_enter(call) else {
 //!     panic!("two more are too many");
 //! };
@@ -32,9 +32,8 @@ pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OwnedKey, joined};
 pub(crate) use percent::Encoded;
 
-/// Whether a call comes in to be served here or goes out to be served
-/// elsewhere. Calls of the two directions are counted apart, also under one
-/// name.
+/// Whether a call comes in to be served here (inbound) or goes out to be served elsewhere
+/// (outbound). Calls of the two directions are counted apart, even under the same name.
 ///
 /// # Examples
 ///
@@ -50,7 +49,7 @@ pub(crate) use percent::Encoded;
 ///     panic!("the first one that is served");
 /// };
 /// assert_eq!(entry.direction(), Direction::Inbound);
-/// // What is asked of others has a quota of its own.
+/// // The outbound calls have a quota of their own.
 /// let Verdict::Pass(entry) = sentinel.try_enter(asked) else {
 ///     panic!("the first one that is asked of others");
 /// };
@@ -60,10 +59,10 @@ pub(crate) use percent::Encoded;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {
-    /// Served here.
+    /// The call is served here.
     #[default]
     Inbound,
-    /// Served elsewhere.
+    /// The call is served elsewhere.
     Outbound,
 }
 
@@ -76,10 +75,10 @@ impl fmt::Display for Direction {
     }
 }
 
-/// One call, as the engine sees it.
+/// One request, as the engine sees it.
 ///
-/// What resource, origin, context, parameter, tier and weight mean, is in the
-/// [words](crate::guide::cookbook#words) of the cookbook.
+/// Resource, origin, context, parameter, tier and weight are explained in the
+/// [cookbook](crate::guide::cookbook#words).
 ///
 /// # Examples
 ///
@@ -118,7 +117,7 @@ pub struct Call<'a> {
 /// use tower_sentinel::call::Param;
 /// use tower_sentinel::{BlockKind, Call, HotParamRule, ManualClock, MissingKey, Sentinel, Verdict};
 ///
-/// // One search a second for each user, the second parameter; nobody else may search.
+/// // Each user, the second parameter, may search once a second; calls without a user never.
 /// let rule = HotParamRule::per_second("search", 1).param_at(1).missing(MissingKey::Refuse);
 /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
 /// let refused = |params| match sentinel.try_enter(Call::new("search").params(params)) {
@@ -138,7 +137,7 @@ pub struct Param<'a> {
 }
 
 impl<'a> Param<'a> {
-    /// The parameter `name` with a value.
+    /// Creates the parameter `name` with a value.
     #[must_use]
     pub fn new(name: &'a str, value: impl Into<Key<'a>>) -> Self {
         Self {
@@ -147,8 +146,8 @@ impl<'a> Param<'a> {
         }
     }
 
-    /// The parameter `name` without a value, for a call that has no such value. It keeps
-    /// its place among the parameters.
+    /// Creates the parameter `name` without a value, for a call that has no such value. It
+    /// keeps its position among the parameters.
     #[must_use]
     pub const fn missing(name: &'a str) -> Self {
         Self { name, value: None }
@@ -164,7 +163,7 @@ pub(crate) enum Params<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call of weight 1 to `resource`, inbound and not prioritized.
+    /// Creates a call to `resource`: of weight 1, inbound, and not prioritized.
     #[must_use]
     pub fn new(resource: impl Into<Key<'a>>) -> Self {
         Self {
@@ -182,7 +181,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The origin: who calls. Rules [by origin](crate::FlowRule::by_origin) count all
+    /// Sets the origin: who calls. Rules [by origin](crate::FlowRule::by_origin) count all
     /// calls without an origin as those of one caller, under `-`, unless
     /// [`MissingKey`](crate::MissingKey) says otherwise.
     #[must_use]
@@ -191,7 +190,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The context: the entrance through which the call came, such as `web` or `batch`.
+    /// Sets the context: the entrance by which the call came in, such as `web` or `batch`.
     /// Rules may be [for one context](crate::FlowRule::in_context). The calls of a context
     /// are counted apart if there is such a rule, or if the engine was built
     /// [with contexts](crate::Builder::contexts).
@@ -201,7 +200,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The value of the call's only parameter; see
+    /// Sets the value of the call's only parameter; see
     /// [`HotParamRule`](crate::HotParamRule).
     #[must_use]
     pub fn param(mut self, value: impl Into<Key<'a>>) -> Self {
@@ -209,7 +208,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The call's parameters, in an order and under names that rules refer to.
+    /// Sets the call's parameters; rules refer to them by position or by name.
     ///
     /// ```
     /// use tower_sentinel::call::Param;
@@ -227,7 +226,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The class that the caller belongs to, such as a plan that is paid for;
+    /// Sets the tier: the class of the caller, such as a paid plan;
     /// see [`HotParamRule::tier`](crate::HotParamRule::tier).
     #[must_use]
     pub fn tier(mut self, tier: impl Into<Key<'a>>) -> Self {
@@ -235,55 +234,56 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Whether the call may borrow from a later bucket instead of being
-    /// refused.
+    /// Sets whether the call may borrow from a later bucket and wait for it, instead of
+    /// being refused.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
         self.prioritized = prioritized;
         self
     }
 
-    /// The longest that the call may wait, such as the time until its deadline.
+    /// Sets the longest time that the call may wait, such as the time until its deadline.
     /// A call that would have to wait as long or longer is refused at once.
     ///
-    /// A longer patience than the default changes nothing. The default is, for a place
-    /// that a rule lends, the engine's [occupy timeout](crate::Builder::occupy_timeout),
-    /// and for a turn in a line, the `max_wait` of its rule.
+    /// A patience above the default has no effect. The default is, for a borrowed place,
+    /// the engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a
+    /// line, the `max_wait` of its rule.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// The heaviest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and three
-    /// calls must not fill it where no rule limits them.
+    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even where no
+    /// rule limits calls, three of them must not fill it.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// The weight of the call: how many tokens it takes. A layer sets it by
+    /// Sets the weight of the call: how many tokens it takes. A layer sets it by
     /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight
-    /// above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Limits on calls at
-    /// once and circuit breakers count a call as one, whatever it weighs.
+    /// above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits
+    /// and circuit breakers count a call as one, whatever its weight.
     ///
-    /// A call heavier than what a rule ever admits at once can never pass; only in a
-    /// [line](crate::FlowRule::throttle) it can, and waits for as much longer. A call
-    /// of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a
-    /// rate may be after a reload that lowers its limit; it also passes a threshold of 0,
+    /// A call heavier than what a rule ever admits at once can never pass, except in a
+    /// [line](crate::FlowRule::throttle), where it waits correspondingly longer.
+    ///
+    /// A call of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as
+    /// a rate may be after a reload that lowers its limit; it also passes a threshold of 0,
     /// which it does not exceed. Tokens of [prioritized](Self::prioritized) calls that wait
-    /// count as taken already, so beside a full window that has lent places it is refused.
-    /// If it is prioritized itself and the rule lends, whatever
+    /// count as taken already, so a full window that has lent places refuses it. If it is
+    /// prioritized itself and the rule lends, whatever
     /// [part](crate::FlowRule::max_occupy_ratio), it waits until the window holds no more
     /// than it may. A quota that is kept for each value never refuses it.
     ///
     /// The weights of all calls of one second must stay below 2³¹ together, or totals are
-    /// wrong; a flow rule on the resource can keep them there. So choose a unit that is
-    /// not too small: KiB, and not bytes.
+    /// wrong; a flow rule on the resource can ensure that. So choose a unit that is not too
+    /// small: KiB, and not bytes.
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
         self.weight = weight.min(Self::MAX_WEIGHT);
         self
     }
 
-    /// A call that is served elsewhere.
+    /// Makes the call outbound: it is served elsewhere.
     #[must_use]
     pub fn outbound(mut self) -> Self {
         self.direction = Direction::Outbound;
