@@ -11,10 +11,10 @@ use super::Encoded;
 /// keyed hash of it.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
 
-/// A name by which calls are counted: a resource, an origin, a context, a tier, or the
-/// value of a parameter; see the [words](crate::guide::cookbook#words).
+/// A name under which calls are counted: a resource, an origin, a context, a tier, or the
+/// value of a parameter; see the [cookbook](crate::guide::cookbook#words).
 ///
-/// Looking up a known key allocates nothing.
+/// Looking up a known key does not allocate.
 ///
 /// # Examples
 ///
@@ -22,30 +22,30 @@ pub(crate) const MAX_KEY_BYTES: usize = 256;
 /// use tower_sentinel::Key;
 ///
 /// assert_eq!(Key::Joined("GET", "/users"), Key::from("GET /users"));
-/// // A text is neither an address nor a number, even if it reads like one.
+/// // A text is neither an address nor a number, even if it looks like one.
 /// assert_ne!(Key::from("7"), Key::from(7_u64));
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Key<'a> {
-    /// A text. Longer than 256 bytes, it is known by a hash of it.
+    /// A text. If it is longer than 256 bytes, a hash of it takes its place.
     Str(&'a str),
-    /// Two texts that stand for one: the first, a space, and the second, such as a
+    /// Two texts that stand for one text: the first, a space, and the second, such as a
     /// method and a route.
     ///
     /// Only the joined text counts: `("acme eu", "bob")` is the same key as
-    /// `("acme", "eu bob")`. So take a first text that clients cannot choose, or in which
-    /// no space can be. To limit a pair, such as an address and an account, take
-    /// [two parameters](crate::Call::params) with a rule for each: an address that is
-    /// written as a text is one of many in its network, and not cut to 64 bits as
-    /// [extractors](crate::key) cut it.
+    /// `("acme", "eu bob")`. So use a first text that clients cannot choose, or that cannot
+    /// contain a space. To limit a pair, such as an address and an account, use
+    /// [two parameters](crate::Call::params) with a rule for each: an address in text form
+    /// is one of many in its network, as it is not cut to 64 bits by the
+    /// [extractors](crate::key).
     Joined(&'a str, &'a str),
-    /// An address. It is taken as it is: [extractors](crate::key) cut addresses of IPv6
-    /// to 64 bits, and whoever makes a key of an address without them does so itself.
+    /// An address, used as it is. [Extractors](crate::key) cut IPv6 addresses to 64 bits;
+    /// if you make a key of an address without them, cut it yourself.
     Ip(IpAddr),
     /// A number.
     Int(u64),
-    /// A text as it stands in a URL: the same key as what it says.
+    /// A text as it is written in a URL: the same key as the decoded text.
     #[doc(hidden)]
     Encoded(Encoded<'a>),
     /// The hash of a long text, or of a secret one.
@@ -54,7 +54,7 @@ pub enum Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key by which calls without one are counted together.
+    /// The key under which all calls without a key are counted together.
     pub const MISSING: Key<'static> = Key::Str("-");
 
     /// The keys that `text` stands for where a rule names it: the text, and the

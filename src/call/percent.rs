@@ -13,8 +13,8 @@ use super::Key;
 /// Longest text, in bytes, that is decoded without an allocation.
 const ROOM: usize = 512;
 
-/// A text that stands for another. What is no UTF-8 when decoded is replaced as
-/// [`String::from_utf8_lossy`] does it.
+/// A text in an encoded form, known by the text that it decodes to. What does not decode
+/// to UTF-8 is replaced as by [`String::from_utf8_lossy`].
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ const ROOM: usize = 512;
 /// for spelling in ["/?user=ann+b", "/?user=ann%20b", "/?user=%61nn%20%62"] {
 ///     assert_eq!(status(spelling).await, StatusCode::TOO_MANY_REQUESTS);
 /// }
-/// // This one says `ann+b`.
+/// // This one decodes to `ann+b`.
 /// assert_eq!(status("/?user=ann%2Bb").await, StatusCode::OK);
 /// # });
 /// ```
