@@ -1,13 +1,14 @@
-//! Callbacks: what happens to calls, told to whoever wants to know.
+//! Callbacks: hooks are told what happens to calls.
 //!
-//! A [`Hook`] is called on the thread of the request, in the order in which the
-//! hooks were registered. It may read statistics and reload rules. A hook that
-//! panics harms neither the request nor the other hooks; the panic is counted.
+//! A [`Hook`] is called on the thread of the request, and hooks are called in the order
+//! in which they were registered. A hook may read statistics and reload rules. If it
+//! panics, neither the request nor the other hooks are affected; the panic is counted.
 //!
-//! A hook may make calls, too. If it makes them on its own engine, it is told of them as
-//! well: a hook that makes a call whenever it is told of one calls itself until the stack
-//! overflows, which ends the process. So let it make its calls on another engine, or do
-//! nothing when it is told of its own calls.
+//! A hook may also make calls. If it makes them on its own engine, it is notified of them,
+//! too: a hook that makes a call on each notification calls itself until the stack
+//! overflows, which ends the process. So make such calls on another engine, or do nothing
+//! when the hook is notified of its own calls.
+//!
 //! A hook that holds a handle of its own engine keeps the engine alive, and so itself,
 //! until it is [removed](Hooks::remove).
 //!
@@ -49,12 +50,12 @@ use crate::call::{Direction, Key};
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 
-/// Is told what happens to calls. Each method does nothing unless an implementation
+/// Receives notifications about calls. Each method does nothing unless an implementation
 /// overrides it.
 ///
 /// An implementation must not block, because the request waits for it, and should not
-/// panic: `on_exit` is called from a destructor. The [module](self) tells what becomes of
-/// a panic, and of calls that a hook makes itself.
+/// panic: `on_exit` is called from a destructor. The [module](self) says what happens
+/// after a panic, and to calls that a hook makes itself.
 ///
 /// # Examples
 ///
@@ -80,32 +81,32 @@ use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// A call has passed all rules and starts now, after its wait if it had to wait.
+    /// Called when a call has passed all rules and starts, after its wait if it had to wait.
     fn on_pass(&self, event: &PassEvent<'_>) {
         let _ = event;
     }
 
-    /// A call was refused.
+    /// Called when a call was refused.
     fn on_block(&self, event: &BlockEvent<'_>) {
         let _ = event;
     }
 
-    /// A rule in [shadow mode](crate::Rule::shadow) would have refused a call that no
-    /// rule in force refused: it runs, or waits for its turn.
+    /// Called when a rule in [shadow mode](crate::Rule::shadow) would have refused a call
+    /// that no enforced rule refused: the call runs, or waits for its turn.
     fn on_shadow_block(&self, event: &BlockEvent<'_>) {
         let _ = event;
     }
 
-    /// A call that had started has ended.
+    /// Called when a call that had started has ended.
     fn on_exit(&self, event: &ExitEvent<'_>) {
         let _ = event;
     }
 
-    /// A circuit breaker changes its state. Each change is told once, by the thread that
-    /// made it. Changes that a reload makes are not told. When a resource has
-    /// [taken over](crate::Sentinel::reload) new rules, nothing more is told of an old
-    /// breaker that does not [go on](crate::CircuitBreakerRule#reloads) with any of them,
-    /// though calls from before may still end there.
+    /// Called when a circuit breaker changes its state: once for each change, on the thread
+    /// that made it. Changes that a reload makes are not reported. Once a resource has
+    /// [taken over](crate::Sentinel::reload) new rules, an old breaker that does not
+    /// [continue](crate::CircuitBreakerRule#reloads) with any of them is no longer
+    /// reported, although earlier calls may still end there.
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let _ = event;
     }
@@ -154,38 +155,38 @@ pub struct BreakerEvent<'a> {
 }
 
 impl<'a> BreakerEvent<'a> {
-    /// The resource of the breaker.
+    /// Returns the resource of the breaker.
     #[must_use]
     pub const fn resource(&self) -> &'a str {
         self.resource
     }
 
-    /// Which way its calls go.
+    /// Returns the direction of the calls to the resource.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// The id of the rule that the breaker stands on now, though a call of before a
-    /// [reload](crate::CircuitBreakerRule#reloads) may have changed its state.
+    /// Returns the id of the rule that the breaker belongs to now. The call that changed
+    /// its state may have started before a [reload](crate::CircuitBreakerRule#reloads).
     #[must_use]
     pub const fn rule(&self) -> &'a str {
         self.rule
     }
 
-    /// The state before.
+    /// Returns the state before the change.
     #[must_use]
     pub const fn from(&self) -> BreakerState {
         self.from
     }
 
-    /// The state from now on.
+    /// Returns the state after the change.
     #[must_use]
     pub const fn to(&self) -> BreakerState {
         self.to
     }
 
-    /// Why it opened: the ratio or the count of bad calls, 1 for a bad probe.
+    /// Returns why it opened: the ratio or the number of bad calls, or 1 for a bad probe.
     #[must_use]
     pub const fn value(&self) -> Option<f64> {
         self.value
@@ -210,19 +211,19 @@ macro_rules! event {
         }
 
         impl<'a> $name<'a> {
-            /// The resource that was called.
+            /// Returns the resource that was called.
             #[must_use]
             pub const fn resource(&self) -> &'a str {
                 self.subject.resource
             }
 
-            /// Which way the call goes.
+            /// Returns the direction of the call.
             #[must_use]
             pub const fn direction(&self) -> Direction {
                 self.subject.direction
             }
 
-            /// The weight of the call.
+            /// Returns the weight of the call.
             #[must_use]
             pub const fn weight(&self) -> u32 {
                 self.subject.weight
@@ -265,17 +266,17 @@ event! {
     /// sentinel.hooks().register("shops", shops.clone());
     /// drop(sentinel.try_enter(Call::new("orders").origin("shop").batch(3)));
     /// drop(sentinel.try_enter(Call::new("orders").origin("office")));
-    /// // What is refused does not start, and is not told here.
+    /// // A refused call does not start, and is not reported here.
     /// drop(sentinel.try_enter(Call::new("orders").origin("shop").batch(6)));
     /// assert_eq!(*shops.0.lock().unwrap(), 3);
     /// ```
     PassEvent {
-        /// The origin: who calls. `None` also for a call that had to wait.
+        /// Returns the origin: who calls. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
-        /// The value of the call's first parameter. `None` also for a call that had to
-        /// wait.
+        /// Returns the value of the call's first parameter. Also `None` for a call that had
+        /// to wait.
         param: Option<Key<'a>>,
-        /// How long the call waited for its place.
+        /// Returns how long the call waited for its place.
         waited: Duration,
     }
 }
@@ -311,12 +312,12 @@ event! {
     /// );
     /// ```
     BlockEvent {
-        /// The origin: who calls. `None` also for a call that had to wait.
+        /// Returns the origin: who calls. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
-        /// The value of the call's first parameter. `None` also for a call that had to
-        /// wait.
+        /// Returns the value of the call's first parameter. Also `None` for a call that had
+        /// to wait.
         param: Option<Key<'a>>,
-        /// Why the call was refused, and when it may come back.
+        /// Returns why the call was refused, and when it may be retried.
         blocked: &'a Blocked,
     }
 }
@@ -351,7 +352,7 @@ event! {
     /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("report")) else {
     ///     panic!("the first call runs");
     /// };
-    /// // The second one does not run, so it does not end.
+    /// // The second call does not run, so it does not end.
     /// drop(sentinel.try_enter(Call::new("report")));
     /// clock.advance(Duration::from_millis(30));
     /// entry.fail();
@@ -359,11 +360,11 @@ event! {
     /// assert_eq!(*times.0.lock().unwrap(), [(Some(Outcome::Failure), Duration::from_millis(30))]);
     /// ```
     ExitEvent {
-        /// How it ended; `None` if it was cancelled before it delivered
+        /// Returns how the call ended; `None` if it was cancelled before it delivered
         /// anything.
         outcome: Option<Outcome>,
-        /// From its start to its response or error; to its end if it was
-        /// cancelled.
+        /// Returns the time from the start of the call to its response or error; if it was
+        /// cancelled, to its end.
         rt: Duration,
     }
 }
@@ -410,8 +411,8 @@ impl Default for Hooks {
 }
 
 impl Hooks {
-    /// Registers `hook` under `name`, after all others. A hook that has this
-    /// name already is replaced, and the new one takes its place in the order.
+    /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
+    /// is replaced, and the new one takes its place in the order.
     pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
         let name = name.into();
         self.change(
@@ -422,8 +423,8 @@ impl Hooks {
         );
     }
 
-    /// Removes the hook of this name. Returns whether there was one. A call
-    /// that is being told just now may still tell it.
+    /// Removes the hook of this name. Returns whether there was one. A notification that is
+    /// under way may still reach it.
     pub fn remove(&self, name: &str) -> bool {
         self.change(|hooks| {
             let before = hooks.len();
@@ -432,7 +433,7 @@ impl Hooks {
         })
     }
 
-    /// The names of the hooks, in their order.
+    /// Returns the names of the hooks, in the order in which they are called.
     #[must_use]
     pub fn names(&self) -> Vec<Arc<str>> {
         self.list
@@ -442,7 +443,7 @@ impl Hooks {
             .collect()
     }
 
-    /// How many calls of a hook have panicked.
+    /// Returns how many notifications of hooks have ended in a panic.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
