@@ -1,13 +1,12 @@
-//! Time as the engine sees it: monotonic nanoseconds from a clock of choice.
+//! Time as the engine sees it: monotonic nanoseconds, from a clock that can be replaced.
 //!
-//! A [`Tick`] is a reading; a [`Clock`] gives readings. The engine reads the
-//! clock once when a call enters and once when it ends, and hands the reading
-//! down; nothing below it asks for the time again. A layer reads it when a response
-//! is there, and once more at the end of a body that comes in pieces or that a rule
-//! counts until it is gone.
+//! A [`Tick`] is a reading; a [`Clock`] gives readings. The engine reads the clock once
+//! when a call starts and once when it ends, and passes the reading down; nothing below
+//! it reads the time again. A layer reads it when a response arrives, and once more at the
+//! end of a body that comes in pieces or that a rule counts until it is gone.
 //!
-//! Wall time is never used: it steps. A clock that nevertheless steps back or
-//! jumps does no harm to the counts: a window never goes back, a late reading
+//! Wall time is never used, because it jumps. If a clock nevertheless steps back or
+//! jumps, that does no harm to the counts: a window never goes back, a late reading
 //! counts in the newest bucket, and every subtraction saturates.
 //!
 //! # Examples
@@ -24,7 +23,7 @@
 //!     .build();
 //! let passes = || matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_));
 //! assert!(passes());
-//! // A clock that steps back gives nobody a new window.
+//! // A clock that steps back opens no new window.
 //! clock.set(Tick::from_millis(8_000));
 //! assert!(!passes());
 //! clock.set(Tick::from_millis(10_000));
@@ -76,32 +75,32 @@ impl Tick {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// The reading `nanos` nanoseconds after the start of the clock.
+    /// Creates the reading `nanos` nanoseconds after the start of the clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The reading `millis` milliseconds after the start of the clock; beyond
-    /// the range, the last one.
+    /// Creates the reading `millis` milliseconds after the start of the clock, or the last
+    /// possible one if that is out of range.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds since the start of the clock.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole milliseconds since the start of the clock.
+    /// Returns the whole milliseconds since the start of the clock.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Nanoseconds since `earlier`; 0 if `earlier` is later.
+    /// Returns the nanoseconds since `earlier`; 0 if `earlier` is later.
     #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -137,27 +136,27 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// A source of [`Tick`]s.
 ///
-/// An implementation must be cheap, must not block and must not panic. It
-/// should be monotonic over all threads; where it is not, the engine keeps the
-/// newest reading that it has seen.
+/// An implementation must be cheap, must not block and must not panic. It should be
+/// monotonic across all threads; where it is not, the engine keeps the newest reading
+/// that it has seen.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
-/// Where that runs ahead of this one, the call sleeps again until its turn has come by
-/// this one, which it does not wait for if it has run at less than half the speed of
-/// tokio's or has stepped back: then the call starts before its turn.
+/// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
+/// by this one. But if this clock has run at less than half the speed of tokio's, or has
+/// stepped back, the call does not wait for it, and starts before its turn.
 ///
-/// Wall time is a bad one also for a reason other than its steps: where a machine learns
-/// the date after the program has started, it goes on by decades. Windows bear that. But
-/// 18 years after it was made the time of a table of values stands still: what a value of a
-/// [`HotParamRule`](crate::HotParamRule) has spent of a quota that is refilled does not
-/// come back, and a line takes nobody any more.
+/// Do not use wall time. Apart from its steps, there is another reason: on a machine that
+/// learns the date only after the program has started, it jumps ahead by decades. Windows
+/// cope with that. But the time of a table of values stands still 18 years after the table
+/// was made: what a value of a [`HotParamRule`](crate::HotParamRule) has spent of a
+/// refilled quota does not come back, and a line accepts no more calls.
 ///
 /// # Examples
 ///
 /// ```
 /// use tower_sentinel::{Clock, MonotonicClock, Sentinel, Tick};
 ///
-/// /// Tells whole milliseconds only.
+/// /// A clock that counts whole milliseconds only.
 /// #[derive(Debug)]
 /// struct Coarse(MonotonicClock);
 ///
@@ -173,7 +172,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// # let _ = sentinel;
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present.
+    /// Returns the current reading.
     fn now(&self) -> Tick;
 }
 
@@ -183,11 +182,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The operating system's monotonic clock ([`std::time::Instant`]): the
-/// default.
+/// The operating system's monotonic clock ([`std::time::Instant`]). This is the default.
 ///
-/// All values of this type share one start, the first time that one was made
-/// or read.
+/// All values of this type share one start: the first time that one was made or read.
 ///
 /// # Examples
 ///
@@ -201,7 +198,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 pub struct MonotonicClock;
 
 impl MonotonicClock {
-    /// The clock. Allocates nothing.
+    /// Creates the clock. Does not allocate.
     #[must_use]
     pub fn new() -> Self {
         LazyLock::force(&MONOTONIC_START);
@@ -221,12 +218,13 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// tokio's clock ([`tokio::time::Instant`]), which a test can pause and
-/// advance together with the timers that waiting calls sleep on.
+/// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
+/// the timers that waiting calls sleep on.
 ///
-/// It starts where it is made: engines that share a [`Sampler`](crate::system::Sampler)
-/// take clones of one. What a test pauses is the time of its runtime: on a thread that is
-/// in none this clock goes on as time really does, so let no call begin or end there.
+/// It starts when it is made: engines that share a [`Sampler`](crate::system::Sampler)
+/// must use clones of one clock. A test pauses only the time of its runtime. On a thread
+/// outside any runtime this clock continues in real time, so let no call start or end
+/// there.
 ///
 /// # Examples
 ///
@@ -245,7 +243,7 @@ impl Clock for MonotonicClock {
 pub struct TokioClock(tokio::time::Instant);
 
 impl TokioClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn new() -> Self {
         Self(tokio::time::Instant::now())
@@ -268,12 +266,12 @@ impl Clock for TokioClock {
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///
-/// It costs about half of [`MonotonicClock`]. On machines whose cores disagree
-/// about the counter a reading may be late or early by that difference: counts
-/// stay exact, but a window may then stand still for as long. Making the first one
+/// A reading costs about half of one of [`MonotonicClock`]. If the cores of a machine
+/// disagree about the counter, a reading may be late or early by the difference: counts
+/// stay exact, but a window may then stand still for as long. Making the first clock
 /// calibrates the counter, which takes up to 200 ms: make it at start-up.
 ///
-/// All values of this type share one start, the first time that one was made.
+/// All values of this type share one start: the first time that one was made.
 ///
 /// # Examples
 ///
@@ -302,7 +300,7 @@ static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
 
 #[cfg(feature = "quanta")]
 impl QuantaClock {
-    /// The clock. Allocates nothing.
+    /// Creates the clock. Does not allocate.
     #[must_use]
     pub fn new() -> Self {
         QUANTA_START.clone()
@@ -323,13 +321,13 @@ impl Clock for QuantaClock {
     }
 }
 
-/// A clock that stands still until it is told to move; for tests.
+/// A clock that moves only when it is told to, for tests.
 ///
-/// Clones share one reading. It wakes nobody: a call that
-/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, as long as it was told when it
-/// began to, though this clock stands still; and longer if it has come half of the way by
-/// then. So it is for calls that pass, are refused or are
-/// [admitted](crate::Waiting::admit) by hand; for those that sleep, take a [`TokioClock`]
+/// Clones share one reading. Moving it wakes no call: a call that
+/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
+/// when its wait began, even if this clock stands still; and longer if this clock has come
+/// half of the way by then. So it is for calls that pass, are refused or are
+/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a [`TokioClock`]
 /// in paused time.
 ///
 /// # Examples
@@ -353,13 +351,13 @@ impl Clock for QuantaClock {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that reads [`Tick::ZERO`].
+    /// Creates a clock that reads [`Tick::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A clock that reads `tick`.
+    /// Creates a clock that reads `tick`.
     #[must_use]
     pub fn starting_at(tick: Tick) -> Self {
         let clock = Self::new();
@@ -367,7 +365,7 @@ impl ManualClock {
         clock
     }
 
-    /// Moves the clock on by `duration`; it saturates at the end of its range.
+    /// Advances the clock by `duration`; it saturates at the end of its range.
     pub fn advance(&self, duration: Duration) {
         let step = nanos(duration);
         // The closure always gives a value, so the update cannot fail.
@@ -378,7 +376,7 @@ impl ManualClock {
             });
     }
 
-    /// Sets the clock to `tick`, which may be in its past.
+    /// Sets the clock to `tick`, which may be earlier than its current reading.
     pub fn set(&self, tick: Tick) {
         self.0.store(tick.0, Ordering::Relaxed);
     }
