@@ -7,16 +7,16 @@ use http::header::COOKIE;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
-/// The value of a cookie, over all lines of the field.
+/// The value of a cookie, from any line of the field.
 ///
-/// Quotes around it are not part of it, and it is known by what it says when
-/// percent-decoded, as its name is: services read cookies with or without. A
-/// value that is empty or not visible ASCII is no key, and neither is a cookie
-/// that is there twice with two values.
+/// Quotes around the value are not part of it. Value and name are known by the texts that
+/// they percent-decode to, because services read cookies either way. The request has no key
+/// if the value is empty or not visible ASCII, or if the cookie occurs twice with two
+/// values.
 ///
-/// A cookie that stands for a login is a secret: take a
-/// [`Secret`](super::Secret) of it. Anyone can send any cookie: one that is not checked
-/// before this layer gives each client as many fresh quotas as it makes values up.
+/// A cookie that stands for a login is a secret: use a [`Secret`](super::Secret) of it.
+/// Anyone can send any cookie: if it is not checked before this layer, each client has as
+/// many fresh quotas as it makes up values.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ use crate::call::{Encoded, Key};
 pub struct Cookie(Arc<str>);
 
 impl Cookie {
-    /// The cookie `name`, as it reads when decoded.
+    /// Creates an extractor for the cookie `name`, in decoded form.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())

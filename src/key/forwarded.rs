@@ -19,18 +19,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address as proxies have written it into headers.
 ///
-/// Say which proxies to trust, by their addresses or by their number. Whatever
-/// cannot be trusted or understood makes the peer of the connection the key, so
-/// a client cannot choose its own.
+/// Say which proxies to trust, by their addresses or by their number. If the headers
+/// cannot be trusted or understood, the peer of the connection is the key, so a client
+/// cannot choose its own.
 ///
-/// So the peer has to be known as for [`PeerIp`](super::PeerIp): without connect info
-/// [`behind`](Self::behind) has no key for any request. Neither has it over a Unix socket,
-/// where only the proxy calls: take [`hops`](Self::hops).
+/// So the peer must be known, as for [`PeerIp`](super::PeerIp): without connect info
+/// [`behind`](Self::behind) has no key for any request. Nor has it over a Unix socket,
+/// where only the proxy connects: use [`hops`](Self::hops) there.
 ///
 /// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let
-/// an earlier layer put the address in as a [`ClientAddr`](super::ClientAddr), for
-/// `PeerIp`: as a [`Header`](super::Header) it is a text, and whoever has a network of
-/// IPv6 has a key for each address in it.
+/// an earlier layer insert the address as a [`ClientAddr`](super::ClientAddr), for
+/// `PeerIp`. Do not read it by [`Header`](super::Header): there it is a text, and whoever
+/// has an IPv6 network has a key for each address in it.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // Behind load balancers in 10.0.0.0/8. Behind exactly one proxy that appends to
-/// // the field: `ForwardedIp::hops(1)`.
+/// // the field, use `ForwardedIp::hops(1)`.
 /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
 ///     .origin(ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -55,7 +55,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
 /// };
 /// assert_eq!(status("192.0.2.7").await, StatusCode::OK);
-/// // What a client sends itself makes it nobody else.
+/// // What a client writes itself does not change its key.
 /// assert_eq!(status("192.0.2.8, 192.0.2.7").await, StatusCode::TOO_MANY_REQUESTS);
 /// assert_eq!(status("192.0.2.8").await, StatusCode::OK);
 /// # });
@@ -80,18 +80,18 @@ enum Field {
 }
 
 impl ForwardedIp {
-    /// Trusts proxies in `nets`. If the peer is one of them, the key is the
-    /// first address from the right that is not; if all are, the leftmost. A net of
-    /// IPv4 may be written as mapped into IPv6.
+    /// Trusts proxies in `nets`. If the peer is one of them, the key is the first address
+    /// from the right that is not; if all are, it is the leftmost. An IPv4 network may also
+    /// be written as mapped into IPv6.
     #[must_use]
     pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
         Self::trusting(Trust::Nets(Nets::new(nets)))
     }
 
-    /// Trusts the last `hops` proxies: the key is that many addresses from the
-    /// right; the peer, if there are fewer, or for 0.
+    /// Trusts the last `hops` proxies: the key is that many addresses from the right. It is
+    /// the peer if there are fewer, or for 0.
     ///
-    /// Use it only if clients cannot reach the server past the proxies.
+    /// Use this only if clients cannot reach the server without passing the proxies.
     #[must_use]
     pub fn hops(hops: usize) -> Self {
         Self::trusting(Trust::Hops(hops))
@@ -105,15 +105,15 @@ impl ForwardedIp {
         }
     }
 
-    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. A port may be hidden there,
-    /// as in `192.0.2.7:_http`; an address that is hidden, or `unknown`, is none.
+    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. The port of an address may
+    /// be obfuscated, as in `192.0.2.7:_http`; an obfuscated address, or `unknown`, is none.
     #[must_use]
     pub fn rfc7239(mut self) -> Self {
         self.field = Field::Forwarded;
         self
     }
 
-    /// Tells IPv6 addresses apart by their first `bits` bits; at most 128.
+    /// Sets how many leading bits distinguish IPv6 addresses; at most 128.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);

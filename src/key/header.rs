@@ -6,13 +6,13 @@ use super::{Head, KeyExtractor};
 use crate::call::Key;
 
 /// The value of a header field. The request has no key if the value is empty or not
-/// visible ASCII, or if the field is there twice with two values: nobody knows which of
-/// the two the service will read, or a proxy has written.
+/// visible ASCII, or if the field occurs twice with two values: it is not known which of
+/// the two the service will read, or which one a proxy has written.
 ///
-/// Anyone can send any header. Use one that a trusted proxy sets, or whose
-/// value is checked before this layer.
+/// Anyone can send any header. Use one that a trusted proxy sets, or whose value is
+/// checked before this layer.
 ///
-/// The key is kept and told as it is: in snapshots, and to hooks. Take a
+/// The key is stored, and shown in snapshots and to hooks, as it is. Use a
 /// [`Secret`](super::Secret) of fields such as `authorization`, `cookie` or
 /// `x-api-key`.
 ///
@@ -44,13 +44,13 @@ use crate::call::Key;
 pub struct Header(HeaderName);
 
 impl Header {
-    /// The field `name`.
+    /// Creates an extractor for the field `name`.
     #[must_use]
     pub const fn new(name: HeaderName) -> Self {
         Self(name)
     }
 
-    /// The field `name`, in lower case.
+    /// Creates an extractor for the field `name`, which must be in lower case.
     ///
     /// # Panics
     ///

@@ -14,8 +14,8 @@ use crate::call::Key;
 /// a whole /64.
 pub(super) const IPV6_PREFIX: u8 = 64;
 
-/// The address of the client, as an extension for servers that know it in a way
-/// of their own, such as the PROXY protocol. It comes before all other sources.
+/// The address of the client, as a request extension for servers that know it in another
+/// way, such as from the PROXY protocol. It takes precedence over all other sources.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ pub(super) const IPV6_PREFIX: u8 = 64;
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// # }));
-/// // Every connection comes from the balancer, which says for whom.
+/// // Every connection comes from the balancer, which says who the client is.
 /// let balancer: SocketAddr = "10.0.0.1:443".parse().unwrap();
 /// let status = async |client: &str| {
 ///     let client = ClientAddr(client.parse().unwrap());
@@ -46,7 +46,7 @@ pub(super) const IPV6_PREFIX: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddr(pub SocketAddr);
 
-/// Knows the address of a client: whole, where a key may stand for a network.
+/// Finds the full address of a client, whereas a key may stand for a network.
 ///
 /// It is called once for each request and must not panic.
 ///
@@ -60,7 +60,7 @@ pub struct ClientAddr(pub SocketAddr);
 /// use tower_sentinel::middleware::skip;
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
-/// /// The address of the calling pod, which the server puts into each request.
+/// /// The address of the calling pod, which the server adds to each request.
 /// #[derive(Clone, Copy)]
 /// struct MeshPeer(IpAddr);
 ///
@@ -88,15 +88,15 @@ pub struct ClientAddr(pub SocketAddr);
 /// # });
 /// ```
 pub trait ClientIp: Send + Sync + 'static {
-    /// The address, or `None` if it is not known for sure.
+    /// Returns the address, or `None` if it is not known for sure.
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr>;
 }
 
 /// The address of the peer of the connection.
 ///
-/// It is taken from the request's extensions: [`ClientAddr`], else axum's
+/// It is taken from the request's extensions: [`ClientAddr`], or else axum's
 /// `ConnectInfo<SocketAddr>` or, in tests, its `MockConnectInfo` (feature `axum`),
-/// else tonic's connect info, also behind TLS (feature `tonic`), else a bare
+/// or else tonic's connect info, also behind TLS (feature `tonic`), or else a bare
 /// [`SocketAddr`].
 ///
 /// # If no address is there
@@ -108,11 +108,12 @@ pub trait ClientIp: Send + Sync + 'static {
 /// * The axum server is not served with
 ///   `into_make_service_with_connect_info::<SocketAddr>()`, or with connect info of
 ///   another type.
-/// * It listens on a Unix socket, whose peers have no address. Let an earlier layer put in
-///   a [`ClientAddr`].
+/// * The server listens on a Unix socket, whose peers have no address. Let an earlier layer
+///   insert a [`ClientAddr`].
 ///
-/// [`MissingKey::Refuse`](crate::MissingKey::Refuse) makes the mistake show with the
-/// first request: `.missing(MissingKey::Refuse)` of the rule answers it with 403.
+/// To notice the mistake at the first request, use
+/// [`MissingKey::Refuse`](crate::MissingKey::Refuse): a rule with
+/// `.missing(MissingKey::Refuse)` answers it with 403.
 /// [`HotParamView::missing`](crate::HotParamView::missing) counts such requests; if it
 /// grows with every call, no address is ever found.
 ///
@@ -131,7 +132,7 @@ pub trait ClientIp: Send + Sync + 'static {
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// # }));
-/// // From a server that passes no address on:
+/// // From a server that does not pass the address on:
 /// # let status = async |path: &str| {
 /// #     let request = Request::get(path).body(()).unwrap();
 /// #     service.clone().oneshot(request).await.unwrap().status()
@@ -142,10 +143,10 @@ pub trait ClientIp: Send + Sync + 'static {
 /// # });
 /// ```
 ///
-/// # What is one key
+/// # Which addresses share a key
 ///
-/// IPv6 addresses are told apart by their first 64 bits, and IPv4 addresses
-/// that are mapped into IPv6 are taken as what they are.
+/// IPv6 addresses are distinguished by their first 64 bits. IPv4 addresses that are mapped
+/// into IPv6 count as the IPv4 addresses.
 ///
 /// # Examples
 ///
@@ -180,7 +181,7 @@ pub struct PeerIp {
 }
 
 impl PeerIp {
-    /// The peer, with IPv6 addresses grouped by /64.
+    /// Creates the extractor, with IPv6 addresses grouped by /64.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -188,7 +189,7 @@ impl PeerIp {
         }
     }
 
-    /// Tells IPv6 addresses apart by their first `bits` bits; at most 128.
+    /// Sets how many leading bits distinguish IPv6 addresses; at most 128.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);

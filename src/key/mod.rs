@@ -1,66 +1,69 @@
-//! Where keys come from in a request.
+//! Extractors: they find keys in requests.
 //!
-//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in
-//! it: the resource that is called, or who calls. It borrows from the request,
-//! so a known key costs no allocation.
+//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in it: the
+//! resource that is called, or who calls. The key borrows from the request, so a known key
+//! costs no allocation.
 //!
 //! # Requests without a key
 //!
-//! An extractor may find no key: a header is not there, or [`PeerIp`] finds no address
+//! An extractor may find no key: a header is missing, or [`PeerIp`] finds no address
 //! because the server does not pass it on. By default a rule counts all such requests
 //! together, as those of one caller, so that they share one quota; see
 //! [`MissingKey`](crate::MissingKey). If an extractor never finds a key, all callers
-//! share that quota. [`PeerIp`] says how to see this.
+//! share that quota. [`PeerIp`] says how to notice this.
 //!
-//! # What a client gains by spelling
+//! # Different spellings of a key
 //!
 //! If a client could write one key in many ways, it would have a quota for each of them.
-//! So an encoded value is known by the text that it stands for: [`Query`], [`Cookie`]
-//! and [`PathParam`] take `ab` and `a%62` for one key. If a parameter or a cookie is
-//! there twice, with two values, the request has no key, because nobody knows which of
-//! the two the service will read.
+//! So an encoded value is known by the text that it decodes to: [`Query`], [`Cookie`]
+//! and [`PathParam`] take `ab` and `a%62` as one key. If a parameter or a cookie occurs
+//! twice, with two values, the request has no key, because it is not known which of the
+//! two the service will read.
 //!
-//! A path is taken as it is written, since routers take it so: axum has no route for
-//! `/%61` or `//a` where `/a` is one. A service that decodes or tidies its path itself,
-//! such as a file server or what stands behind a proxy, does answer them, and rules for
-//! `/a` do not see it. In front of such a service, let an earlier layer put the path in,
-//! as the service reads it, as a [`Resource`], or name rules by templates that hold
-//! whatever is written, such as `/{*file}`.
+//! A path is used as it is written, because routers do so: axum has no route for
+//! `/%61` or `//a` where `/a` is one. But a service that decodes or normalizes its paths
+//! itself, such as a file server or a server behind a proxy, does answer them, and rules
+//! for `/a` do not apply to them. For such a service, let an earlier layer set the path, as
+//! the service reads it, as a [`Resource`]; or name rules by templates that match
+//! any spelling, such as `/{*file}`.
 //!
 //! None of that makes a value true. Where clients can make values up, such as those of a
-//! header that nobody has checked, limit them by something that they cannot make up as
-//! well, such as [`PeerIp`], with a rule for each of the two. An
-//! [`or`](KeyExtractor::or) does not do that.
+//! header that nobody has checked, also limit something that they cannot make up, such as
+//! [`PeerIp`], with a rule for each of the two. An [`or`](KeyExtractor::or) does not do
+//! that.
 //!
 //! # The default resource
 //!
 //! A layer without [`resource`](crate::SentinelLayer::resource) names the resource by
 //!
-//! 1. an explicit [`Resource`] in the request's extensions, else
-//! 2. the route: axum's matched path (feature `axum`), else the template among
-//!    the rules' names that matches the path, else the path.
+//! 1. an explicit [`Resource`] in the request's extensions, or else
+//! 2. the route: axum's matched path (feature `axum`), or else the template among
+//!    the rules' names that matches the path, or else the path.
 //!
 //! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All
 //! such requests are one resource, whose name is empty, so that only rules for `*` apply
-//! to it: name them by [`Authority`]. That of `OPTIONS *` is `*`, which no template matches.
+//! to it: name them by [`Authority`]. The path of `OPTIONS *` is `*`, which no template
+//! matches.
 //!
-//! Where axum's path ends with `{*rest}`, rules may name what is below it: of
-//! `/shop.Orders/{*rest}`, which is how tonic puts a service into a router,
-//! `/shop.Orders/List` is a resource of its own if a rule has that name.
+//! If axum's path ends with `{*rest}`, rules may name what is below it. For example, tonic
+//! adds a service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a
+//! resource of its own if a rule has that name.
 //!
 //! An [outbound](crate::SentinelLayer::outbound) call is never named by axum's matched
-//! path: when a proxy passes a request on, that path says where the request came in, and
+//! path: when a proxy forwards a request, that path says where the request came in, and
 //! not where it goes.
 //!
 //! A raw path has a place only while the engine's table has room; beyond that it is
-//! counted under `__overflow__`, whose rules apply. A matched path always has a place, as
-//! a name in a rule has: requests for made-up paths take no route's place.
+//! counted under `__overflow__`, and the rules for that name apply. A matched path always
+//! has a place, and so does a name in a rule: requests for made-up paths cannot displace a
+//! route.
 //!
 //! Inside an axum `nest` the path has lost its prefix. A layer around a service that is
-//! given to `nest_service` sees no matched path, and neither does a layer around all of a
-//! router that has one: a router at `/api` also answers `/api//users/7`, as axum
-//! takes the prefix off with two slashes, and the template `/api/users/{id}` does not
-//! match that. Add the layer to the router that is nested.
+//! given to `nest_service` sees no matched path, and neither does a layer around a whole
+//! router with a `nest_service`. There names come from templates, which miss some requests:
+//! a router at `/api` also answers `/api//users/7`, because axum strips the prefix even if
+//! two slashes follow it, and the template `/api/users/{id}` does not match that. Add the
+//! layer to the router that is nested.
 //!
 //! # What the feature `axum` changes
 //!
@@ -77,9 +80,9 @@
 //! [`PeerIp`] and [`ForwardedIp`] find the addresses of axum's connections only with `axum`,
 //! and those of tonic's only with `tonic`.
 //!
-//! Cargo turns a feature on for all crates of a program if one of them asks for it. A
-//! program with axum turns `axum` on itself; then no other crate changes its names. A
-//! library that cannot know names its resources itself: by
+//! Cargo turns a feature on for all crates of a program if one of them asks for it. So a
+//! program that uses axum should turn `axum` on itself; then no other crate changes its
+//! names. A library that cannot know should name its resources itself: by
 //! [`SentinelLayer::resource`](crate::SentinelLayer::resource) with an extractor that does
 //! not look at routes ([`from_fn`], [`Path`], [`Authority`]), or by a [`Resource`] in the
 //! request's extensions.
@@ -108,7 +111,7 @@
 //! assert_eq!(status("POST", "ann").await, StatusCode::OK);
 //! assert_eq!(status("POST", "robot").await, StatusCode::FORBIDDEN);
 //! assert_eq!(status("GET", "robot").await, StatusCode::OK);
-//! // Nobody in particular, at an address that is denied.
+//! // An empty header is no key, so the address counts, and it is denied.
 //! assert_eq!(status("POST", "").await, StatusCode::FORBIDDEN);
 //! # });
 //! ```
@@ -154,7 +157,7 @@ pub use secret::{Bearer, Secret};
 /// use tower_sentinel::key::Head;
 /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
 ///
-/// /// A new order costs as much as five looks at one.
+/// /// A new order costs as much as five reads.
 /// fn cost(head: Head<'_>) -> u32 {
 ///     assert_eq!(head.uri().path(), "/orders/7");
 ///     assert_eq!(head.route(), "/orders/{id}");
@@ -203,11 +206,11 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The head of `request` where there is no layer, to test what is made of it: a
+    /// Returns the head of `request`, to test code that takes one without a layer: a
     /// [`KeyExtractor`], a [`ClientIp`], a [`Rejection`](crate::rejection::Rejection).
     ///
-    /// There are no rules either, whose templates might match the path: the
-    /// [route](Self::route) is what axum has matched, else the path.
+    /// Without a layer there are no rules whose templates might match the path: the
+    /// [route](Self::route) is what axum has matched, or else the path.
     ///
     /// ```
     /// use http::Request;
@@ -243,34 +246,34 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The method.
+    /// Returns the method.
     #[must_use]
     pub const fn method(&self) -> &'a Method {
         self.method
     }
 
-    /// The target, as it is seen at the layer.
+    /// Returns the target, as the layer sees it.
     #[must_use]
     pub const fn uri(&self) -> &'a Uri {
         self.uri
     }
 
-    /// The header fields.
+    /// Returns the header fields.
     #[must_use]
     pub const fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What other layers have left with the request.
+    /// Returns the extensions, in which other layers can leave information.
     #[must_use]
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The route: axum's matched path (feature `axum`) unless the call goes out, else
-    /// the template among the rules' names that matches the path, else the path itself.
-    /// Below a matched path that ends with `{*rest}` it is a template among the rules'
-    /// names that matches and begins as that path does, if there is one.
+    /// Returns the route: axum's matched path (feature `axum`) unless the call is outbound,
+    /// or else the template among the rules' names that matches the path, or else the path
+    /// itself. If the matched path ends with `{*rest}`, and a template among the rules'
+    /// names matches and begins like that path, the route is that template.
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
@@ -315,8 +318,8 @@ impl<'a> Head<'a> {
         named.starts_with(prefix).then_some(named)
     }
 
-    /// The resource that the request calls, if nobody says otherwise; see the
-    /// [module](self).
+    /// Returns the resource that a layer uses by default; see
+    /// [the default resource](self#the-default-resource).
     #[must_use]
     #[inline]
     pub fn resource(&self) -> Key<'a> {
@@ -336,12 +339,12 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Names the resource of a request. An earlier layer puts it among the request's
+/// A name for the resource of a request. An earlier layer inserts it into the request's
 /// extensions; see [the default resource](self#the-default-resource).
 ///
-/// It goes where the request goes. So where a proxy passes a request on as it came in, the
-/// outbound call has this name as well, and rules for the path at the upstream do not apply
-/// to it: take it out first, or name outbound calls by
+/// It stays with the request. So if a proxy forwards a request as it came in, the outbound
+/// call has this name as well, and rules for the path at the upstream do not apply to it:
+/// remove it first, or name outbound calls by
 /// [`SentinelLayer::resource`](crate::SentinelLayer::resource).
 ///
 /// # Examples
@@ -370,14 +373,14 @@ impl<'a> Head<'a> {
 pub struct Resource(Arc<str>);
 
 impl Resource {
-    /// The resource `name`.
+    /// Creates a name for a resource.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 }
 
-/// Names something in a request: the resource, who calls, or a parameter.
+/// Finds a key in a request: the resource, who calls, or a parameter.
 ///
 /// A layer calls its extractors once for each request that is not skipped. They must not
 /// panic. To test an extractor without a layer, make a [`Head`] with [`Head::of`].
@@ -414,24 +417,24 @@ impl Resource {
 /// assert_eq!(status("/t/acme/orders").await, StatusCode::OK);
 /// assert_eq!(status("/t/acme/users").await, StatusCode::TOO_MANY_REQUESTS);
 /// assert_eq!(status("/t/initech/orders").await, StatusCode::OK);
-/// // Of no tenant.
+/// // This path names no tenant.
 /// assert_eq!(status("/orders").await, StatusCode::FORBIDDEN);
 /// # });
 /// ```
 #[diagnostic::on_unimplemented(note = "a closure becomes one by `key::from_fn`")]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The key, or `None` if the request has no key; see
+    /// Returns the key, or `None` if the request has no key; see
     /// [requests without a key](self#requests-without-a-key).
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
-    /// This key, or where this extractor finds none, the key of `other`: a user's name,
-    /// else the address. A text is never the same key as an address, even if it reads
-    /// like one.
+    /// Returns an extractor that finds this key, or if there is none, the key of `other`: a
+    /// user's name, or else the address. A text is never the same key as an address, even
+    /// if it looks like one.
     ///
-    /// Only the first key counts, so it must be one that clients cannot make up. With
-    /// `Cookie::new("user").or(PeerIp::new())`, a client that sends a made-up cookie
+    /// Only one of the keys counts, so the first must be one that clients cannot make up.
+    /// With `Cookie::new("user").or(PeerIp::new())`, a client that sends a made-up cookie
     /// with each request has a fresh quota for each of them, and is never counted by its
-    /// address. If the first key is not checked before the layer, take two parameters and
+    /// address. If the first key is not checked before the layer, use two parameters and
     /// a rule for each of them instead.
     ///
     /// ```
@@ -441,7 +444,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// use tower_sentinel::{FlowRule, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// // The header is set by a proxy that has checked who calls.
+    /// // The header is set by a proxy that has authenticated the caller.
     /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
     ///     .origin(Header::from_static("x-user").or(PeerIp::new()));
     /// let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -473,7 +476,7 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
     }
 }
 
-/// An extractor from a function.
+/// Creates an extractor from a function.
 ///
 /// # Examples
 ///
@@ -516,7 +519,7 @@ where
 /// use tower_sentinel::key::{FromFn, Head, from_fn};
 /// use tower_sentinel::{FlowRule, Key, SentinelLayer};
 ///
-/// /// A pointer to a function gives the type a name that can be written down.
+/// /// A function pointer gives the extractor a type that can be named.
 /// struct Naming {
 ///     resource: FromFn<fn(Head<'_>) -> Option<Key<'_>>>,
 /// }

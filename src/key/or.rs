@@ -3,8 +3,8 @@
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The key of the first extractor, or where that finds none, the key of the second; made
-/// by [`KeyExtractor::or`], which says which keys may stand first.
+/// The key of the first extractor, or if it finds none, the key of the second; made by
+/// [`KeyExtractor::or`], which says which keys may come first.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ use crate::call::Key;
 /// #     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
 /// # };
 /// assert_eq!(status("mallory", "192.0.2.8:80").await, StatusCode::FORBIDDEN);
-/// // The address is looked at only where there is no name.
+/// // The address counts only if there is no name.
 /// assert_eq!(status("ann", "192.0.2.7:80").await, StatusCode::OK);
 /// assert_eq!(status("", "192.0.2.7:80").await, StatusCode::FORBIDDEN);
 /// # });

@@ -6,19 +6,19 @@ use super::route::whole_path;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
-/// The part of the path that a parameter of the route stands for: `7` of
-/// `/users/7` where the [route](Head::route) is `/users/{id}`, and `a/b` of
-/// `/files/a/b` where it is `/files/{*rest}`.
+/// The part of the path that a parameter of the route matches: `7` of `/users/7` where the
+/// [route](Head::route) is `/users/{id}`, and `a/b` of `/files/a/b` where it is
+/// `/files/{*rest}`.
 ///
-/// The route is axum's matched path (feature `axum`) unless the call goes out, else
-/// the template among the rules' names that matches the path. If there is no such route,
-/// or if it does not have this parameter, the request has no key; nor has it where the
-/// parameter stands for nothing. Of two parameters with one name, as where a router is
-/// nested in another one, it is the first.
+/// The route is axum's matched path (feature `axum`) unless the call is outbound, or else
+/// the template among the rules' names that matches the path. The request has no key if
+/// there is no such route, if the route does not have this parameter, or if the parameter
+/// is empty. Of two parameters with one name, as may happen with nested routers, the first
+/// counts.
 ///
-/// The value is known by what it says when percent-decoded: `%37` and `7` are
-/// one key. It costs a walk over the path and no allocation, up to 512 bytes if
-/// it is encoded.
+/// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
+/// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
+/// encoded.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ use crate::call::{Encoded, Key};
 pub struct PathParam(Arc<str>);
 
 impl PathParam {
-    /// The parameter `name`, without braces and asterisk.
+    /// Creates an extractor for the parameter `name`, without braces and asterisk.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())

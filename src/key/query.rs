@@ -7,13 +7,13 @@ use crate::call::{Encoded, Key};
 
 /// The value of a parameter of the query, as in `?user=ann`.
 ///
-/// It is known by what it says: `a%62` and `ab` are one key, a `+` is a space,
-/// and the name may be encoded as well. What decodes to no UTF-8 is replaced as
-/// most services do it. An empty value is no key. A parameter with two values is
-/// none either: some services read the first, others the last.
+/// It is known by the text that it decodes to: `a%62` and `ab` are one key, a `+` is a
+/// space, and the name may be encoded as well. What does not decode to UTF-8 is replaced,
+/// as most services do. The request has no key if the value is empty, or if the parameter
+/// has two values: some services read the first, others the last.
 ///
-/// A value with nothing encoded costs a walk over the query and no allocation;
-/// an encoded one is decoded each time, without an allocation up to 512 bytes.
+/// Each look-up walks over the query. It does not allocate; if the value is encoded, it is
+/// decoded each time, without an allocation up to 512 bytes.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ use crate::call::{Encoded, Key};
 pub struct Query(Arc<str>);
 
 impl Query {
-    /// The parameter `name`, as it reads when decoded.
+    /// Creates an extractor for the parameter `name`, in decoded form.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())

@@ -6,9 +6,9 @@ use super::header::only_value;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
-/// The path, as it is seen at the layer.
+/// The path, as the layer sees it.
 ///
-/// Every path is a key of its own: use it where paths are few, or where all of
+/// Every path is a key of its own: use this where there are few paths, or where all of
 /// them have rules.
 ///
 /// # Examples
@@ -87,13 +87,13 @@ impl KeyExtractor for Route {
 /// The method and the route, as in `GET /users/{id}`.
 ///
 /// The method is the one that was sent. axum and most other routers answer `HEAD` by
-/// the handler of `GET`, and a rule for `GET /users/{id}` does not see those calls:
+/// the handler of `GET`, and a rule for `GET /users/{id}` does not apply to those calls:
 /// limit `HEAD /users/{id}` as well. A WebSocket is opened by `GET` over HTTP/1, and by
 /// `CONNECT` over HTTP/2.
 ///
-/// A handler for `any` method also answers those that a client makes up, such as
-/// `GETT`, each of which is a resource that no rule but one for `*` names: limit such a
-/// route by [`Route`], over all methods.
+/// A handler for `any` method also answers methods that a client makes up, such as
+/// `GETT`. Each of them is a resource to which only rules for `*` apply: limit such a route
+/// by [`Route`], over all methods.
 ///
 /// # Examples
 ///
@@ -128,15 +128,16 @@ impl KeyExtractor for MethodRoute {
 }
 
 /// The host that the request is for, without user and port: the host of the target, or
-/// of the `Host` field if the target has no host. The key is in small letters and without
-/// a dot at its end, however the host was sent, as neither makes it another host. The
-/// request has no key if the host is empty, or if the field is there twice with two
-/// values. Outside of the channel of a tonic client no host is known: there all calls
-/// have no key, and as a resource all of them are `-`.
+/// of the `Host` field if the target has none. The key is in lower case and without a dot
+/// at its end, however the host was sent, as neither makes it another host.
 ///
-/// A target with a host goes before the field, as in RFC 9112. A service that looks at
-/// the field alone can be sent another host there, so that a quota for its hosts is
-/// fresh with each target: let it read the target first, too.
+/// The request has no key if the host is empty, or if the field occurs twice with two
+/// values. Outside of the channel of a tonic client the host is not known: there no call
+/// has a key, and as a resource all calls are `-`.
+///
+/// The host of the target takes precedence over the field, as in RFC 9112. If a service
+/// looks only at the field, a client can send it another host there than in the target, and
+/// so get a fresh quota with each target: let the service read the target first, too.
 ///
 /// # Examples
 ///

@@ -9,13 +9,12 @@ use http::header::AUTHORIZATION;
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// A key that is neither kept nor told: a hash of 128 bits stands for it, in the
+/// A key that is neither stored nor shown: a 128-bit hash stands for it, in the
 /// engine, in snapshots, and to hooks.
 ///
-/// The hash is SipHash, keyed at random for each `Secret` and its clones: who
-/// reads it cannot try tokens out against it, and it is another one after a
-/// restart. Rules cannot name such a key. Two of them are the same with a chance
-/// of 2⁻¹²⁸.
+/// The hash is SipHash, with a random key for each `Secret` and its clones. So whoever reads
+/// the hash cannot test tokens against it, and it changes at each restart. Rules cannot
+/// name such a key. The chance that two keys have the same hash is 2⁻¹²⁸.
 ///
 /// # Examples
 ///
@@ -49,7 +48,7 @@ pub struct Secret<E> {
 }
 
 impl<E> Secret<E> {
-    /// The keys of `inner`, as secrets.
+    /// Makes the keys of `inner` secret.
     #[must_use]
     pub fn new(inner: E) -> Self {
         Self {
@@ -73,12 +72,12 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 
 /// The token of `Authorization: Bearer …`, as a [`Secret`].
 ///
-/// The word `Bearer` may be in any case. Another scheme, no token, a token that
-/// is not visible ASCII, and two lines with two tokens are no key. For other
-/// schemes take a [`Secret`] of the [`Header`](super::Header).
+/// The word `Bearer` may be in upper or lower case. The request has no key if the scheme is
+/// another one, if there is no token, if the token is not visible ASCII, or if two lines
+/// have two tokens. For other schemes use a [`Secret`] of the [`Header`](super::Header).
 ///
-/// The token is not checked: anyone can make one up, and have a fresh quota with
-/// it, unless an earlier layer lets only good ones through.
+/// The token is not checked: anyone can make up tokens, and get a fresh quota with each,
+/// unless an earlier layer lets only valid ones through.
 ///
 /// # Examples
 ///
@@ -108,7 +107,7 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 pub struct Bearer(Secret<Token>);
 
 impl Bearer {
-    /// The token.
+    /// Creates the extractor.
     #[must_use]
     pub fn new() -> Self {
         Self(Secret::new(Token))
