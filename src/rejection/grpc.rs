@@ -15,10 +15,10 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Answers with HTTP 200, the gRPC status in the headers, and no body.
+/// Responds with HTTP 200, the gRPC status in the headers, and no body.
 ///
-/// `grpc-retry-pushback-ms` tells clients that retry when to do so, or with a
-/// negative value not to.
+/// `grpc-retry-pushback-ms` tells retrying clients when to retry, or with a negative value
+/// not to retry.
 ///
 /// # Examples
 ///
@@ -49,14 +49,14 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// With the codes of the [table](super).
+    /// Creates it with the codes of the [table](super).
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers refusals of `kind` with the gRPC status `code`, which is between
-    /// 0 and 16; a larger one becomes 2, `UNKNOWN`.
+    /// Sets the gRPC status code for refusals of `kind`. `code` is between 0 and 16; a
+    /// larger one becomes 2, `UNKNOWN`.
     #[must_use]
     pub fn code(mut self, kind: BlockKind, code: u8) -> Self {
         self.codes.retain(|(known, _)| *known != kind);

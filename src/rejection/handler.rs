@@ -1,8 +1,8 @@
 //! Refusals as the answers of handlers.
 //!
-//! Who asks the engine in a handler, where no layer stands between, returns the
-//! [`Blocked`](crate::Blocked) with `?`, and the client sees what it would have
-//! seen of a layer with the defaults.
+//! A handler that asks the engine itself, without a layer in between, returns the
+//! [`Blocked`](crate::Blocked) with `?`. The client sees the same response as from a layer
+//! with the defaults.
 
 #[cfg(feature = "axum")]
 mod axum {
@@ -14,8 +14,8 @@ mod axum {
     use crate::key::Head;
     use crate::rejection::{Http, Rejection};
 
-    /// The response of [`Http::new`], in text, with the refusal in its extensions:
-    /// layers around the handler take it for one of theirs.
+    /// The response of [`Http::new`], in text, with the refusal in its extensions, so that
+    /// layers around the handler recognize it as a refusal.
     ///
     /// # Examples
     ///
@@ -68,9 +68,9 @@ mod tonic {
     use crate::rejection::grpc::{PUSHBACK, default_code, message, pushback};
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
-    /// `grpc-retry-pushback-ms` and the refusal as its source: layers around the
-    /// service take it for one of theirs. Not where a stream of answers ends with it: of
-    /// that they see the code, and count `UNAVAILABLE` as a failure.
+    /// `grpc-retry-pushback-ms`, and with the refusal as its source, so that layers around the
+    /// service recognize it as a refusal. If a stream of responses ends with the status, they
+    /// see only its code, and count `UNAVAILABLE` as a failure.
     ///
     /// # Examples
     ///

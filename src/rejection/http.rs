@@ -21,10 +21,10 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Answers with a status, `Retry-After` where a retry can succeed, and a short
+/// Responds with a status, with `Retry-After` if a retry can succeed, and with a short
 /// body: text, or a problem document (RFC 9457) if the client's `Accept` names
-/// `application/problem+json` or `application/json` and does not weigh it 0. A range such
-/// as `*/*` names neither.
+/// `application/problem+json` or `application/json` and does not give it weight 0. A range
+/// such as `*/*` names neither.
 ///
 /// # Examples
 ///
@@ -61,18 +61,18 @@ pub struct Http {
     fields: RateLimitFields,
 }
 
-/// Which fields tell clients of their quota; none by default.
+/// Which header fields tell clients about their quota; none by default.
 ///
-/// They tell of the rule that leaves the smallest part of its limit: a flow rule
-/// that applies to the call, or a hot-parameter rule with the call's value, but none
-/// for calls at once, as those have no time in which so many may pass, and no flow rule
-/// with a line or for another resource. What is told as reset is the time after which
-/// more is left than now, if nobody takes any. Of several layers that tell, the client
-/// sees the tightest quota of all.
+/// In a response to a call that passed, they describe the rule that leaves the smallest
+/// part of its limit: a flow rule that applies to the call, or a hot-parameter rule with the
+/// call's value. Not considered are limits on concurrent calls, which have no
+/// interval, and flow rules with a line or for another resource. The reset is the time after
+/// which more will be left than now, if no tokens are taken until then. If several layers
+/// add fields, the client sees the tightest quota of all.
 ///
-/// A refusal tells of the rule that refuses, if it has an interval: of its threshold
-/// without warm-up and memory; that nothing is left, though a lighter call may pass; and
-/// as reset the time of `Retry-After`, or the interval where no retry can succeed.
+/// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
+/// without warm-up and memory; that nothing is left, although a lighter call might pass; and
+/// as reset the time of `Retry-After`, or the interval if no retry can succeed.
 ///
 /// # Examples
 ///
@@ -107,7 +107,7 @@ pub struct Http {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitFields {
-    /// None.
+    /// No fields.
     #[default]
     None,
     /// `RateLimit-Policy` and `RateLimit` of the IETF draft, both structured
@@ -122,7 +122,7 @@ pub enum RateLimitFields {
 #[derive(Clone, Copy)]
 struct Told(f64);
 
-/// What `X-RateLimit-Reset` counts.
+/// The meaning of `X-RateLimit-Reset`.
 ///
 /// # Examples
 ///
@@ -134,7 +134,7 @@ struct Told(f64);
 /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// /// What the second call in a minute is told.
+/// /// The reset in the response to the second call in a minute.
 /// async fn reset(form: ResetForm) -> u64 {
 ///     let sentinel = Sentinel::builder()
 ///         .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
@@ -155,7 +155,7 @@ struct Told(f64);
 /// }
 ///
 /// assert_eq!(reset(ResetForm::Delta).await, 60);
-/// // Some second after the year 2024.
+/// // A time after November 2023.
 /// assert!(reset(ResetForm::UnixTime).await > 1_700_000_000);
 /// # });
 /// ```
@@ -165,19 +165,19 @@ pub enum ResetForm {
     /// Seconds from now.
     #[default]
     Delta,
-    /// Seconds since 1970, as the wall clock of this machine has it.
+    /// Seconds since 1970, by the wall clock of this machine.
     UnixTime,
 }
 
 impl Http {
-    /// With the statuses of the [table](super) and no quota fields.
+    /// Creates it with the statuses of the [table](super) and no quota fields.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers refusals of `kind` with `status`; without a body if it must have none,
-    /// such as 204.
+    /// Sets the status for refusals of `kind`. If it is one that must have no body, such
+    /// as 204, the response has none.
     #[must_use]
     pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
         self.statuses.retain(|(known, _)| *known != kind);
@@ -185,8 +185,8 @@ impl Http {
         self
     }
 
-    /// Tells clients of their quota in refusals. To tell them in every response
-    /// as well, see [`SentinelLayer::fields`](crate::SentinelLayer::fields).
+    /// Adds quota fields to refusals. To add them to every response as well, see
+    /// [`SentinelLayer::fields`](crate::SentinelLayer::fields).
     #[must_use]
     pub fn fields(mut self, fields: RateLimitFields) -> Self {
         self.fields = fields;

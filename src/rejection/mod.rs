@@ -1,23 +1,24 @@
-//! What the client of a refused call sees.
+//! Responses to refused calls.
 //!
-//! | refused by | HTTP | gRPC | told when to retry |
+//! | refused by | HTTP | gRPC | when to retry |
 //! |---|---|---|---|
 //! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room |
-//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again; for calls at once in 1 second: nobody knows |
-//! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second: nobody knows |
+//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again; for a limit on concurrent calls in 1 second, because the time is not known |
+//! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
 //! | [authority](BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
 //! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //!
-//! HTTP is told whole seconds, gRPC milliseconds, both rounded up. A call that can never
-//! pass, because the threshold is 0 or its weight is above the limit, is not told to
-//! retry, unless it is a system rule that refuses. By default no name of a rule and
-//! nothing of the request is echoed, but gRPC's content type.
+//! The time is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
+//! up. If a call can never pass, because the threshold is 0 or its weight is above the
+//! limit, the response names no time to retry, unless a system rule refuses. By default
+//! a response contains no name of a rule, and nothing of the request except gRPC's content
+//! type.
 //!
-//! The [`Blocked`] travels in the response's extensions, so that an outer layer
-//! can tell a refusal from an answer of the service that looks the same.
+//! The [`Blocked`] is in the response's extensions, so that an outer layer can distinguish
+//! a refusal from a response of the service that looks the same.
 //!
 //! # Examples
 //!
@@ -39,14 +40,14 @@
 //! let refused = get().await;
 //! assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
 //! assert_eq!(refused.headers()["retry-after"], "1");
-//! // The client is not told which rule it was; layers around this one are.
+//! // The client does not learn which rule it was; layers around this one do.
 //! let blocked = refused.extensions().get::<Blocked>().expect("it was refused");
 //! assert_eq!(blocked.rule(), "one-report");
 //! # });
 //! ```
 //!
-//! A handler that asks the engine itself answers alike: with the feature `axum` a
-//! [`Blocked`] is a response, with the feature `tonic` it becomes a `Status`.
+//! A handler that asks the engine itself can respond in the same way: with the feature
+//! `axum` a [`Blocked`] is a response, with the feature `tonic` it converts into a `Status`.
 
 mod grpc;
 mod handler;
@@ -70,9 +71,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes the response to a refused call.
 ///
-/// It must not panic. The response's body must be complete, as it is not
-/// streamed; who asks by `HEAD` is told its length and does not get it. A closure is
-/// one if it says what its arguments are, as below.
+/// It must not panic. The body of the response must be complete, because it is not
+/// streamed; a client that sends `HEAD` gets its length without the body. A closure
+/// implements this trait if it names the types of its arguments, as below.
 ///
 /// # Examples
 ///
@@ -101,7 +102,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// # });
 /// ```
 pub trait Rejection: Send + Sync + 'static {
-    /// The response to the call with `head` that was `blocked`.
+    /// Returns the response to the call with `head` that was `blocked`.
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes>;
 }
 
@@ -114,8 +115,8 @@ where
     }
 }
 
-/// [`Grpc`] for requests whose content type is gRPC's, [`Http`] for all others:
-/// the default.
+/// Uses [`Grpc`] for requests with gRPC's content type, and [`Http`] for all others. This
+/// is the default.
 ///
 /// # Examples
 ///
@@ -149,20 +150,20 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// With the defaults of both.
+    /// Creates it with the defaults of both.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How requests are answered that are not gRPC.
+    /// Sets how requests that are not gRPC are answered.
     #[must_use]
     pub fn http(mut self, http: Http) -> Self {
         self.http = http;
         self
     }
 
-    /// How gRPC requests are answered.
+    /// Sets how gRPC requests are answered.
     #[must_use]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
         self.grpc = grpc;
