@@ -9,12 +9,12 @@ use std::sync::Arc;
 /// The cause of a [`SourceError`].
 pub(super) type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why a [`RuleSource`](super::RuleSource) could not say what the rules are.
+/// Why a [`RuleSource`](super::RuleSource) could not return the rules.
 ///
-/// The rules in force are not affected. As text it is one complete sentence
-/// with the name of the file, if there is one, and the text of the cause; so
-/// [`source`](Error::source) begins below the [cause](Self::cause), and a chain
-/// of errors says nothing twice. Cloning it costs one reference count.
+/// The rules in force are not affected. Displayed, it is one complete sentence with the name
+/// of the file, if there is one, and the text of the cause. So
+/// [`source`](Error::source) begins below the [cause](Self::cause), and a chain of errors
+/// says nothing twice. Cloning it costs one reference count.
 ///
 /// # Examples
 ///
@@ -23,7 +23,7 @@ pub(super) type Cause = Box<dyn Error + Send + Sync>;
 /// use tower_sentinel::source::{SourceError, SourceErrorKind, Watch, WatchEvent, from_fn};
 /// use tower_sentinel::{FlowRule, Sentinel};
 ///
-/// // A source that reads a number of calls a second, and gets a word.
+/// // A source that should contain the calls per second as a number, and contains a word.
 /// let source = from_fn(|| match "many".parse::<u32>() {
 ///     Ok(limit) => Ok(Some(FlowRule::per_second("job", limit).into())),
 ///     Err(error) => Err(SourceError::new(error)),
@@ -57,7 +57,7 @@ struct Inner {
 /// use tower_sentinel::Rules;
 /// use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind};
 ///
-/// /// Whether the author of the rules can help it, or the operator of the machine.
+/// /// Whether the author of the rules can fix it, or the operator of the machine.
 /// fn is_for_author(kind: SourceErrorKind) -> bool {
 ///     use SourceErrorKind::{Empty, Invalid, NotUtf8, Panicked, TooLarge};
 ///     matches!(kind, Empty | Invalid | NotUtf8 | Panicked | TooLarge)
@@ -78,26 +78,26 @@ pub enum SourceErrorKind {
     Io,
     /// The path leads to a directory, a pipe, a device or the like.
     NotAFile,
-    /// The file has more bytes than it may.
+    /// The file is larger than allowed.
     TooLarge,
     /// Anyone on the machine may change or replace the file.
     WorldWritable,
-    /// The file holds nothing but white space.
+    /// The file contains nothing but white space.
     Empty,
-    /// The file is no UTF-8 text.
+    /// The file is not UTF-8 text.
     NotUtf8,
-    /// The parser refused the text.
+    /// The parser rejected the text.
     Invalid,
     /// The parser or the source panicked.
     Panicked,
-    /// Something else, as told by [`SourceError::new`].
+    /// Something else, created by [`SourceError::new`].
     Other,
 }
 
 // === impl SourceError ===
 
 impl SourceError {
-    /// The error of a source of your own, of kind
+    /// Creates an error for a source of your own, of kind
     /// [`Other`](SourceErrorKind::Other).
     ///
     /// ```
@@ -112,13 +112,13 @@ impl SourceError {
         Self::with(SourceErrorKind::Other, cause.to_string(), Some(cause), None)
     }
 
-    /// What is wrong.
+    /// Returns what is wrong.
     #[must_use]
     pub fn kind(&self) -> SourceErrorKind {
         self.0.kind
     }
 
-    /// The error behind this one, such as that of the parser, to be downcast.
+    /// Returns the error behind this one, such as that of the parser, to be downcast.
     #[must_use]
     pub fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.0.cause.as_deref()

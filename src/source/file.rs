@@ -37,22 +37,22 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// The rules in a file.
 ///
-/// It never says that there are no rules because a file is missing, empty or
-/// half-written: those are errors, and the rules in force stay. To have none,
-/// write what your parser reads as none, such as `[]`.
+/// A file that is missing, empty or half-written is an error and does not mean that there
+/// are no rules: the rules in force stay. To have no rules, write what your parser reads as
+/// none, such as `[]`.
 ///
-/// Every problem and every change of the content is told once; a file that is
-/// touched, or replaced by an equal one, tells nothing.
+/// Every problem and every change of the content is reported once. If a file is only
+/// touched, or replaced by an equal one, nothing is reported.
 ///
-/// Replace the file by a rename. One that is written in place may be read in the
-/// middle of it, and only your parser can tell a half of the rules from all of
-/// them; the rest comes with the next look.
+/// Replace the file by a rename. A file that is written in place may be read while it is
+/// half-written, and only your parser can tell half of the rules from all of them; the rest
+/// comes with the next poll.
 ///
-/// In a container, mount the directory of the file. A mount of the file alone, as
-/// by `subPath` in Kubernetes, stays the file that it was when another one takes
-/// its name outside: what is written there is never seen. On Unix that is an error,
-/// if the source has seen the file before and no other name is left to it, as to a
-/// copy that an editor keeps: that is a file like any other.
+/// In a container, mount the directory of the file. If the file alone is mounted, as by
+/// `subPath` in Kubernetes, and another file takes its name outside, the mount still shows
+/// the old file: the new content is never seen. On Unix that is an error, if the source has
+/// seen the file before and the file has no other name left. If it has one, such as a
+/// backup copy that an editor keeps, it is a file like any other.
 ///
 /// # Examples
 ///
@@ -63,11 +63,11 @@ const MAX_BYTES: u64 = 4 << 20;
 /// let mut source = FileSource::new("/no/such/file", |_| Ok(Rules::new()));
 /// let error = source.poll().unwrap_err();
 /// assert_eq!(error.kind(), SourceErrorKind::Io);
-/// // It stays missing, which has been told.
+/// // It is still missing, which has been reported already.
 /// assert_eq!(source.poll().unwrap(), None);
 /// ```
 ///
-/// See the [module](super) for one that is there.
+/// See the [module](super) for an example with a file that exists.
 #[must_use = "a source does nothing unless it is asked"]
 pub struct FileSource {
     path: PathBuf,
@@ -109,10 +109,10 @@ enum Name {
 // === impl FileSource ===
 
 impl FileSource {
-    /// The rules that `parse` reads from the file at `path`, which need not be
-    /// there yet. Nothing is read before the first [`poll`](RuleSource::poll).
+    /// Creates a source of the rules that `parse` reads from the file at `path`, which need
+    /// not exist yet. Nothing is read before the first [`poll`](RuleSource::poll).
     ///
-    /// `parse` is given the whole text whenever it has changed, and when the file
+    /// `parse` is called with the whole text whenever it has changed, and when the file
     /// can be read again after it could not. If it panics, that is an error of
     /// kind [`Panicked`](SourceErrorKind::Panicked).
     pub fn new<P>(path: impl Into<PathBuf>, mut parse: P) -> Self
@@ -142,12 +142,12 @@ impl FileSource {
         }
     }
 
-    /// The rules of the TOML document at `path`, all or none of them; see
-    /// [`document`](crate::document) for what it looks like.
+    /// Creates a source of the rules of the TOML document at `path`: all of them or none;
+    /// see [`document`](crate::document) for its format.
     ///
-    /// A document with a mistake is an error of kind
-    /// [`Invalid`](SourceErrorKind::Invalid) that tells every mistake with its
-    /// place, one in each line, and of more than 100 the first. Its
+    /// A document with mistakes is an error of kind
+    /// [`Invalid`](SourceErrorKind::Invalid) that lists every mistake with its
+    /// place, one per line; if there are more than 100, the first ones. Its
     /// [cause](SourceError::cause) is a
     /// [`DocumentError`](crate::document::DocumentError) or all of the
     /// [`Problems`](crate::document::Problems).
@@ -173,20 +173,21 @@ impl FileSource {
         Self::with(path, |text| Parsed::of(Document::read(text, Format::Toml)))
     }
 
-    /// The same for a JSON document: a table in the form of this crate, or a list
-    /// of Sentinel's rules whose kind shows in their keys.
+    /// Creates the same for a JSON document: a table in the format of this crate, or a list
+    /// of Sentinel's rules whose kind can be seen from their keys.
     ///
-    /// The [warnings](crate::document::Problem::is_warning) that a list of
-    /// Sentinel's may have are those of the [source](RuleSource::warnings), and a
-    /// [watch](super::Watch) tells them.
+    /// A list of Sentinel's rules may have
+    /// [warnings](crate::document::Problem::is_warning). They are the
+    /// [warnings of the source](RuleSource::warnings), and a [watch](super::Watch) reports
+    /// them.
     #[cfg(feature = "serde")]
     pub fn json(path: impl Into<PathBuf>) -> Self {
         Self::with(path, |text| Parsed::of(Document::read(text, Format::Json)))
     }
 
-    /// The same for a document of Sentinel's with rules of one `kind`, which need
-    /// not show in their keys. For a file of each kind make one source over all of
-    /// them: two [watches](super::Watch) would throw out each other's rules.
+    /// Creates the same for a document of Sentinel's with rules of one `kind`, which need
+    /// not be seen from their keys. If there is a file for each kind, make one source over
+    /// all of them: two [watches](super::Watch) would remove each other's rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
         Self::with(path, move |text| {
@@ -194,27 +195,27 @@ impl FileSource {
         })
     }
 
-    /// How many bytes the file may have; a larger one is refused, and not read.
-    /// Default: 4 MiB, and a document in TOML or JSON never has more. 0 refuses every
-    /// file.
+    /// Sets how many bytes the file may have; a larger one is an error, and is not read.
+    /// Default: 4 MiB; documents in TOML or JSON may never be larger than that. 0 rejects
+    /// every file.
     pub fn max_bytes(mut self, max: u64) -> Self {
         self.access.max_bytes = max;
         self
     }
 
-    /// Whether to read a file that anyone on the machine may change. Default: no.
+    /// Sets whether to read a file that anyone on the machine may change. Default: no.
     ///
-    /// Such is, on Unix, a file that others may write; one in a directory that
-    /// others may write and that is not sticky; and one behind a link in such a
-    /// directory, unless both have the same owner (as in volumes of Kubernetes).
-    /// Other directories on the way, writers by group, and access lists are not
-    /// looked at. On other systems nothing is.
+    /// On Unix, that is a file that others may write; one in a directory that others may
+    /// write and that is not sticky; and one behind a link in such a directory, unless both
+    /// have the same owner (as in volumes of Kubernetes). Other directories on the way,
+    /// write permission of a group, and access control lists are not checked. On other
+    /// systems nothing is checked.
     pub fn allow_world_writable(mut self, allow: bool) -> Self {
         self.access.allow_world_writable = allow;
         self
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

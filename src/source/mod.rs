@@ -1,10 +1,9 @@
-//! Where rules come from while a program runs: files, or whatever you write.
+//! Sources of rules while a program runs: files, or sources of your own.
 //!
-//! A [`RuleSource`] is asked now and then whether there are new rules. A
-//! [`Watch`] asks it, on a thread of its own or whenever it is told to, and puts
-//! what it gets in force. Nothing that goes wrong on this way touches the rules
-//! in force: a file that is missing, empty, half-written, or simply wrong is
-//! told once, and the last good rules stay.
+//! A [`RuleSource`] is polled now and then for new rules. A [`Watch`] polls it, on a thread
+//! of its own or whenever the program calls it, and puts the rules in force. Nothing that
+//! goes wrong on this way affects the rules in force: a file that is missing, empty,
+//! half-written or simply wrong is reported once, and the last good rules stay.
 //!
 //! # Examples
 //!
@@ -17,7 +16,7 @@
 //! # let path = std::env::temp_dir().join(format!("sentinel-doc-{}", std::process::id()));
 //! fs::write(&path, "/orders 100")?;
 //! let source = FileSource::new(&path, |text| {
-//!     // One rule a line: a path, and how many calls a second may pass.
+//!     // One rule per line: a path, and how many calls may pass per second.
 //!     let mut rules = Rules::new();
 //!     for line in text.lines() {
 //!         let (path, limit) = line.split_once(' ').ok_or("a line without a limit")?;
@@ -30,7 +29,7 @@
 //! let Some(WatchEvent::Reloaded { rules: 1, .. }) = watch.poll_once() else { panic!() };
 //! assert_eq!(sentinel.rules(), FlowRule::per_second("/orders", 100).into());
 //!
-//! // A bad edit is refused and told once; the rules in force stay.
+//! // A bad edit is rejected and reported once; the rules in force stay.
 //! fs::write(&path, "/orders many")?;
 //! let Some(WatchEvent::Failed(error)) = watch.poll_once() else { panic!() };
 //! assert_eq!(error.kind(), SourceErrorKind::Invalid);
@@ -46,10 +45,10 @@
 //! # }
 //! ```
 //!
-//! With the feature `serde` there is a parser already: `FileSource::toml`, `json`
+//! With the feature `serde` there are ready-made parsers: `FileSource::toml`, `json`
 //! and `sentinel` read what the module `document` reads.
 //!
-//! A server would rather have it done by a thread:
+//! In a server, let a thread poll:
 //! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
 
 mod access;
@@ -66,13 +65,13 @@ pub use error::{SourceError, SourceErrorKind};
 pub use file::FileSource;
 pub use watch::{Watch, WatchEvent, WatchHandle};
 
-/// Something that is asked, now and then, whether there are new rules.
+/// A source of rules that is polled now and then.
 ///
-/// If it panics, that counts as an error, and it is asked again.
+/// If it panics, that counts as an error, and it is polled again.
 ///
 /// # Examples
 ///
-/// Rules that are pushed, whose newest set waits in a channel to be asked for:
+/// For rules that are pushed, where the newest set waits in a channel:
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -87,30 +86,29 @@ pub use watch::{Watch, WatchEvent, WatchHandle};
 /// assert_eq!(source.poll().unwrap(), Some(FlowRule::per_second("job", 2).into()));
 /// ```
 pub trait RuleSource: fmt::Debug + Send + 'static {
-    /// The rules as they are now, all of them; `None` if nothing has changed
-    /// since the last answer, whatever that was.
+    /// Returns all rules as they are now; `None` if nothing has changed since the last
+    /// result, whatever that was.
     ///
-    /// Rules that are those of the last answer do no harm: who puts them in
-    /// force finds nothing to do. After an error the next good answer must be
-    /// `Some`, even if the rules are the old ones, since only that ends the
-    /// trouble.
+    /// Returning the same rules again does no harm: rules that are in force already are not
+    /// put in force again. After an error the next good result must be `Some`, even if the
+    /// rules are the old ones, since only that ends the error.
     ///
-    /// It may block, such as on a file: it is never asked on the path of a call. But it
-    /// must come back, as who drops a [`WatchHandle`] waits for it: give a request a
-    /// timeout, and do not wait for a message that may never come. What it asks
-    /// by futures, let it ask on a runtime of its own: if it waits for one whose only
-    /// thread drops the handle, both wait for ever.
+    /// It may block, such as on a file: it is never called on the path of a call. But it
+    /// must return, because dropping a [`WatchHandle`] waits for it: set timeouts for
+    /// requests, and do not wait for a message that may never come. If it uses futures, let
+    /// it run them on a runtime of its own: if it waits for a runtime whose only thread
+    /// drops the handle, the two wait for each other for ever.
     ///
     /// # Errors
     ///
-    /// What keeps the rules from being known. The rules in force stay. As long
-    /// as the trouble is the same, both the same error and `None` are right.
+    /// The reason why the rules are not known. The rules in force stay. As long as the
+    /// problem is the same, it may return either the same error or `None`.
     fn poll(&mut self) -> Result<Option<Rules>, SourceError>;
 
-    /// What the rules of the last good answer do otherwise than was written, such
-    /// as a setting that is not heeded: a sentence each, to be read by people. They
-    /// are asked for after each answer with rules. If it panics, that is the warning.
-    /// Default: none.
+    /// Returns warnings about the rules of the last good result: where they do something
+    /// other than what was written, such as a setting that is ignored. Each is a sentence
+    /// for people to read. Called after each result with rules; if it panics, that is the
+    /// warning. Default: none.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
@@ -126,7 +124,7 @@ impl<S: RuleSource + ?Sized> RuleSource for Box<S> {
     }
 }
 
-/// A source that asks `f`; see [`RuleSource::poll`] for what it says.
+/// Creates a source that calls `f`; see [`RuleSource::poll`] for what it must return.
 ///
 /// # Examples
 ///
@@ -166,7 +164,7 @@ where
 /// use tower_sentinel::Rules;
 /// use tower_sentinel::source::{FromFn, RuleSource, SourceError, from_fn};
 ///
-/// /// A pointer to a function gives the type a name that can be written down.
+/// /// A function pointer gives the source a type that can be named.
 /// struct Settings {
 ///     rules: FromFn<fn() -> Result<Option<Rules>, SourceError>>,
 /// }

@@ -21,25 +21,24 @@ use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::sync::Lock;
 
-/// Keeps the rules of an engine to what a source says.
+/// Keeps the rules of an engine equal to those of a source.
 ///
-/// What the source says are all rules of the engine, so an engine has one watch:
-/// of two, each would throw out the rules of the other. Rules that are in several
-/// places are one source over them, such as [`from_fn`](super::from_fn).
+/// The rules of the source are all rules of the engine. So use one watch per engine: two
+/// would remove each other's rules. If rules are in several places, make one source over
+/// them, such as [`from_fn`](super::from_fn).
 ///
-/// Rules that are already in force are not put in force again. The watch sees
-/// only what the source says: rules that the program itself
-/// [reloads](Sentinel::reload) stay until the source says rules again. That is when
-/// it has new ones, and when a trouble is over, though they are the old ones; a
-/// source of your own may say them at each look.
+/// Rules that are already in force are not put in force again. The watch sees only what
+/// the source returns: rules that the program itself [reloads](Sentinel::reload) stay until
+/// the source returns rules again. It does so when it has new ones, and when an error is
+/// over, even if they are the old ones; a source of your own may return them at each poll.
 ///
-/// It holds the engine, and so does the thread that it may be given: the engine
-/// lives at least until the handle is dropped. So a hook of the engine must not
-/// own the handle; they would keep each other for ever.
+/// The watch holds the engine, and so does the thread that it may be given: the engine
+/// lives at least until the handle is dropped. So a hook of the engine must not own the
+/// handle, or they would keep each other alive for ever.
 ///
 /// # Examples
 ///
-/// By a thread of its own:
+/// On a thread of its own:
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -68,8 +67,8 @@ use crate::sync::Lock;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// By a loop that the program has anyway, such as a task with an interval. The
-/// first poll tells whether there is anything to start with:
+/// In a loop that the program has anyway, such as a task with an interval. The first poll
+/// shows whether there are rules to start with:
 ///
 /// ```
 /// # use tower_sentinel::source::{Watch, WatchEvent, from_fn};
@@ -113,10 +112,10 @@ struct Seen {
 /// Rules, and what their source warns of.
 type Answer = (Rules, Vec<String>);
 
-/// What a [`Watch`] has to tell; each thing is told once.
+/// What a [`Watch`] reports; each thing is reported once.
 ///
-/// As text it is one line, unless the text of an error or of a warning is not; of
-/// several warnings it has the first.
+/// Displayed, it is one line, unless the text of an error or of a warning has several; of
+/// several warnings it shows the first.
 ///
 /// # Examples
 ///
@@ -150,29 +149,30 @@ pub enum WatchEvent {
     /// New rules are in force.
     #[non_exhaustive]
     Reloaded {
-        /// How many.
+        /// The number of rules.
         rules: usize,
-        /// What they do otherwise than was written; see [`RuleSource::warnings`].
+        /// Where they do something other than what was written; see
+        /// [`RuleSource::warnings`].
         warnings: Vec<String>,
     },
-    /// The source cannot say what the rules are; those in force stay. While it
-    /// is in the same trouble it is not told again.
+    /// The source cannot return the rules; those in force stay. As long as the problem is
+    /// the same, it is not reported again.
     Failed(SourceError),
-    /// The source is well again, and says what is in force already.
+    /// The source has recovered, and its rules are those that are in force already.
     Recovered,
-    /// The source is well, says what is in force already, and warns of something
-    /// that it has not warned of before.
+    /// The rules of the source are those that are in force already, but there is a warning
+    /// that has not been reported before.
     #[non_exhaustive]
     Warned {
-        /// What the rules do otherwise than was written, all of it.
+        /// Where the rules do something other than what was written: all warnings.
         warnings: Vec<String>,
     },
 }
 
-/// A thread that polls a [`Watch`]. Dropping it stops the thread.
+/// A thread that polls a [`Watch`]. Dropping the handle stops the thread.
 ///
-/// Stopping does not wait for the next poll; it waits for one that is under way, and
-/// so for a source that blocks; see [`RuleSource::poll`].
+/// Stopping does not wait for the next poll, but for one that is under way, and so for a
+/// source that blocks; see [`RuleSource::poll`].
 ///
 /// # Examples
 ///
@@ -189,12 +189,12 @@ pub enum WatchEvent {
 ///     .on_event(move |event| tell.send(event.to_string()).unwrap())
 ///     .spawn(Duration::from_secs(3))?;
 ///
-/// // The thread asks at once.
+/// // The thread polls at once.
 /// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
 /// assert_eq!(handle.last_error().unwrap().to_string(), "the server does not answer");
 /// assert_eq!((handle.reloads(), sentinel.rules().len()), (0, 1));
 /// handle.stop();
-/// // It has ended, and with it who was told.
+/// // The thread has ended, and its callback was dropped.
 /// assert!(told.recv().is_err());
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -208,9 +208,9 @@ pub struct WatchHandle {
 // === impl Watch ===
 
 impl Watch {
-    /// A watch that puts in force on `sentinel` what `source` says. Nothing is
-    /// asked yet. What the source has told somebody else before, it does not tell
-    /// again: of that trouble the watch knows nothing until it is another.
+    /// Creates a watch that puts the rules of `source` in force on `sentinel`. It does not
+    /// poll yet. If the source has been polled elsewhere before, an error that it returned
+    /// there is not reported here until it becomes another one.
     pub fn new(sentinel: Sentinel, source: impl RuleSource) -> Self {
         let asked = Asked {
             source: Box::new(source),
@@ -224,28 +224,26 @@ impl Watch {
         }
     }
 
-    /// Calls `tell` with everything that there is to tell, by the thread that
-    /// polls, and after it has happened. Default: nobody is told. A second one
-    /// replaces the first.
+    /// Calls `tell` with each event, on the thread that polls, after the event has happened.
+    /// Default: no callback. A second call replaces the first callback.
     ///
-    /// What it panics with is lost, and it is called again the next time. It must
-    /// not wait for another thread that polls, which waits for it.
+    /// If the callback panics, the panic is lost, and the next event is still reported. It
+    /// must not wait for another thread that polls, because that one waits for it.
     pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
         self.asked.lock().on_event = Some(Box::new(tell));
         self
     }
 
-    /// Asks the source, puts new rules in force, and returns what there is to
-    /// tell; `None` if there is nothing new since the poll before.
+    /// Polls the source, puts new rules in force, and returns what there is to report;
+    /// `None` if there is nothing new since the last poll.
     ///
-    /// While another thread polls it waits, and then asks itself: what the source
-    /// said before the call has been seen when it returns. Only a poll inside of
-    /// another one, such as by [`on_event`](Self::on_event), returns `None` at
-    /// once.
+    /// While another thread polls, this waits, and then polls itself: when it returns, what
+    /// the source had before the call has been seen. Only a poll inside another one, such
+    /// as in the callback of [`on_event`](Self::on_event), returns `None` at once.
     ///
-    /// It takes as long as the source takes, which may block. In a task, read
-    /// files that may be slow by `spawn_blocking`, or by a [thread](Self::spawn).
-    /// Calls never wait for it.
+    /// It takes as long as the source takes, which may block. In a task, read files that
+    /// may be slow in `spawn_blocking`, or on a [thread](Self::spawn). Calls never wait for
+    /// it.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         let this = thread::current().id();
         if *self.polling.lock() == Some(this) {
@@ -277,13 +275,13 @@ impl Watch {
         Some(event)
     }
 
-    /// Polls on a thread of its own, at once and then `every` so often (at least
-    /// 10 ms apart), until the handle is dropped. A process that forks from this one, as a
+    /// Polls on a thread of its own, at once and then at intervals of `every` (at least
+    /// 10 ms), until the handle is dropped. A process that forks from this one, as a
     /// daemon does, has no such thread: spawn it there.
     ///
     /// # Errors
     ///
-    /// If the operating system gives no thread.
+    /// If the operating system cannot create the thread.
     pub fn spawn(self, every: Duration) -> io::Result<WatchHandle> {
         let watch = Arc::new(self);
         let theirs = watch.clone();
@@ -293,21 +291,21 @@ impl Watch {
         Ok(WatchHandle { watch, thread })
     }
 
-    /// The trouble that the source is in, as it was told last; `None` if it is
-    /// well, or has not been asked yet.
+    /// Returns the current error of the source, as it was last reported; `None` if there is
+    /// none, or if the source has not been polled yet.
     #[must_use]
     pub fn last_error(&self) -> Option<SourceError> {
         self.seen.lock().last_error.clone()
     }
 
-    /// How many times new rules were put in force.
+    /// Returns how many times new rules were put in force.
     #[must_use]
     pub fn reloads(&self) -> u64 {
         self.seen.lock().reloads
     }
 
-    /// What the rules that the source has said last do otherwise than was written;
-    /// see [`RuleSource::warnings`].
+    /// Returns the warnings about the rules that the source returned last; see
+    /// [`RuleSource::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.seen.lock().warnings.clone()
@@ -407,9 +405,9 @@ fn write_warnings(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Resul
 // === impl WatchHandle ===
 
 impl WatchHandle {
-    /// Polls now, on this thread, after a poll of the other one that is under way;
-    /// see [`Watch::poll_once`]. For a signal or a button that means "look at the
-    /// file". `None` also if the other thread has just told what there is.
+    /// Polls now, on this thread, after a poll of the other thread that is under way; see
+    /// [`Watch::poll_once`]. Use it for a signal or a button that means "look at the file".
+    /// Also returns `None` if the other thread has just reported what there is.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         self.watch.poll_once()
     }
@@ -432,9 +430,9 @@ impl WatchHandle {
         self.watch.warnings()
     }
 
-    /// Stops the thread, and waits until it has ended. So does dropping the
-    /// handle. Inside [`on_event`](Watch::on_event) there is nothing to wait for,
-    /// and the thread ends after it.
+    /// Stops the thread and waits until it has ended. Dropping the handle does the same.
+    /// Inside the callback of [`on_event`](Watch::on_event) this does not wait, and the
+    /// thread ends after it.
     pub fn stop(self) {
         drop(self);
     }
