@@ -9,8 +9,8 @@ use crate::resource::Resource;
 use crate::rule::HotParams;
 use crate::sync::Arc;
 
-/// One hot-parameter rule of a resource, and its values. Values are known by a
-/// keyed hash only, so none can be listed; one that is named can be looked up.
+/// One hot-parameter rule of a resource, and its values. Values are known only by a keyed
+/// hash, so they cannot be listed, but a given value can be looked up.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct HotParamView {
 }
 
 impl NodeView {
-    /// The hot-parameter rules of the resource, in their order.
+    /// Returns the hot-parameter rules of the resource, in their order.
     #[must_use]
     pub fn hot_params(&self) -> Vec<HotParamView> {
         let resource = &self.resource;
@@ -49,14 +49,14 @@ impl NodeView {
 }
 
 impl HotParamView {
-    /// The id of the rule.
+    /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// How many tokens `value` could take now, one by one, in the default tier; of a
-    /// line with those that would wait.
+    /// Returns how many tokens `value` could take now, one by one, in the default tier; for
+    /// a line, including those that would wait.
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.now();
@@ -64,7 +64,7 @@ impl HotParamView {
         params.map_or(0, |all| all.left(self.place, &value.into(), now))
     }
 
-    /// How many values are not at rest. Looks at the whole table.
+    /// Returns how many values are not at rest. Looks at the whole table.
     #[must_use]
     pub fn values(&self) -> usize {
         let now = self.resource.now();
@@ -72,9 +72,8 @@ impl HotParamView {
         params.map_or(0, |all| all.values(self.place, now))
     }
 
-    /// How many calls were judged on the quota that all values share for which
-    /// there is no place: if that grows, [`max_keys`] is too small, or somebody
-    /// makes values up.
+    /// Returns how many calls were judged on the quota that all values without a place
+    /// share. If it grows, [`max_keys`] is too small, or somebody makes up values.
     ///
     /// [`max_keys`]: crate::HotParamRule::max_keys
     #[must_use]
@@ -83,13 +82,13 @@ impl HotParamView {
         params.map_or(0, |all| all.overflows(self.place))
     }
 
-    /// How many calls came to the rule without a value for it, whatever it says of
-    /// [those](crate::HotParamRule::missing): without a parameter, or without an
-    /// origin for a rule by origin. What is refused before it does not come there. If
-    /// it grows with every call, nobody gives calls
-    /// the parameter that the rule names, and it tells none of them apart.
+    /// Returns how many calls reached the rule without a value for it, whatever the rule
+    /// does with [those](crate::HotParamRule::missing): without a parameter, or without an
+    /// origin for a rule by origin. Calls that are refused before the rule are not counted.
+    /// If it grows with every call, no call has the parameter that the rule names, and the
+    /// rule does not distinguish between callers.
     ///
-    /// Calls that have a value cost nothing for it.
+    /// Counting costs calls with a value nothing.
     ///
     /// ```
     /// use tower_sentinel::{Call, HotParamRule, Sentinel};
@@ -106,7 +105,7 @@ impl HotParamView {
         params.map_or(0, |all| all.missing(self.place))
     }
 
-    /// Bytes that the table of values takes.
+    /// Returns the bytes that the table of values takes.
     #[must_use]
     pub fn footprint(&self) -> usize {
         let params = self.resource.params();

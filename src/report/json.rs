@@ -7,28 +7,29 @@ use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::stat::Event;
 
 impl Snapshot {
-    /// The snapshot as one JSON object: figures of [`Snapshot`] and, as a list
-    /// under `nodes`, those of each [`NodeSnapshot`], under the names of their
-    /// methods. Response times are in milliseconds, null where no call has ended;
-    /// rates are per second, under `pass_qps`, `block_qps`, `complete_qps` and
-    /// `error_qps`. `name` is that of an origin or a context.
+    /// Returns the snapshot as one JSON object.
     ///
-    /// What single rules know stands in lists, each with the id of its `rule`: of a
-    /// node `breakers`, with the `state` as the text of
+    /// It contains the figures of [`Snapshot`] and, as a list under `nodes`, those of each
+    /// [`NodeSnapshot`], under the names of their methods. Response times are in
+    /// milliseconds, null where no call has ended; rates are per second, under `pass_qps`,
+    /// `block_qps`, `complete_qps` and `error_qps`. `name` is that of an origin or a
+    /// context.
+    ///
+    /// The state of single rules is in lists, in which each has the id of its `rule`. Each
+    /// node has `breakers`, with the `state` as the text of
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
-    /// `retry_after` in milliseconds or null, and `hot_params`, with `overflows` and `missing`; of the whole `shadows`, with
-    /// `would_block`. They are empty where there are no such rules, and
-    /// `adaptive_limit` is null.
+    /// `retry_after` in milliseconds or null, and `hot_params`, with `overflows` and
+    /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
+    /// are no such rules, and `adaptive_limit` is null.
     ///
-    /// Not in it: the totals of all resources together; single buckets, the window
-    /// in one, and the footprint of a node; of its minute and its previous second
-    /// all but `pass`, `block`, `complete`, `error` and `occupied`; of its totals
-    /// `calls`, `rt` and `waited`. What was refused by each kind of rule is in the totals
-    /// as `block_by`, under the text of its [`BlockKind`](crate::BlockKind) with `_` for
-    /// each space.
+    /// Not included are the totals of all resources together; single buckets, the window
+    /// added up, and the footprint of a node; of its minute and its previous second, all
+    /// but `pass`, `block`, `complete`, `error` and `occupied`; of its totals, `calls`, `rt`
+    /// and `waited`. What each kind of rule has refused is in the totals as `block_by`,
+    /// under the text of its [`BlockKind`](crate::BlockKind) with `_` for each space.
     ///
-    /// Characters that would end a script, or change the direction of the text
-    /// around them, are escaped, so it can be put into a page or a log.
+    /// Characters that would end a script, or change the direction of the text around
+    /// them, are escaped, so the JSON can be embedded in a page or a log.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};

@@ -11,7 +11,7 @@ use crate::rule::HotParams;
 use crate::stat::Totals;
 use crate::watch::Watcher;
 
-/// A circuit breaker of a resource, copied. To operate it, look it up with
+/// A copy of a circuit breaker of a resource. To operate the breaker, look it up with
 /// [`NodeView::breakers`](crate::NodeView::breakers).
 ///
 /// # Examples
@@ -34,9 +34,9 @@ pub struct BreakerSnapshot {
     retry_after: Option<Duration>,
 }
 
-/// A hot-parameter rule of a resource and what it has counted, copied. Of its values
-/// nothing is copied: [`NodeView::hot_params`](crate::NodeView::hot_params) tells how
-/// many there are, for which it looks at the whole table.
+/// A copy of a hot-parameter rule of a resource and what it has counted. Its values are not
+/// copied. [`NodeView::hot_params`](crate::NodeView::hot_params) can tell how many there
+/// are, for which it looks at the whole table.
 ///
 /// # Examples
 ///
@@ -58,8 +58,8 @@ pub struct HotParamSnapshot {
     missing: u64,
 }
 
-/// What a rule in [shadow mode](crate::Rule::shadow) has counted, copied. More of it
-/// is in [`ShadowView::snapshot`](crate::ShadowView::snapshot).
+/// A copy of what a rule in [shadow mode](crate::Rule::shadow) has counted. For more, see
+/// [`ShadowView::snapshot`](crate::ShadowView::snapshot).
 ///
 /// # Examples
 ///
@@ -102,20 +102,20 @@ impl BreakerSnapshot {
         rules.map(copy).collect()
     }
 
-    /// The id of the rule.
+    /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// What it did with calls. An open one whose recovery time is over stays open
-    /// until a call comes.
+    /// Returns the state of the breaker. An open breaker whose recovery time is over stays
+    /// open until a call arrives.
     #[must_use]
     pub const fn state(&self) -> BreakerState {
         self.state
     }
 
-    /// How long it refused calls from then on, until one may probe it; see
+    /// Returns how long, from the snapshot on, it refuses calls until one may probe it; see
     /// [`BreakerView::retry_after`](crate::BreakerView::retry_after).
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -140,20 +140,20 @@ impl HotParamSnapshot {
         rules.map(copy).collect()
     }
 
-    /// The id of the rule.
+    /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// How many calls were judged on the quota that all values share for which there
-    /// is no place; see [`HotParamView::overflows`](crate::HotParamView::overflows).
+    /// Returns how many calls were judged on the quota that all values without a place
+    /// share; see [`HotParamView::overflows`](crate::HotParamView::overflows).
     #[must_use]
     pub const fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// How many calls came without a value; see
+    /// Returns how many calls came without a value; see
     /// [`HotParamView::missing`](crate::HotParamView::missing).
     #[must_use]
     pub const fn missing(&self) -> u64 {
@@ -174,15 +174,15 @@ impl ShadowSnapshot {
         watchers.into_iter().map(copy).collect()
     }
 
-    /// The id of the rule; empty if [all rules](crate::Builder::shadow) watch
-    /// together.
+    /// Returns the id of the rule; empty if [all rules](crate::Builder::shadow) are in
+    /// shadow mode together.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// How many calls, by weight, it would have refused, also of resources that have
-    /// made place for others.
+    /// Returns how many calls, by weight, it would have refused, including those to
+    /// resources that have been evicted.
     #[must_use]
     pub const fn would_block(&self) -> u64 {
         self.would_block

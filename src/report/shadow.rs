@@ -7,8 +7,8 @@ use super::{NodeView, Snapshot, known, view};
 use crate::call::{Direction, Key};
 use crate::watch::Watcher;
 
-/// One rule in [shadow mode](crate::Rule::shadow), and its figures: those that it
-/// would have if it were enforced.
+/// One rule in [shadow mode](crate::Rule::shadow), and its statistics: those that it would
+/// have if it were enforced.
 ///
 /// # Examples
 ///
@@ -35,28 +35,28 @@ impl ShadowView {
         Self(watcher)
     }
 
-    /// The id of the rule; empty if [all rules](crate::Builder::shadow) watch
-    /// together.
+    /// Returns the id of the rule; empty if [all rules](crate::Builder::shadow) are in
+    /// shadow mode together.
     #[must_use]
     pub fn rule(&self) -> &str {
         self.0.id()
     }
 
-    /// How many calls, by weight, it would have refused, also of resources
-    /// that have made place for others.
+    /// Returns how many calls, by weight, it would have refused, including those to
+    /// resources that have been evicted.
     #[must_use]
     pub fn would_block(&self) -> u64 {
         known::would_block(self.0.engine())
     }
 
-    /// What it makes of inbound calls to `resource`; `None` if it has seen none.
-    /// Those that it would have refused are counted as blocked.
+    /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen
+    /// none. Calls that it would have refused are counted as blocked.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(self.0.engine(), resource.into(), Direction::Inbound)
     }
 
-    /// A copy of all its figures.
+    /// Returns a copy of all its statistics.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self.0.engine())

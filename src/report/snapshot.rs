@@ -13,9 +13,9 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 
 /// What a node of a [`Snapshot`] counts.
 ///
-/// Origins and contexts have nodes where the engine was built
-/// [with them](crate::Builder::origins), or where a rule needs them. As text it is
-/// the word that [`Snapshot::to_json`] has for it, and the name in quotes.
+/// Origins and contexts have nodes if the engine was built
+/// [with them](crate::Builder::origins), or if a rule needs them. Displayed, it is the word
+/// that [`Snapshot::to_json`] uses for it, and the name in quotes.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 /// };
 /// assert_eq!(counts(Scope::Resource), Some((2, 2)));
 /// assert_eq!(counts(Scope::Origin("shop".to_owned())), Some((2, 1)));
-/// // There was no place for a second one.
+/// // There was no place for a second origin.
 /// assert_eq!(counts(Scope::Origin("office".to_owned())), None);
 /// assert_eq!(counts(Scope::OverflowOrigins), Some((0, 1)));
 ///
@@ -50,13 +50,13 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 pub enum Scope {
     /// All calls to the resource.
     Resource,
-    /// Those of one origin.
+    /// Calls of one origin.
     Origin(String),
-    /// Those without an origin.
+    /// Calls without an origin.
     MissingOrigin,
-    /// Those of all origins that have no place of their own.
+    /// Calls of all origins that have no place of their own.
     OverflowOrigins,
-    /// Those through one context.
+    /// Calls in one context.
     Context(String),
 }
 
@@ -91,10 +91,10 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The statistics of one node, copied. Its window is that of
-/// [`Builder::window`](crate::Builder::window). What single rules know stands in the
-/// nodes of resources: those of origins and contexts have no breakers, no rules by
-/// parameters, no adaptive limit and no slots.
+/// A copy of the statistics of one node. Its window is that of
+/// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
+/// resources: those of origins and contexts have no breakers, no hot-parameter rules, no
+/// adaptive limit and no slots.
 ///
 /// # Examples
 ///
@@ -108,7 +108,7 @@ impl fmt::Display for Scope {
 ///     .build();
 /// let _running: Vec<_> = (0..3).map(|_| sentinel.try_enter(Call::new("job"))).collect();
 /// let snapshot = sentinel.snapshot();
-/// // It is a copy, to which nothing is added any more.
+/// // It is a copy, which no longer changes.
 /// drop(sentinel.try_enter(Call::new("job")));
 ///
 /// let node = &snapshot.nodes()[0];
@@ -218,25 +218,26 @@ impl NodeSnapshot {
         }
     }
 
-    /// The name of the resource.
+    /// Returns the name of the resource.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// Which way its calls go.
+    /// Returns the direction of the calls.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Which of its calls the node counts.
+    /// Returns which calls to the resource the node counts.
     #[must_use]
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// How often `event` was counted, per second, over the window.
+    /// Returns the rate of `event` per second, by weight, over the window;
+    /// [`Event::Occupied`] in the current second.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         let sum = match event {
@@ -250,102 +251,105 @@ impl NodeSnapshot {
         event.per_second(sum, self.interval)
     }
 
-    /// What was counted in the window, in one.
+    /// Returns the counts of the whole window, added up.
     #[must_use]
     pub const fn window(&self) -> &NodeBucket {
         &self.window
     }
 
-    /// The buckets of the window, oldest first.
+    /// Returns the buckets of the window, oldest first.
     #[must_use]
     pub fn buckets(&self) -> &[NodeBucket] {
         &self.buckets
     }
 
-    /// The average response time of the calls that ended in the window; one above a
-    /// minute counts as a minute.
+    /// Returns the average response time of the calls that ended in the window; times above
+    /// a minute count as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.window.average_rt()
     }
 
-    /// The smallest response time of the window.
+    /// Returns the smallest response time in the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.window.min_rt()
     }
 
-    /// Calls in flight.
+    /// Returns the number of calls in flight.
     #[must_use]
     pub const fn concurrency(&self) -> u32 {
         self.concurrency
     }
 
-    /// Calls that wait, for a borrowed place or for their turn in a line.
+    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
+    /// line.
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// Tokens held for buckets to come.
+    /// Returns the tokens that waiting calls hold in future buckets.
     #[must_use]
     pub const fn held(&self) -> u32 {
         self.held
     }
 
-    /// Concurrency slots in use, if an isolation or adaptive rule hands them out.
+    /// Returns the number of concurrency slots in use, if there is an isolation or adaptive
+    /// rule.
     #[must_use]
     pub const fn slots_in_use(&self) -> u32 {
         self.slots_in_use
     }
 
-    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
-    /// whole calls. While a probe lets fewer in, this is still what was found before it.
-    /// `None` without such a rule.
+    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found,
+    /// in whole calls. While a probe lowers the limit, this is still the limit that was
+    /// found before it. `None` without such a rule.
     #[must_use]
     pub const fn adaptive_limit(&self) -> Option<u32> {
         self.adaptive_limit
     }
 
-    /// The circuit breakers, in the order of their rules.
+    /// Returns the circuit breakers, in the order of their rules.
     #[must_use]
     pub fn breakers(&self) -> &[BreakerSnapshot] {
         &self.breakers
     }
 
-    /// The hot-parameter rules, in their order, and those by origin that keep a table.
+    /// Returns the hot-parameter rules, in their order, and those rules by origin that keep
+    /// a table.
     #[must_use]
     pub fn hot_params(&self) -> &[HotParamSnapshot] {
         &self.hot_params
     }
 
-    /// Everything counted since the node was made.
+    /// Returns everything counted since the node was made.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// What was counted in the last minute, in one; `None` for a node that does
-    /// not keep it.
+    /// Returns the counts of the last minute, added up; `None` for a node that does not keep
+    /// them.
     #[must_use]
     pub const fn minute(&self) -> Option<&NodeBucket> {
         self.minute.as_ref()
     }
 
-    /// What was counted in the second before the present one; `None` likewise.
+    /// Returns the counts of the second before the current one; `None` likewise.
     #[must_use]
     pub const fn previous_second(&self) -> Option<&NodeBucket> {
         self.previous_second.as_ref()
     }
 
-    /// Bytes that the node occupies, heap included, without its name.
+    /// Returns the bytes that the node occupies, heap included, without its name.
     #[must_use]
     pub const fn footprint(&self) -> usize {
         self.footprint
     }
 }
 
-/// All statistics of an engine, copied at one moment, and what single rules know.
+/// A copy of all statistics of an engine at one moment, and of the state of single rules.
 ///
 /// # Examples
 ///
@@ -407,46 +411,47 @@ impl Snapshot {
         }
     }
 
-    /// Every node, sorted by resource.
+    /// Returns every node, sorted by resource.
     #[must_use]
     pub fn nodes(&self) -> &[NodeSnapshot] {
         &self.nodes
     }
 
-    /// Everything counted on all resources since the engine was built, what has
-    /// been evicted included. It never falls, but [`pass`](Totals::pass) may by
+    /// Returns everything counted on all resources since the engine was built, including
+    /// what has been evicted. It never falls, except that [`pass`](Totals::pass) may fall by
     /// calls that were dropped while they waited.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// How many resources are counted apart.
+    /// Returns how many resources are counted apart.
     #[must_use]
     pub const fn resources(&self) -> usize {
         self.resources
     }
 
-    /// How many origins and contexts are counted apart.
+    /// Returns how many origins and contexts are counted apart.
     #[must_use]
     pub const fn origins(&self) -> usize {
         self.origins
     }
 
-    /// How many resources, origins and contexts have made place for new ones.
+    /// Returns how many resources, origins and contexts have been evicted for new ones.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// How often a call found no place: once each for its resource, its origin and its
-    /// context. Then it counts where those without a place do, or for no context.
+    /// Returns how often a call found no place in a table: once each for its resource, its
+    /// origin and its context. Such a call is counted under `__overflow__`, for all origins
+    /// without a place, or for no context.
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
-    /// The rules in [shadow mode](crate::Rule::shadow), in their order.
+    /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
     pub fn shadows(&self) -> &[ShadowSnapshot] {
         &self.shadows

@@ -13,13 +13,13 @@ use crate::resource::Resource;
 use crate::stat::{Census, Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 
-/// The statistics of one resource, at the engine's present, and what the rules
-/// know of it that were in force when the view was made.
+/// The current statistics of one resource, and the state of the rules that were in force
+/// when the view was made.
 ///
 /// Its window is that of [`Builder::window`](crate::Builder::window): the last
 /// second, in two buckets, unless set otherwise.
 ///
-/// It keeps the resource alive, so hold it only as long as you read. Counts go on
+/// It keeps the resource alive, so hold it only as long as you read. Counting continues
 /// through a reload.
 ///
 /// # Examples
@@ -64,56 +64,60 @@ impl NodeView {
         read(&node, time.check(time.now(), node.seen()))
     }
 
-    /// The name of the resource.
+    /// Returns the name of the resource.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.resource.text()
     }
 
-    /// How often `event` was counted, per second, over the window.
+    /// Returns the rate of `event` per second, by weight, over the window;
+    /// [`Event::Occupied`] in the current second.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         self.read(|node, now| node.qps(now, event))
     }
 
-    /// How often `event` was counted in the window, by weight.
+    /// Returns how often `event` was counted in the window, by weight; [`Event::Occupied`] in
+    /// the current second.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.read(|node, now| node.sum(now, event))
     }
 
-    /// The average response time of the calls that ended in the window; one above a
-    /// minute counts as a minute.
+    /// Returns the average response time of the calls that ended in the window; times above
+    /// a minute count as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         self.read(Node::average_rt)
     }
 
-    /// The smallest response time of the window.
+    /// Returns the smallest response time in the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.read(Node::min_rt)
     }
 
-    /// The largest concurrency of the window.
+    /// Returns the largest concurrency in the window.
     #[must_use]
     pub fn max_concurrency(&self) -> u32 {
         self.read(Node::max_concurrency)
     }
 
-    /// Calls in flight; see [`Node::concurrency`](crate::stat::Node::concurrency).
+    /// Returns the number of calls in flight; see
+    /// [`Node::concurrency`](crate::stat::Node::concurrency).
     #[must_use]
     pub fn concurrency(&self) -> u32 {
         self.read(Node::concurrency)
     }
 
-    /// Concurrency slots in use, if an isolation or adaptive rule hands them out.
+    /// Returns the number of concurrency slots in use, if there is an isolation or adaptive
+    /// rule.
     #[must_use]
     pub fn slots_in_use(&self) -> u32 {
         self.resource.node().slots_in_use()
     }
 
-    /// The circuit breakers of the resource, in the order of their rules.
+    /// Returns the circuit breakers of the resource, in the order of their rules.
     #[must_use]
     pub fn breakers(&self) -> Vec<BreakerView> {
         let rules = self.resource.breaker_rules();
@@ -125,39 +129,40 @@ impl NodeView {
         rules.iter().enumerate().map(view).collect()
     }
 
-    /// The concurrency that an [adaptive rule](crate::AdaptiveRule) has found, in
-    /// whole calls. While a probe lets fewer in, this is still what was found before it.
-    /// `None` without such a rule.
+    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found,
+    /// in whole calls. While a probe lowers the limit, this is still the limit that was
+    /// found before it. `None` without such a rule.
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()
     }
 
-    /// Calls that wait, for a borrowed place or for their turn in a line.
+    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
+    /// line.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.resource.node().waiting()
     }
 
-    /// Tokens held for buckets to come.
+    /// Returns the tokens that waiting calls hold in future buckets.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.read(Node::held)
     }
 
-    /// Everything counted since the resource was first called.
+    /// Returns everything counted since the resource was first called.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.read(Node::totals)
     }
 
-    /// The seconds of the last minute; see [`Node::seconds`].
+    /// Returns the seconds of the last minute; see [`Node::seconds`].
     #[must_use]
     pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
         self.read(Node::seconds)
     }
 
-    /// Bytes that the resource occupies, heap included, without its name.
+    /// Returns the bytes that the resource occupies, heap included, without its name.
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.resource.footprint()
@@ -165,8 +170,8 @@ impl NodeView {
 }
 
 /// A circuit breaker of a resource, by the rules that were in force when the view was
-/// made. If a [reload](crate::CircuitBreakerRule#reloads) has made another one of it
-/// since, the view shows and operates the old one: look anew.
+/// made. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
+/// the view shows and operates the old one: get a new view.
 ///
 /// ```
 /// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel, Verdict};
@@ -188,38 +193,38 @@ pub struct BreakerView {
 }
 
 impl BreakerView {
-    /// The id of the rule.
+    /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// What it does with calls. An open one whose recovery time is over stays
-    /// open until a call comes.
+    /// Returns the state of the breaker. An open breaker whose recovery time is over stays
+    /// open until a call arrives.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         let breakers = self.resource.breakers();
         breakers.map_or(BreakerState::Closed, |all| all.state(self.index))
     }
 
-    /// How long it refuses calls from now on, until one may probe it, or at the latest
-    /// may where probes are under way. `None` if it refuses nothing now, or everything
-    /// until [`force_close`](Self::force_close).
+    /// Returns how much longer it refuses calls until one may probe it; if probes are under
+    /// way, this is the latest time. `None` if it refuses no calls now, or all calls until
+    /// [`force_close`](Self::force_close).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let breakers = self.resource.breakers()?;
         breakers.retry_after(self.index, self.resource.now())
     }
 
-    /// Opens it until [`force_close`](Self::force_close): no call passes, and no
-    /// probe. So it stays through reloads while a rule goes on from its own.
+    /// Opens it until [`force_close`](Self::force_close): no calls pass, and no probes
+    /// either. Through reloads it stays open as long as a rule continues from its own.
     pub fn force_open(&self) {
         self.resource
             .with_breakers(|breakers, told| breakers.force_open(self.index, told));
     }
 
-    /// Closes it; what it has counted is forgotten, also where it is closed
-    /// already, and calls in flight count no more.
+    /// Closes it. What it has counted is forgotten, even if it is closed already, and calls
+    /// in flight no longer count.
     pub fn force_close(&self) {
         self.resource
             .with_breakers(|breakers, told| breakers.force_close(self.index, told));
@@ -288,20 +293,22 @@ impl<'a> InboundView<'a> {
         }
     }
 
-    /// How often `event` was counted in the window, by weight.
+    /// Returns how often `event` was counted in the window, by weight; [`Event::Occupied`] in
+    /// the current second.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         self.fold(0, |sum, node, now| sum + node.sum(now, event))
     }
 
-    /// How often `event` was counted, per second, over the window.
+    /// Returns the rate of `event` per second, by weight, over the window;
+    /// [`Event::Occupied`] in the current second.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
         event.per_second(self.sum(event), self.engine.shared().shape.interval())
     }
 
-    /// The average response time of the calls that ended in the window; one above a
-    /// minute counts as a minute.
+    /// Returns the average response time of the calls that ended in the window; times above
+    /// a minute count as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         let (calls, rt) = self.fold((0, Duration::ZERO), |(calls, rt), node, now| {
@@ -311,7 +318,7 @@ impl<'a> InboundView<'a> {
         (calls > 0).then(|| Duration::from_nanos((rt.as_nanos() / u128::from(calls)) as u64))
     }
 
-    /// The smallest response time of the window.
+    /// Returns the smallest response time in the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         self.fold(None, |min: Option<Duration>, node, now| {
@@ -322,7 +329,7 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// Calls in flight.
+    /// Returns the number of calls in flight.
     #[must_use]
     pub fn concurrency(&self) -> u32 {
         self.fold(0, |sum: u32, node, now| {
@@ -330,13 +337,14 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// Calls that wait, for a borrowed place or for their turn in a line.
+    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
+    /// line.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.fold(0, |sum: u32, node, _| sum.saturating_add(node.waiting()))
     }
 
-    /// The second before the present one, as far as nodes keep seconds.
+    /// Returns the second before the current one, for the nodes that keep seconds.
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
         self.fold(NodeBucket::default(), |mut sum, node, now| {
@@ -347,7 +355,7 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// The buckets of the window, oldest first, added up over the nodes.
+    /// Returns the buckets of the window, oldest first, added up over the nodes.
     #[must_use]
     pub fn buckets(&self) -> Vec<NodeBucket> {
         self.fold(Vec::new(), |sum, node, now| {
@@ -355,7 +363,7 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// The seconds of the last minute, oldest first, as far as nodes keep them.
+    /// Returns the seconds of the last minute, oldest first, for the nodes that keep them.
     #[must_use]
     pub fn seconds(&self) -> Vec<NodeBucket> {
         self.fold(Vec::new(), |sum, node, now| {
@@ -363,10 +371,10 @@ impl<'a> InboundView<'a> {
         })
     }
 
-    /// Everything counted since the engine was built, what has been evicted
-    /// included, so it never falls, but [`pass`](Totals::pass) may by calls that
-    /// were dropped while they waited. (Of an [entrance](crate::Sentinel::entrance):
-    /// what its nodes have counted; evicted ones are forgotten.)
+    /// Returns everything counted since the engine was built, including what has been
+    /// evicted. So it never falls, except that [`pass`](Totals::pass) may fall by calls that
+    /// were dropped while they waited. For an [entrance](crate::Sentinel::entrance): what
+    /// its nodes have counted, without evicted ones.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let add = |mut sum: Totals, node: &Node, now| {
