@@ -1,5 +1,4 @@
-//! Predicates for requests to exempt from all rules: health checks, preflights, your own
-//! networks.
+//! Requests to exempt from all rules: health checks, preflights, your own networks.
 //!
 //! Each function returns a predicate for
 //! [`SentinelLayer::skip`](crate::SentinelLayer::skip). Since no rule limits a skipped
