@@ -44,10 +44,10 @@ pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest interval of a limit: a leap year.
 pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
 
-/// How far behind the newest reading another thread's may be: threads sleep between
-/// reading the clock and using what they read. One that is further behind is of a
-/// clock that has stepped back. A second is long for a thread that may run, and short
-/// beside what a clock loses that is set.
+/// How far the reading of one thread may lie behind the newest reading of all: threads may
+/// be suspended between reading the clock and using the reading. A reading that lies
+/// further behind means that the clock has stepped back. One second is long for a thread
+/// that is ready to run, and short compared to the steps of a clock that is set.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 pub(crate) const SLACK_NS: u64 = SLACK.as_nanos() as u64;
 

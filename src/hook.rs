@@ -463,7 +463,7 @@ impl Hooks {
         result
     }
 
-    /// Whether nobody wants to know.
+    /// Whether there are no hooks.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0

@@ -1,10 +1,9 @@
-//! Text as it stands in a URL, known by what it says.
+//! Text in an encoded form, as in URLs, known by the text that it decodes to.
 //!
-//! `ab` and `a%62` say the same, and so do the hosts `ab` and `AB`. If they were
-//! two keys, a client would have a fresh quota for every way to spell its name. So
-//! an encoded text hashes and compares as the text that it stands for, which is
-//! decoded on the stack each time; a text with nothing to decode is an ordinary one
-//! and costs nothing.
+//! `ab` and `a%62` decode to the same text, and the hosts `ab` and `AB` are the same. If
+//! they were two keys, a client would have a fresh quota for every spelling of its name.
+//! So an encoded text hashes and compares as the decoded text, which is decoded on the
+//! stack each time; a text with nothing to decode is an ordinary one and costs nothing.
 
 use std::fmt;
 
@@ -46,7 +45,7 @@ pub struct Encoded<'a> {
     code: Code,
 }
 
-/// What stands for what.
+/// How a text is encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Code {
     /// `%` and two digits for a byte; a `%` without digits is one.
@@ -76,7 +75,7 @@ impl<'a> Encoded<'a> {
         Self { text, code }
     }
 
-    /// What it says, as a key; `None` for nothing.
+    /// The decoded text as a key; `None` if the text is empty.
     pub(crate) fn key(self) -> Option<Key<'a>> {
         match self {
             Self { text: "", .. } => None,
@@ -85,7 +84,7 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// The key that all `spellings` say; `None` if they say two things.
+    /// The key that all `spellings` decode to; `None` if they decode to different texts.
     pub(crate) fn only(mut spellings: impl Iterator<Item = Self>) -> Option<Key<'a>> {
         let first = spellings.next()?;
         // The first is decoded once, however many follow.
@@ -94,7 +93,7 @@ impl<'a> Encoded<'a> {
             .then(|| first.key())?
     }
 
-    /// Whether it says `text`.
+    /// Whether it decodes to `text`.
     pub(crate) fn is(&self, text: &str) -> bool {
         if self.is_plain() {
             self.text == text
@@ -104,7 +103,7 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// Shows `look` what it says.
+    /// Calls `look` with the decoded text.
     #[cold]
     #[inline(never)]
     pub(crate) fn with_text<R>(&self, look: impl FnOnce(&str) -> R) -> R {

@@ -1,8 +1,7 @@
 //! Keys from the address of the client as proxies have written it.
 //!
-//! What proxies write into headers anyone can write, so headers are only looked
-//! at when it is said which proxies to trust, and they are read from the right:
-//! that end was written by the nearest proxy.
+//! Anyone can write these headers, so they are used only if it is configured which proxies
+//! to trust, and they are read from the right: that end was written by the nearest proxy.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,7 @@
 //! Keys from the address of the client.
 //!
-//! That is the peer of the connection; what proxies say of it is another
-//! extractor's.
+//! That is the peer of the connection; what proxies write about it is read by another
+//! extractor.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

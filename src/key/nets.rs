@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Networks, in which IPv4 that is mapped into IPv6 is what it is: a socket for
-/// both versions tells its peers like that, and so people name them.
+/// Networks, in which IPv4 that is mapped into IPv6 counts as IPv4: sockets for both
+/// versions report their peers in mapped form, and people may write networks like that.
 #[derive(Clone, Debug)]
 pub(crate) struct Nets(Box<[IpNet]>);
 

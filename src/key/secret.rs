@@ -1,4 +1,4 @@
-//! Keys that nobody may read: known by a keyed hash, of which no byte is theirs.
+//! Secret keys: known only by a keyed hash.
 
 use std::fmt;
 use std::hash::RandomState;

@@ -117,8 +117,8 @@ pub enum RateLimitFields {
     Legacy(ResetForm),
 }
 
-/// The part that is left of the quota that a response tells of; outer layers, which
-/// know of other quotas, look for it.
+/// The part that is left of the quota that a response reports. Outer layers, which may
+/// know of a tighter quota, look for it.
 #[derive(Clone, Copy)]
 struct Told(f64);
 

@@ -153,9 +153,8 @@ impl SourceError {
         Self::with(SourceErrorKind::Panicked, text, None, None)
     }
 
-    /// Whether both tell of the same trouble, so that one of them is enough.
-    /// Two files with the same mistake are two troubles: who has made it twice
-    /// wants to know.
+    /// Whether both report the same problem, so that one report is enough. The same mistake
+    /// in two versions of a file is two problems: whoever has made it again wants to know.
     pub(super) fn tells_the_same_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)

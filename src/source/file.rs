@@ -1,14 +1,14 @@
-//! Rules in a file, which is looked at now and then.
+//! Rules in a file, which is checked at each poll.
 //!
-//! Looking costs one system call as long as nothing changes: the stamp of the
-//! file, behind all links. It says when to read, and the content says whether
-//! there is something new (`source::sight`). So it does not matter how a file
-//! is replaced: written in place, by a rename as editors do it, or by a link that
-//! leads elsewhere as Kubernetes does it. There is nothing to be told by the
-//! operating system, and so nothing that network file systems do not tell.
+//! As long as nothing changes, a poll costs one system call, for the stamp of the file
+//! behind all links. The stamp decides when to read, and the content decides whether there
+//! is something new (`source::sight`). So it does not matter how a file is replaced:
+//! written in place, renamed as editors do it, or through a link that leads elsewhere as
+//! Kubernetes does it. No notifications of the operating system are needed, so file
+//! systems that send none, such as network file systems, work as well.
 //!
-//! What the last look has found is one value. What it says is told when it is
-//! entered, so a file that stays as it is is never told twice.
+//! The result of the last poll is one value. It is reported when it is entered, so a file
+//! that stays as it is is never reported twice.
 //!
 //! ```text
 //! Nothing ──► Content(sight)   read: the rules, or why they are none
@@ -282,9 +282,9 @@ impl FileSource {
     }
 }
 
-/// What `bytes` are known by: the same for all sources, so that an error of one
-/// that is made anew for each look reads as the one before. Who could choose the
-/// content so that two have one digest may write the rules anyway.
+/// The digest of `bytes`. It is the same for all sources, so that the error of a source
+/// that is created anew for each poll equals the previous one. Whoever could choose two
+/// contents with the same digest may write the rules anyway.
 fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

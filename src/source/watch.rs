@@ -1,12 +1,12 @@
-//! Asking a source again and again, and putting what it says in force.
+//! Polling a source, and putting its rules in force.
 //!
-//! One lock holds the source and the callback, and who polls has it. Who finds
-//! it taken waits and asks again, since the other one may have asked too early
-//! for what this one wants to be seen. A callback that polls would wait for
-//! itself: so a second lock remembers which thread polls, and that one leaves.
-//! A third lock holds what readers see. Neither of the two is held while foreign
-//! code runs. A fourth says "stop" to the thread (`repeat`). There are
-//! no atomics, so there is nothing here for a model to find.
+//! The thread that polls holds a lock on the source and the callback. A thread that finds it
+//! taken waits and polls again, since the other one may have polled too early to see what
+//! this one wants to see. A callback that polls would wait for itself: so a second lock
+//! remembers which thread polls, and that thread returns at once. A third lock holds what
+//! readers see. Neither the second nor the third is held while foreign code runs. A fourth
+//! says "stop" to the thread (`repeat`). There are no atomics, so there is nothing here for
+//! a model to find.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
