@@ -136,7 +136,7 @@ impl Sentinel {
     ///
     /// Counts are kept. If a rule keeps the length and the buckets of its window, the window
     /// keeps its counts exactly. A window of another shape takes over what is known of them,
-    /// and rather refuses too much. The quotas of the values of a parameter start anew if
+    /// and refuses too much rather than too little. The quotas of the values of a parameter start anew if
     /// more than limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For what a
     /// breaker keeps see [its rule](crate::CircuitBreakerRule#reloads).
     ///

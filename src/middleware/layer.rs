@@ -59,8 +59,8 @@ pub enum Completion {
     /// When the body of its response has ended or is dropped.
     ///
     /// The response time always ends with the head. The call also counts as complete at
-    /// that time if the body yields all its data at the first poll or is never polled,
-    /// unless a rule counts the call until its body is gone, as an
+    /// that time if the body is at its end after the first poll or is never polled, unless
+    /// a rule counts the call until its body is gone, as an
     /// [`AdaptiveRule`](crate::AdaptiveRule) does.
     #[default]
     Body,
