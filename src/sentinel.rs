@@ -352,10 +352,10 @@ impl Builder {
         self
     }
 
-    /// Sets how many resources are counted apart, inbound and outbound together; at least
-    /// 1. Default: 16 384. Calls to any further resource are counted under `__overflow__`,
-    /// and the rules for that name apply to them. A resource with a rule always has a
-    /// place, and so does one that is named by the path that axum has matched.
+    /// Sets how many resources are counted apart, inbound and outbound together: at least
+    /// one. Default: 16 384. Calls to any further resource are counted under
+    /// `__overflow__`, and the rules for that name apply to them. A resource with a rule
+    /// always has a place, and so does one that is named by the path that axum has matched.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.max_resources = max.max(1);
         self

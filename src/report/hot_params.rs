@@ -56,7 +56,7 @@ impl HotParamView {
     }
 
     /// Returns how many tokens `value` could take now, one by one, in the default tier; for
-    /// a line, including those that would wait.
+    /// a queue, including those that would wait.
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.now();

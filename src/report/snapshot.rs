@@ -283,7 +283,7 @@ impl NodeSnapshot {
     }
 
     /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// line.
+    /// queue.
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting

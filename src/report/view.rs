@@ -138,7 +138,7 @@ impl NodeView {
     }
 
     /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// line.
+    /// queue.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.resource.node().waiting()
@@ -338,7 +338,7 @@ impl<'a> InboundView<'a> {
     }
 
     /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// line.
+    /// queue.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.fold(0, |sum: u32, node, _| sum.saturating_add(node.waiting()))
