@@ -247,7 +247,7 @@ impl<'a> Call<'a> {
     ///
     /// A patience above the default has no effect. The default is, for a borrowed place,
     /// the engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a
-    /// line, the `max_wait` of its rule.
+    /// queue, the `max_wait` of its rule.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
@@ -264,7 +264,7 @@ impl<'a> Call<'a> {
     /// and circuit breakers count a call as one, whatever its weight.
     ///
     /// A call heavier than what a rule ever admits at once can never pass, except in a
-    /// [line](crate::FlowRule::throttle), where it waits correspondingly longer.
+    /// [queue](crate::FlowRule::throttle), where it waits correspondingly longer.
     ///
     /// A call of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as
     /// a rate may be after a reload that lowers its limit; it also passes a threshold of 0,

@@ -149,7 +149,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// learns the date only after the program has started, it jumps ahead by decades. Windows
 /// cope with that. But the time of a table of values stands still 18 years after the table
 /// was made: what a value of a [`HotParamRule`](crate::HotParamRule) has spent of a
-/// refilled quota does not come back, and a line accepts no more calls.
+/// refilled quota does not come back, and a queue accepts no more calls.
 ///
 /// # Examples
 ///

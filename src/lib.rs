@@ -46,7 +46,7 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | What do the terms mean: resource, origin, context, parameter, weight, line? | [the words](guide::cookbook#words) |
+//! | What do the terms mean: resource, origin, context, parameter, weight, queue? | [the words](guide::cookbook#words) |
 //! | What is the rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |

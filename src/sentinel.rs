@@ -97,7 +97,7 @@ impl Sentinel {
         self.engine.judge(call, slow)
     }
 
-    /// Starts `call`. If the call borrows a place, or has to wait for its turn in a line,
+    /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
     /// this first waits until then.
     ///
     /// # Errors

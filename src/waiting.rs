@@ -16,7 +16,7 @@ use crate::timer::{self, NoTimer};
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
 /// A call that has been promised a place in a future bucket, or a turn in a
-/// [line](crate::FlowRule::throttle).
+/// [queue](crate::FlowRule::throttle).
 ///
 /// Its tokens are held on every node that counts it, and are taken when the bucket in
 /// which it starts opens. Until it starts it holds no concurrency slot, and its response

@@ -66,8 +66,8 @@ pub struct Http {
 /// In a response to a call that passed, they describe the rule that leaves the smallest
 /// part of its limit: a flow rule that applies to the call, or a hot-parameter rule with the
 /// call's value. Not considered are limits on concurrent calls, which have no
-/// interval, and flow rules with a queue or for another resource. The reset is the time after
-/// which more will be left than now, if no tokens are taken until then. If several layers
+/// interval, and flow rules with a queue or for another resource. The reset is the time
+/// after which more will be left than now, if no tokens are taken until then. If several layers
 /// add fields, the client sees the tightest quota of all.
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
