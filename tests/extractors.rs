@@ -41,7 +41,7 @@ fn with_lines(name: &'static str, lines: &[&[u8]]) -> Request<Body> {
 // === with a layer ===
 
 #[test]
-fn each_thing_that_a_layer_asks_for_is_heeded_alone() {
+fn each_thing_that_a_layer_asks_for_works_alone() {
     type Ask = fn(SentinelLayer) -> SentinelLayer;
     let cases: [(Rules, Ask); 5] = [
         (AuthorityRule::deny("/x", ["bad"]).into(), |layer| {

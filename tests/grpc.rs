@@ -499,7 +499,7 @@ async fn a_deadline_is_a_failure_to_who_calls_by_its_own_and_to_nobody_else() {
     let late = Code::Cancelled;
     assert_eq!(codes, [late, late, late, Code::Unavailable]);
 
-    // The channel heeds the deadline of a request just as its own. This server does not.
+    // The channel applies the deadline of a request just as its own. This server does not.
     let echo = tonic::service::Routes::new(Echo).into_axum_router();
     let server = Server::axum(echo).await;
     let channel = connect(&server).await;

@@ -581,7 +581,7 @@ fn a_layer_has_eight_parameters_and_no_more() {
         let request = Request::get("/").body(Body::empty()).unwrap();
         ready(service.clone().oneshot(request)).unwrap().status()
     });
-    // The last one is heeded.
+    // The last one counts.
     assert_eq!(
         (first, second),
         (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)

@@ -281,13 +281,13 @@ impl<'a> Fields<'a> {
 
     /// Notes that the value under `key` has another effect than there.
     pub(super) fn warn(&mut self, key: &str, note: &str) {
-        let problem = Problem::unheeded(self.path_of(key), self.excerpt(key), note);
+        let problem = Problem::ignored(self.path_of(key), self.excerpt(key), note);
         self.problems.push(problem);
     }
 
     /// Notes that the rule as a whole has another effect than there.
     pub(super) fn warn_all(&mut self, value: &str, note: &str) {
-        let problem = Problem::unheeded(self.path.clone(), value.to_owned(), note);
+        let problem = Problem::ignored(self.path.clone(), value.to_owned(), note);
         self.problems.push(problem);
     }
 
@@ -334,8 +334,8 @@ impl<'a> Fields<'a> {
                 Some(Problem::refused(path, "an unknown key", allowed))
             }
             (Form::Sentinel, Some(nearest)) => {
-                let note = format!("not known and so not heeded, did you mean `{nearest}`?");
-                Some(Problem::unheeded(path, value.excerpt(), note))
+                let note = format!("not known and so ignored, did you mean `{nearest}`?");
+                Some(Problem::ignored(path, value.excerpt(), note))
             }
             (Form::Sentinel, None) => None,
         }

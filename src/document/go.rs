@@ -118,10 +118,7 @@ fn of_java(fields: &mut Fields<'_>) {
     for (key, number) in [("grade", 1), ("strategy", 0), ("limitApp", -1)] {
         let value = fields.peek(key);
         if value.is_some_and(|value| *value != Value::Whole(number) && !usual(value)) {
-            fields.warn(
-                key,
-                "not heeded, as by Sentinel for Go: its rules have none",
-            );
+            fields.warn(key, "ignored, as by Sentinel for Go: its rules have none");
         }
     }
 }

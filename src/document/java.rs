@@ -73,7 +73,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     }
     let interval = fields.peek("statIntervalMs");
     if interval.is_some_and(|interval| *interval != Value::Whole(1_000)) {
-        let note = "not heeded, as by Sentinel: `count` is that of a second";
+        let note = "ignored, as by Sentinel: `count` is that of a second";
         fields.warn("statIntervalMs", note);
     }
     if grade == 0 {
@@ -209,7 +209,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
     if cpu.is_some_and(|cpu| cpu > 1.0) {
         fields.warn(
             "highestCpuUsage",
-            "not heeded, as in Sentinel, as it is above 1",
+            "ignored, as in Sentinel, as it is above 1",
         );
         cpu = None;
     } else if cpu == Some(1.0) {
@@ -384,9 +384,9 @@ fn cluster(fields: &mut Fields<'_>, falls_back: bool) {
         _ => false,
     };
     let note = if falls_back {
-        "not heeded, this process alone is limited, as by Sentinel while no token server answers"
+        "ignored, this process alone is limited, as by Sentinel while no token server answers"
     } else {
-        "not heeded, this process alone is limited, \
+        "ignored, this process alone is limited, \
          where Sentinel limits nothing while no token server answers"
     };
     fields.warn("clusterMode", note);

@@ -204,7 +204,7 @@ impl Document {
             let translated = kind.translate(fields)?;
             if let Rule::Authority(rule) = &translated.rule {
                 if !with_authority.insert(rule.resource().to_owned()) {
-                    let note = "left out, as Sentinel heeds the first alone";
+                    let note = "left out, as Sentinel applies only the first";
                     fields.warn_all("not the first rule of its resource", note);
                     return None;
                 }

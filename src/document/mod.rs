@@ -144,7 +144,7 @@
 //! assert_eq!(rules, Rules::from(FlowRule::per_second("/pay", 10)));
 //! assert_eq!(
 //!     problems.to_string(),
-//!     "[0].clusterMode is true: not heeded, this process alone is limited, \
+//!     "[0].clusterMode is true: ignored, this process alone is limited, \
 //!      where Sentinel limits nothing while no token server answers\n\
 //!      [1].grade is 7, must be a whole number between 0 and 1",
 //! );

@@ -49,7 +49,7 @@ enum Nature {
     /// A key that nothing knows, but that looks like one that is known.
     Misspelt,
     /// A value that has another effect here than where it comes from.
-    Unheeded,
+    Ignored,
 }
 
 /// All problems of a document, in the order of its rules.
@@ -96,8 +96,8 @@ impl Problem {
         Self::new(Nature::Misspelt, path, value, format!("`{known}`"))
     }
 
-    pub(super) fn unheeded(path: String, value: String, note: impl Into<String>) -> Self {
-        Self::new(Nature::Unheeded, path, value, note.into())
+    pub(super) fn ignored(path: String, value: String, note: impl Into<String>) -> Self {
+        Self::new(Nature::Ignored, path, value, note.into())
     }
 
     fn new(nature: Nature, path: String, value: String, allowed: String) -> Self {
@@ -146,7 +146,7 @@ impl Problem {
     /// says.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        self.nature == Nature::Unheeded
+        self.nature == Nature::Ignored
     }
 }
 
@@ -161,7 +161,7 @@ impl fmt::Display for Problem {
         match self.nature {
             Nature::Refused => write!(f, "{path} is {value}, must be {allowed}"),
             Nature::Misspelt => write!(f, "{path} is not known, did you mean {allowed}?"),
-            Nature::Unheeded => write!(f, "{path} is {value}: {allowed}"),
+            Nature::Ignored => write!(f, "{path} is {value}: {allowed}"),
         }
     }
 }

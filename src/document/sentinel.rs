@@ -181,7 +181,7 @@ impl Kind {
         }
         for key in ["enable", "enabled"] {
             if fields.peek(key) == Some(&Value::Flag(false)) {
-                fields.warn(key, "not heeded, as by Sentinel: the rule applies");
+                fields.warn(key, "ignored, as by Sentinel: the rule applies");
             }
         }
         let is_go = GO.iter().chain(&["threshold"]).any(|key| has(table, key));

@@ -186,7 +186,7 @@ fn what_a_rule_for_go_says_in_the_words_of_java_is_warned_of() {
         let rule = json!({"resource": "a", "threshold": 5, key: value});
         assert_eq!(
             warned(Kind::Flow, &rule),
-            format!("[0].{key} is {value}: not heeded, as by Sentinel for Go: its rules have none")
+            format!("[0].{key} is {value}: ignored, as by Sentinel for Go: its rules have none")
         );
     }
     let usual = json!([{
@@ -207,17 +207,17 @@ fn what_has_no_effect_in_a_flow_rule_is_warned_of() {
         (
             "statIntervalMs",
             json!(60_000),
-            "not heeded, as by Sentinel: `count` is that of a second",
+            "ignored, as by Sentinel: `count` is that of a second",
         ),
         (
             "enable",
             json!(false),
-            "not heeded, as by Sentinel: the rule applies",
+            "ignored, as by Sentinel: the rule applies",
         ),
         (
             "enabled",
             json!(false),
-            "not heeded, as by Sentinel: the rule applies",
+            "ignored, as by Sentinel: the rule applies",
         ),
     ];
     for (key, value, note) in table {

@@ -346,7 +346,7 @@ fn parameter_rules() {
 }
 
 #[test]
-fn what_is_not_heeded_is_a_warning() {
+fn what_is_ignored_is_a_warning() {
     let table = [
         (
             Kind::Flow,
@@ -354,7 +354,7 @@ fn what_is_not_heeded_is_a_warning() {
                 "resource": "/a", "count": 1, "clusterMode": true,
                 "clusterConfig": {"flowId": 7, "thresholdType": 1},
             }),
-            "[0].clusterMode is true: not heeded, this process alone is limited, \
+            "[0].clusterMode is true: ignored, this process alone is limited, \
              as by Sentinel while no token server answers",
             1,
         ),
@@ -367,7 +367,7 @@ fn what_is_not_heeded_is_a_warning() {
         (
             Kind::Flow,
             json!({"resource": "/a", "count": 1, "controlBehaviour": 2}),
-            "[0].controlBehaviour is 2: not known and so not heeded, \
+            "[0].controlBehaviour is 2: not known and so ignored, \
              did you mean `controlBehavior`?",
             1,
         ),
@@ -380,7 +380,7 @@ fn what_is_not_heeded_is_a_warning() {
         (
             Kind::System,
             json!({"qps": 1, "highestCpuUsage": 80}),
-            "[0].highestCpuUsage is 80: not heeded, as in Sentinel, as it is above 1",
+            "[0].highestCpuUsage is 80: ignored, as in Sentinel, as it is above 1",
             1,
         ),
         (
@@ -413,7 +413,7 @@ fn what_is_not_heeded_is_a_warning() {
                 "resource": "/a", "count": 1, "paramIdx": 0, "clusterMode": true,
                 "clusterConfig": {"flowId": 7},
             }),
-            "[0].clusterMode is true: not heeded, this process alone is limited, \
+            "[0].clusterMode is true: ignored, this process alone is limited, \
              where Sentinel limits nothing while no token server answers",
             1,
         ),
@@ -442,7 +442,7 @@ fn the_first_authority_rule_of_a_resource_counts() {
     assert_eq!(rules, Rules::from(AuthorityRule::allow("/a", ["x"])));
     assert_eq!(
         lines(&document),
-        ["[1] is not the first rule of its resource: left out, as Sentinel heeds the first alone"]
+        ["[1] is not the first rule of its resource: left out, as Sentinel applies only the first"]
     );
 }
 

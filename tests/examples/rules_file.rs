@@ -173,7 +173,7 @@ fn rules_file_makes_a_document_that_is_missing_and_reads_those_of_sentinel() {
     example.edit(r#"[{"resource": "/search", "count": 0, "clusterMode": true}]"#);
     let told = example.line("1 rule in force");
     assert!(told.starts_with("1 rule in force, 1 warning: "), "{told}");
-    let warned = "rules.json: [0].clusterMode is true: not heeded";
+    let warned = "rules.json: [0].clusterMode is true: ignored";
     assert!(told.contains(warned), "{told}");
     assert!(!example.passes());
 }

@@ -87,7 +87,7 @@ fn a_json_file_has_the_form_of_this_crate_or_of_sentinel() {
 
 #[test]
 fn what_a_file_of_sentinel_warns_of_is_told() {
-    const IN_CLUSTER: &str = "[0].clusterMode is true: not heeded, this process alone is limited, \
+    const IN_CLUSTER: &str = "[0].clusterMode is true: ignored, this process alone is limited, \
                               where Sentinel limits nothing while no token server answers";
     let folder = Folder::new();
     let list = |rest: &str| format!(r#"[{{"resource": "r", "count": 3{rest}}}]"#);
@@ -115,7 +115,7 @@ fn what_a_file_of_sentinel_warns_of_is_told() {
     folder.replace("rules", &list(r#", "clusterMode": true"#));
     assert!(matches!(watch.poll_once(), Some(WatchEvent::Recovered)));
 
-    // The same rules, with one setting more that is not heeded.
+    // The same rules, with one setting more that is ignored.
     let two = list(r#", "clusterMode": true, "controlBehavior": 9"#);
     folder.replace("rules", &two);
     let event = watch.poll_once().unwrap();
