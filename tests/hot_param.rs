@@ -679,7 +679,7 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
             HotParamRule::per("r", 5, Duration::from_nanos(1_000_001)).window(),
             "interval is 1.000001ms, must be a multiple of 2 ns for a window",
         ),
-        (rule().burst(1).window(), "burst is 1, must be 0 for"),
+        (rule().burst(1).window(), "burst is 1, must be 0 with"),
         (
             rule().burst(u32::MAX),
             "burst is 4294967295, must be at most",

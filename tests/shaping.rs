@@ -791,11 +791,11 @@ fn bad_shaping_names_the_field() {
         ),
         (
             FlowRule::per_second("r", 9).memory(0.7..0.9, 1).when("s"),
-            "related is \"s\", must be without a line, a warm-up or memory",
+            "related is \"s\", must be without `throttle`, `warm_up` or `memory`",
         ),
         (
             rule().when("s").throttle(second),
-            "related is \"s\", must be without a line, a warm-up or memory",
+            "related is \"s\", must be without `throttle`, `warm_up` or `memory`",
         ),
     ];
     for (rule, expected) in cases {

@@ -549,7 +549,7 @@ impl FlowRule {
                 inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
             if field == "related" && self.shaping != Shaping::default() {
-                let allowed = "without a line, a warm-up or memory: nothing is taken there";
+                let allowed = "without `throttle`, `warm_up` or `memory`: nothing is taken there";
                 inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
         }

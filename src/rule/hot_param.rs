@@ -363,7 +363,7 @@ impl HotParamRule {
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");
         }
         if self.burst > 0 && self.count != Count::Refill {
-            let allowed = "0 for a window, a line, and calls at once";
+            let allowed = "0 with `window`, `throttle` or `concurrency`";
             inspector.refuse("burst", self.burst, allowed);
         } else if self.burst > MAX_TOKENS {
             let allowed = format!("at most {MAX_TOKENS}");

@@ -240,7 +240,7 @@ impl Shaping {
             }
         }
         if rule.strict && (self.max_wait.is_some() || self.warm_up.is_some()) {
-            let allowed = "false for a rule with a line or a warm-up";
+            let allowed = "false for a rule with `throttle` or `warm_up`";
             inspector.refuse("strict", true, allowed);
         }
     }

@@ -59,7 +59,7 @@ const EXCLUDING: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "by_origin": true, "for_origin": "x"} | .for_origin | "x" | absent beside `by_origin`
 {"kind": "flow", "resource": "a", "threshold": 1, "in_context": "y", "when": "x"} | .in_context | "y" | absent beside `when`
 {"kind": "flow", "resource": "a", "threshold": 1, "by_origin": true, "when": "x"} | .when | "x" | without an origin
-{"kind": "flow", "resource": "a", "threshold": 1, "strict": true, "throttle": 1} | .strict | true | false for a rule with a line
+{"kind": "flow", "resource": "a", "threshold": 1, "strict": true, "throttle": 1} | .strict | true | false for a rule with `throttle`
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_bytes": "1..2", "memory_threshold": 1} | .memory_bytes | "1..2" | absent beside `memory`
 {"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`
 {"kind": "circuit-breaker", "resource": "a", "error_count": 1, "error_ratio": 0.5} | .error_count | 1 | absent beside `error_ratio`
