@@ -149,19 +149,22 @@ fn in_a_row(count: u32) -> Spec {
     }
 }
 
+/// Three bad calls, of which two end at once, open a breaker `at_three`.
+fn two_bad_calls_after_one(at_three: Spec) {
+    let breakers = breakers([at_three]);
+    let mut first = Caller::new(&breakers);
+    first.fail(0);
+    let mut other = first.clone();
+    let thread = thread::spawn(move || other.fail(0));
+    let call = first.enter(0).unwrap();
+    first.end(0, call, true);
+    thread.join().unwrap();
+    assert_eq!(breakers.state(0), Open, "none is lost");
+}
+
 model! {
     two_bad_calls_in_a_row at 3 fails with a_row_that_is_written_blindly: BlindStamped;
-    || {
-        let breakers = breakers([in_a_row(3)]);
-        let mut first = Caller::new(&breakers);
-        first.fail(0);
-        let mut other = first.clone();
-        let thread = thread::spawn(move || other.fail(0));
-        let call = first.enter(0).unwrap();
-        first.end(0, call, true);
-        thread.join().unwrap();
-        assert_eq!(breakers.state(0), Open, "three in a row");
-    }
+    || two_bad_calls_after_one(in_a_row(3))
 }
 
 model! {
@@ -205,17 +208,7 @@ fn of_the_last(count: u32) -> Spec {
 model! {
     two_bad_calls_among_the_last at 3
         fails with a_last_call_that_is_written_blindly: BlindStamped;
-    || {
-        let breakers = breakers([of_the_last(3)]);
-        let mut first = Caller::new(&breakers);
-        first.fail(0);
-        let mut other = first.clone();
-        let thread = thread::spawn(move || other.fail(0));
-        let call = first.enter(0).unwrap();
-        first.end(0, call, true);
-        thread.join().unwrap();
-        assert_eq!(breakers.state(0), Open, "three of four");
-    }
+    || two_bad_calls_after_one(of_the_last(3))
 }
 
 model! {
