@@ -484,6 +484,18 @@ fn untold_bytes_here(rules: fn(&str) -> Rules) -> usize {
 }
 
 #[test]
+fn the_last_calls_take_less_memory_than_an_interval() {
+    let footprint = |rule: CircuitBreakerRule| {
+        let (sentinel, _) = engine(rule);
+        assert_passes(&sentinel, Call::new("r"));
+        sentinel.node("r").unwrap().footprint()
+    };
+    let rule = || CircuitBreakerRule::error_count("r", 5);
+    let one_bucket = footprint(rule().buckets(1));
+    assert!(footprint(rule().last_calls(40)) < one_bucket);
+}
+
+#[test]
 fn a_footprint_is_what_the_heap_gave() {
     // The name is no part of it, nor is its place in the table.
     let untold = untold_bytes(|_| Rules::new());
@@ -523,6 +535,7 @@ fn a_footprint_is_what_the_heap_gave() {
         Rules::new()
             .with(CircuitBreakerRule::error_ratio(name, 0.5))
             .with(CircuitBreakerRule::error_count(name, 5))
+            .with(CircuitBreakerRule::error_count(name, 5).last_calls(20))
     });
     assert_all_else_is_told("values", |name| {
         let rule = HotParamRule::per(name, 10, MINUTE).max_keys(1_000);

@@ -30,16 +30,7 @@ const ORDER: &[&[&str]] = &[
     &["branch", "recent"],
     // One call's way through the engine: judged by the pipeline over the tables
     // of the engine, it ends as an entry.
-    &[
-        "pipeline",
-        "call_nodes",
-        "ruled_ring",
-        "engine",
-        "entry",
-        "waiting",
-        "verdict",
-        "watch",
-    ],
+    TOGETHER,
     &["report"],
     &["sentinel"],
     &["source"],

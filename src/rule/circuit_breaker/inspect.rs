@@ -1,0 +1,105 @@
+//! What is wrong with a circuit-breaker rule.
+
+use std::time::Duration;
+
+use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, Threshold};
+use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
+use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
+use crate::rule::problem::Inspector;
+
+impl CircuitBreakerRule {
+    pub(in crate::rule) fn inspect(&self, inspector: &mut Inspector<'_>) {
+        inspector.name("resource", &self.resource);
+        if let Strategy::Slow(max_rt) = self.strategy {
+            inspector.time("max_rt", max_rt, Duration::ZERO);
+        }
+        self.inspect_threshold(inspector);
+        if inspector.time("open_for", self.open_for, SHORTEST_INTERVAL) {
+            self.inspect_growth(inspector);
+        }
+        match self.last_calls {
+            _ if self.is_consecutive() => self.inspect_row(inspector),
+            Some(calls) => self.inspect_last_calls(inspector, calls),
+            None => self.inspect_window(inspector),
+        }
+        inspector.number("probes", self.probes, 1..=MAX_PROBES);
+    }
+
+    /// It does not shrink.
+    fn inspect_growth(&self, inspector: &mut Inspector<'_>) {
+        let Some(longest) = self.open_up_to else {
+            return;
+        };
+        if !(self.open_for..=LONGEST_INTERVAL).contains(&longest) {
+            let allowed = format!("between the open_for of {:?} and 366 days", self.open_for);
+            inspector.refuse("open_up_to", format_args!("{longest:?}"), allowed);
+        }
+    }
+
+    fn inspect_window(&self, inspector: &mut Inspector<'_>) {
+        self.inspect_min_calls(inspector);
+        if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
+            if let Some(buckets) = self.buckets {
+                inspector.buckets(self.interval, buckets, MAX_BUCKETS);
+            }
+        }
+    }
+
+    /// What a window has and a row has not.
+    fn inspect_row(&self, inspector: &mut Inspector<'_>) {
+        const ALLOWED: &str = "left out for consecutive errors";
+        if let Some(min_calls) = self.min_calls {
+            inspector.refuse("min_calls", min_calls, ALLOWED);
+        }
+        if let Some(calls) = self.last_calls {
+            inspector.refuse("last_calls", calls, ALLOWED);
+        }
+        self.inspect_no_window(inspector, ALLOWED);
+    }
+
+    fn inspect_last_calls(&self, inspector: &mut Inspector<'_>, calls: u32) {
+        inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
+        self.inspect_min_calls(inspector);
+        self.inspect_no_window(inspector, "left out beside last_calls");
+    }
+
+    fn inspect_min_calls(&self, inspector: &mut Inspector<'_>) {
+        if let Some(min_calls) = self.min_calls {
+            inspector.number("min_calls", min_calls, 1..=self.most_calls());
+        }
+    }
+
+    /// How many calls can be looked at.
+    fn most_calls(&self) -> u32 {
+        let most = self
+            .last_calls
+            .filter(|most| (1..=MAX_LAST_CALLS).contains(most));
+        most.unwrap_or(MAX_COUNT)
+    }
+
+    fn inspect_no_window(&self, inspector: &mut Inspector<'_>, allowed: &str) {
+        if self.interval != DEFAULT_INTERVAL {
+            inspector.refuse("interval", format_args!("{:?}", self.interval), allowed);
+        }
+        if let Some(buckets) = self.buckets {
+            inspector.refuse("buckets", buckets, allowed);
+        }
+    }
+
+    fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
+        // 0 can be exceeded, but is always reached.
+        let least = u32::from(!self.exceeds);
+        match self.threshold {
+            Threshold::Count(count) => {
+                inspector.number("count", count, least..=self.most_calls());
+            }
+            Threshold::Consecutive(count) => {
+                inspector.number("count", count, least..=MAX_COUNT);
+            }
+            Threshold::Ratio(ratio) if self.exceeds => {
+                inspector.number("ratio", ratio, 0..=1);
+            }
+            Threshold::Ratio(ratio) => inspector.fraction("ratio", ratio),
+        }
+    }
+}
