@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::error::{SourceError, SourceErrorKind};
-use super::sight::Stamp;
+use super::stamp::Stamp;
 
 /// What may be read.
 #[derive(Clone, Copy, Debug)]

@@ -155,7 +155,7 @@ impl SourceError {
 
     /// Whether both report the same problem, so that one report is enough. The same mistake
     /// in two versions of a file is two problems: whoever has made it again wants to know.
-    pub(super) fn tells_the_same_as(&self, other: &Self) -> bool {
+    pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)
     }

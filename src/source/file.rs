@@ -2,7 +2,7 @@
 //!
 //! As long as nothing changes, a poll costs one system call, for the stamp of the file
 //! behind all links. The stamp decides when to read, and the content decides whether there
-//! is something new (`source::sight`). So it does not matter how a file is replaced:
+//! is something new (`source::stamp`). So it does not matter how a file is replaced:
 //! written in place, renamed as editors do it, or through a link that leads elsewhere as
 //! Kubernetes does it. No notifications of the operating system are needed, so file
 //! systems that send none, such as network file systems, work as well.
@@ -11,10 +11,10 @@
 //! that stays as it is is never reported twice.
 //!
 //! ```text
-//! Nothing ──► Content(sight)   read: the rules, or why they are none
-//!                ▲      │
-//!                │      ▼
-//!             Trouble(error)   not read: missing, a directory, too large, …
+//! Nothing ──► Content(last)   read: the rules, or why they are none
+//!                ▲    │
+//!                │    ▼
+//!              Error(error)    not read: missing, a directory, too large, …
 //! ```
 
 use std::error::Error;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use super::RuleSource;
 use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
-use super::sight::{Sight, Stamp};
+use super::stamp::{LastRead, Stamp};
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
 use crate::document::{Document, DocumentError, Format, Kind};
@@ -74,7 +74,7 @@ pub struct FileSource {
     parse: Box<Parse>,
     access: Access,
     found: Found,
-    name: Name,
+    links: Links,
     /// Those of the rules that were read last.
     warnings: Vec<String>,
 }
@@ -91,17 +91,17 @@ struct Parsed {
 #[derive(Debug)]
 enum Found {
     Nothing,
-    Trouble(SourceError),
-    Content(Sight),
+    Error(SourceError),
+    Content(LastRead),
 }
 
-/// Whether the file has a name, where it is mounted from at least.
+/// Whether a hard link to the file is left, if only where it is mounted from.
 #[derive(Clone, Copy, Debug)]
-enum Name {
-    /// Never seen: not all file systems count names.
-    Unseen,
-    Seen,
-    /// At the last look. A rename in that very moment looks the same, so it is
+enum Links {
+    /// Never seen: not all file systems count them.
+    Unknown,
+    Present,
+    /// None at the last look. A rename in that very moment looks the same, so it is
     /// told only if the next look finds it again.
     Lost,
 }
@@ -137,7 +137,7 @@ impl FileSource {
                 allow_world_writable: false,
             },
             found: Found::Nothing,
-            name: Name::Unseen,
+            links: Links::Unknown,
             warnings: Vec::new(),
         }
     }
@@ -225,8 +225,8 @@ impl FileSource {
     /// is something new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
         let stamp = self.stamp()?;
-        if let Found::Content(sight) = &self.found {
-            if sight.is_final_for(&stamp) {
+        if let Found::Content(last) = &self.found {
+            if last.is_settled_for(&stamp) {
                 return Ok(None);
             }
         }
@@ -234,10 +234,10 @@ impl FileSource {
         // or comes within the time in which it is not believed.
         let (bytes, stamp) = self.access.read(&self.path)?;
         let digest = digest(&bytes);
-        let is_new = if let Found::Content(sight) = &mut self.found {
-            sight.renew(stamp, digest, now)
+        let is_new = if let Found::Content(last) = &mut self.found {
+            last.update(stamp, digest, now)
         } else {
-            self.found = Found::Content(Sight::new(stamp, digest, now));
+            self.found = Found::Content(LastRead::new(stamp, digest, now));
             true
         };
         Ok(is_new.then_some((bytes, digest)))
@@ -245,15 +245,15 @@ impl FileSource {
 
     /// The stamp of the file.
     ///
-    /// A path leads to a file without a name where that file alone is mounted, and
+    /// A path leads to a file without a hard link where that file alone is mounted, and
     /// outside of the mount another one has taken its name: that is never seen here.
     fn stamp(&mut self) -> Result<Stamp, SourceError> {
         let stamp = Access::stamp(&self.path)?;
-        self.name = match (self.name, stamp.is_nameless()) {
-            (_, false) => Name::Seen,
-            (Name::Unseen, true) => Name::Unseen,
-            (Name::Seen, true) => Name::Lost,
-            (Name::Lost, true) => {
+        self.links = match (self.links, stamp.is_unlinked()) {
+            (_, false) => Links::Present,
+            (Links::Unknown, true) => Links::Unknown,
+            (Links::Present, true) => Links::Lost,
+            (Links::Lost, true) => {
                 let what = "was replaced or removed where it is mounted from, and what is there \
                             now is not seen here; mount its directory";
                 return Err(SourceError::of_file(SourceErrorKind::Io, &self.path, what));
@@ -303,12 +303,12 @@ impl RuleSource for FileSource {
                 Ok(Some(rules))
             }
             Err(error) => {
-                if let Found::Trouble(told) = &self.found {
-                    if told.tells_the_same_as(&error) {
+                if let Found::Error(told) = &self.found {
+                    if told.is_same_problem_as(&error) {
                         return Ok(None);
                     }
                 }
-                self.found = Found::Trouble(error.clone());
+                self.found = Found::Error(error.clone());
                 Err(error)
             }
         }

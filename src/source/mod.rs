@@ -54,7 +54,7 @@
 mod access;
 mod error;
 mod file;
-mod sight;
+mod stamp;
 mod watch;
 
 use std::fmt;

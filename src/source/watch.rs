@@ -4,7 +4,7 @@
 //! taken waits and polls again, since the other one may have polled too early to see what
 //! this one wants to see. A callback that polls would wait for itself: so a second lock
 //! remembers which thread polls, and that thread returns at once. A third lock holds what
-//! readers see. Neither the second nor the third is held while foreign code runs. A fourth
+//! readers see. Neither the second nor the third is held while user code runs. A fourth
 //! says "stop" to the thread (`repeat`). There are no atomics, so there is nothing here for
 //! a model to find.
 
@@ -84,33 +84,30 @@ use crate::sync::Lock;
 #[must_use = "a watch does nothing unless it polls"]
 pub struct Watch {
     sentinel: Sentinel,
-    asked: Lock<Asked>,
+    user_code: Lock<UserCode>,
     /// The thread that polls.
     polling: Lock<Option<ThreadId>>,
-    seen: Lock<Seen>,
+    status: Lock<Status>,
 }
 
-/// What foreign code is called through, by one at a time.
-struct Asked {
+/// What one thread at a time may call.
+struct UserCode {
     source: Box<dyn RuleSource>,
-    on_event: Option<Box<Tell>>,
+    on_event: Option<Box<OnEvent>>,
 }
 
-type Tell = dyn FnMut(&WatchEvent) + Send;
+type OnEvent = dyn FnMut(&WatchEvent) + Send;
 
 /// Remembers, as long as it lives, which thread polls.
 struct Polling<'a>(&'a Lock<Option<ThreadId>>);
 
-/// What has come of it.
+/// What has come of the polls.
 #[derive(Debug, Default)]
-struct Seen {
+struct Status {
     last_error: Option<SourceError>,
     reloads: u64,
     warnings: Vec<String>,
 }
-
-/// Rules, and what their source warns of.
-type Answer = (Rules, Vec<String>);
 
 /// What a [`Watch`] reports; each thing is reported once.
 ///
@@ -212,15 +209,15 @@ impl Watch {
     /// poll yet. If the source has been polled elsewhere before, an error that it returned
     /// there is not reported here until it becomes another one.
     pub fn new(sentinel: Sentinel, source: impl RuleSource) -> Self {
-        let asked = Asked {
+        let user_code = UserCode {
             source: Box::new(source),
             on_event: None,
         };
         Self {
             sentinel,
-            asked: Lock::new(asked),
+            user_code: Lock::new(user_code),
             polling: Lock::default(),
-            seen: Lock::default(),
+            status: Lock::default(),
         }
     }
 
@@ -230,7 +227,7 @@ impl Watch {
     /// If the callback panics, the panic is lost, and the next event is still reported. It
     /// must not wait for another thread that polls, because that one waits for it.
     pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
-        self.asked.lock().on_event = Some(Box::new(tell));
+        self.user_code.lock().on_event = Some(Box::new(tell));
         self
     }
 
@@ -249,28 +246,23 @@ impl Watch {
         if *self.polling.lock() == Some(this) {
             return None;
         }
-        let mut asked = self.asked.lock();
+        let mut user_code = self.user_code.lock();
         // Forgotten before the lock is free, even if a clock panics.
         let _polling = Polling::new(&self.polling, this);
-        self.ask(&mut asked)
-    }
-
-    /// Asks the source, and does and tells what follows.
-    fn ask(&self, asked: &mut Asked) -> Option<WatchEvent> {
-        let Asked { source, on_event } = asked;
-        let rules = guarded(|| source.poll()).unwrap_or_else(Err);
-        // Rules come once: what cannot be said of them does not keep them.
-        let warned = |rules| {
-            let warnings = guarded(|| source.warnings());
-            (
-                rules,
-                warnings.unwrap_or_else(|error| vec![error.to_string()]),
-            )
-        };
-        let event = self.settle(rules.map(|rules| rules.map(warned)))?;
-        if let Some(tell) = on_event {
+        let UserCode { source, on_event } = &mut *user_code;
+        let event = match catch_panic(|| source.poll()).unwrap_or_else(Err) {
+            Ok(rules) => {
+                let rules = rules?;
+                // Rules come once, so they are put in force without their warnings if need be.
+                let warnings = catch_panic(|| source.warnings())
+                    .unwrap_or_else(|error| vec![error.to_string()]);
+                self.reload(rules, warnings)
+            }
+            Err(error) => self.fail(error),
+        }?;
+        if let Some(on_event) = on_event {
             // There is nobody to be told that who is told everything panicked.
-            let _ = catch_unwind(AssertUnwindSafe(|| tell(&event)));
+            let _ = catch_unwind(AssertUnwindSafe(|| on_event(&event)));
         }
         Some(event)
     }
@@ -295,46 +287,43 @@ impl Watch {
     /// none, or if the source has not been polled yet.
     #[must_use]
     pub fn last_error(&self) -> Option<SourceError> {
-        self.seen.lock().last_error.clone()
+        self.status.lock().last_error.clone()
     }
 
     /// Returns how many times new rules were put in force.
     #[must_use]
     pub fn reloads(&self) -> u64 {
-        self.seen.lock().reloads
+        self.status.lock().reloads
     }
 
     /// Returns the warnings about the rules that the source returned last; see
     /// [`RuleSource::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.seen.lock().warnings.clone()
+        self.status.lock().warnings.clone()
     }
 
-    /// Does what `answer` asks for.
-    fn settle(&self, answer: Result<Option<Answer>, SourceError>) -> Option<WatchEvent> {
-        let (rules, warnings) = match answer {
-            Ok(answer) => answer?,
-            Err(error) => {
-                let last = &mut self.seen.lock().last_error;
-                if last
-                    .as_ref()
-                    .is_some_and(|last| last.tells_the_same_as(&error))
-                {
-                    return None;
-                }
-                *last = Some(error.clone());
-                return Some(WatchEvent::Failed(error));
-            }
-        };
+    /// Notes that the source has failed with `error`. Returns what there is to report.
+    fn fail(&self, error: SourceError) -> Option<WatchEvent> {
+        let last = &mut self.status.lock().last_error;
+        let is_known = |last: &SourceError| last.is_same_problem_as(&error);
+        if last.as_ref().is_some_and(is_known) {
+            return None;
+        }
+        *last = Some(error.clone());
+        Some(WatchEvent::Failed(error))
+    }
+
+    /// Puts `rules` in force. Returns what there is to report.
+    fn reload(&self, rules: Rules, warnings: Vec<String>) -> Option<WatchEvent> {
         let count = rules.len();
         let is_new = self.sentinel.reload(rules);
-        let mut seen = self.seen.lock();
-        let has_recovered = seen.last_error.take().is_some();
-        let is_warning = !warnings.is_empty() && warnings != seen.warnings;
-        seen.warnings.clone_from(&warnings);
+        let mut status = self.status.lock();
+        let has_recovered = status.last_error.take().is_some();
+        let is_warning = !warnings.is_empty() && warnings != status.warnings;
+        status.warnings.clone_from(&warnings);
         if is_new {
-            seen.reloads += 1;
+            status.reloads += 1;
             let rules = count;
             return Some(WatchEvent::Reloaded { rules, warnings });
         }
@@ -348,7 +337,7 @@ impl Watch {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("seen", &self.seen)
+            .field("status", &self.status)
             .finish_non_exhaustive()
     }
 }
@@ -388,9 +377,9 @@ impl fmt::Display for WatchEvent {
     }
 }
 
-/// What `ask` gives, or what it panicked with.
-fn guarded<T>(ask: impl FnOnce() -> T) -> Result<T, SourceError> {
-    catch_unwind(AssertUnwindSafe(ask)).map_err(|panic| SourceError::of_panic(&*panic))
+/// What `call` returns, or what it panicked with.
+fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| SourceError::of_panic(&*panic))
 }
 
 /// Writes how many warnings there are, and the first.

@@ -1,4 +1,4 @@
-//! What was seen of a file, and whether another look is needed.
+//! What was last read of a file, and whether it must be read again.
 //!
 //! A file is read again when its [`Stamp`] differs from the one that was seen.
 //! A stamp alone does not tell everything: a file system may keep times in steps
@@ -9,7 +9,7 @@
 //! then every look is a reading, and the content decides.
 //!
 //! ```text
-//! stamp first seen ├──── 2 s: may still be written under this stamp ────┤ final
+//! stamp first seen ├──── 2 s: may still be written under this stamp ────┤ settled
 //! looks            ×      ×       ×        ×        ×                     ×   ·   ·
 //!                  × reads, and compares the content       · looks at the stamp
 //! ```
@@ -41,18 +41,18 @@ struct Inode {
     number: u64,
     /// Seconds and nanoseconds; cannot be set back by writers.
     changed: (i64, i64),
-    /// How many names it has.
-    names: Option<u64>,
+    /// How many hard links lead to it.
+    links: Option<u64>,
 }
 
 /// The content that was read last.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct LastRead {
     stamp: Stamp,
     digest: u64,
     /// When it was first seen like this.
     since: Tick,
-    is_final: bool,
+    is_settled: bool,
 }
 
 // === impl Stamp ===
@@ -66,9 +66,9 @@ impl Stamp {
         }
     }
 
-    /// Whether the file has lost all its names, and is there nevertheless.
-    pub(super) fn is_nameless(&self) -> bool {
-        self.inode.names == Some(0)
+    /// Whether the file has no hard link left, and is there nevertheless.
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.inode.links == Some(0)
     }
 }
 
@@ -80,7 +80,7 @@ impl Inode {
             device: metadata.dev(),
             number: metadata.ino(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            names: Some(metadata.nlink()),
+            links: Some(metadata.nlink()),
         }
     }
 }
@@ -92,31 +92,31 @@ impl Inode {
     }
 }
 
-// === impl Sight ===
+// === impl LastRead ===
 
-impl Sight {
+impl LastRead {
     /// Content with `digest`, read at `now` from a file that had `stamp` before.
     pub(super) const fn new(stamp: Stamp, digest: u64, now: Tick) -> Self {
         Self {
             stamp,
             digest,
             since: now,
-            is_final: false,
+            is_settled: false,
         }
     }
 
     /// Whether a file with `stamp` surely still holds what was read.
-    pub(super) fn is_final_for(&self, stamp: &Stamp) -> bool {
-        self.is_final && self.stamp == *stamp
+    pub(super) fn is_settled_for(&self, stamp: &Stamp) -> bool {
+        self.is_settled && self.stamp == *stamp
     }
 
-    /// Takes in another reading. Returns whether the content has changed.
-    pub(super) fn renew(&mut self, stamp: Stamp, digest: u64, now: Tick) -> bool {
+    /// Compares another reading. Returns whether the content has changed.
+    pub(super) fn update(&mut self, stamp: Stamp, digest: u64, now: Tick) -> bool {
         let has_changed = digest != self.digest;
         if has_changed || stamp != self.stamp {
             *self = Self::new(stamp, digest, now);
         } else {
-            self.is_final = now - self.since >= SETTLE;
+            self.is_settled = now - self.since >= SETTLE;
         }
         has_changed
     }
@@ -140,33 +140,33 @@ mod tests {
 
     #[test]
     fn a_stamp_is_believed_only_after_a_reading_two_seconds_later() {
-        let mut sight = Sight::new(stamp(1), 7, at(0));
+        let mut last = LastRead::new(stamp(1), 7, at(0));
         for ms in [0, 1_000, 1_999] {
-            assert!(!sight.renew(stamp(1), 7, at(ms)));
-            assert!(!sight.is_final_for(&stamp(1)), "{ms}");
+            assert!(!last.update(stamp(1), 7, at(ms)));
+            assert!(!last.is_settled_for(&stamp(1)), "{ms}");
         }
         // Time alone is not enough: it must have been read then.
-        assert!(!sight.renew(stamp(1), 7, at(2_000)));
-        assert!(sight.is_final_for(&stamp(1)));
-        assert!(!sight.is_final_for(&stamp(2)));
+        assert!(!last.update(stamp(1), 7, at(2_000)));
+        assert!(last.is_settled_for(&stamp(1)));
+        assert!(!last.is_settled_for(&stamp(2)));
     }
 
     #[test]
     fn other_content_under_the_same_stamp_is_seen_and_begins_anew() {
-        let mut sight = Sight::new(stamp(1), 7, at(0));
-        assert!(sight.renew(stamp(1), 8, at(1_500)));
-        assert!(!sight.renew(stamp(1), 8, at(3_499)));
-        assert!(!sight.is_final_for(&stamp(1)));
-        assert!(!sight.renew(stamp(1), 8, at(3_500)));
-        assert!(sight.is_final_for(&stamp(1)));
+        let mut last = LastRead::new(stamp(1), 7, at(0));
+        assert!(last.update(stamp(1), 8, at(1_500)));
+        assert!(!last.update(stamp(1), 8, at(3_499)));
+        assert!(!last.is_settled_for(&stamp(1)));
+        assert!(!last.update(stamp(1), 8, at(3_500)));
+        assert!(last.is_settled_for(&stamp(1)));
     }
 
     #[test]
     fn another_stamp_with_the_same_content_is_no_change_and_begins_anew() {
-        let mut sight = Sight::new(stamp(1), 7, at(0));
-        assert!(!sight.renew(stamp(2), 7, at(5_000)));
-        assert!(!sight.is_final_for(&stamp(2)));
-        assert!(!sight.renew(stamp(2), 7, at(7_000)));
-        assert!(sight.is_final_for(&stamp(2)) && !sight.is_final_for(&stamp(1)));
+        let mut last = LastRead::new(stamp(1), 7, at(0));
+        assert!(!last.update(stamp(2), 7, at(5_000)));
+        assert!(!last.is_settled_for(&stamp(2)));
+        assert!(!last.update(stamp(2), 7, at(7_000)));
+        assert!(last.is_settled_for(&stamp(2)) && !last.is_settled_for(&stamp(1)));
     }
 }
