@@ -47,13 +47,12 @@ pub(super) struct Wait<S, Req> {
 }
 
 /// What becomes of a call after its wait.
-enum AfterWait<F, Req> {
+enum AfterWait<F, Req, E> {
     Running(F, Entry),
     Refused(Blocked, Req),
+    /// The service does not become ready: the call never runs.
+    Unready(E),
 }
-
-type WaitResult<S, Req> =
-    Result<AfterWait<<S as Service<Req>>::Future, Req>, <S as Service<Req>>::Error>;
 
 // === impl CallState ===
 
@@ -124,13 +123,13 @@ where
     ) -> Poll<T> {
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
             match ready!(wait.poll(cx)) {
-                Ok(AfterWait::Running(future, entry)) => self.set(Self::running(future, entry)),
-                Ok(AfterWait::Refused(blocked, request)) => {
+                AfterWait::Running(future, entry) => self.set(Self::running(future, entry)),
+                AfterWait::Refused(blocked, request) => {
                     // Drops the ready instance now, even if the future lives on.
                     self.set(Self::Refused { refusal: None });
                     return Poll::Ready(on_refusal(refuse(blocked, &request)));
                 }
-                Err(error) => return Poll::Ready(on_unready(error)),
+                AfterWait::Unready(error) => return Poll::Ready(on_unready(error)),
             }
         }
         match self.project() {
@@ -154,29 +153,27 @@ where
     S: Service<Req>,
 {
     /// Sleeps until the call's turn, then waits until the service is ready, then starts the
-    /// call. An error is that of a service that does not become ready.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WaitResult<S, Req>> {
+    /// call.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S::Future, Req, S::Error>> {
         if !self.is_over {
-            match ready!(self.poll_sleep(cx)) {
-                Ok(()) => self.is_over = true,
-                Err(NoTimer) => {
-                    let (waiting, request) = self.take();
-                    let blocked = waiting.refuse_without_timer();
-                    return Poll::Ready(Ok(AfterWait::Refused(blocked, request)));
-                }
+            if let Err(NoTimer) = ready!(self.poll_sleep(cx)) {
+                let (waiting, request) = self.take();
+                let blocked = waiting.refuse_without_timer();
+                return Poll::Ready(AfterWait::Refused(blocked, request));
             }
+            self.is_over = true;
         }
         // The readiness of this clone is part of the wait, not of the call.
         if let Err(error) = ready!(self.service.poll_ready(cx)) {
-            // The call never runs: dropping gives its place up.
+            // Dropping the call gives its place up.
             drop(self.take());
-            return Poll::Ready(Err(error));
+            return Poll::Ready(AfterWait::Unready(error));
         }
         let (waiting, request) = self.take();
-        Poll::Ready(Ok(match waiting.begin() {
+        Poll::Ready(match waiting.begin() {
             Ok(entry) => AfterWait::Running(self.service.call(request), entry),
             Err(blocked) => AfterWait::Refused(blocked, request),
-        }))
+        })
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {

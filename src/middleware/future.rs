@@ -22,7 +22,6 @@ use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
 use crate::entry::Entry;
 use crate::stat::Outcome;
-use crate::waiting::Waiting;
 
 pin_project! {
     /// The future of a response to a request that has been judged.
@@ -66,53 +65,6 @@ pin_project! {
         pub(super) state: CallState<S, Req, M::Refusal>,
         // If the call waits, or its response needs more than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
-    }
-}
-
-impl<S, ReqB, M> ResponseFuture<S, Request<ReqB>, M>
-where
-    S: Service<Request<ReqB>>,
-    M: Mode,
-{
-    /// A call that runs.
-    pub(super) fn running(future: S::Future, entry: Entry, settings: &Arc<Settings>) -> Self {
-        Self {
-            state: CallState::running(future, entry),
-            settings: settings.for_response(),
-        }
-    }
-
-    /// A call that the layer skips.
-    pub(super) fn skipped(future: S::Future) -> Self {
-        Self {
-            state: CallState::skipped(future),
-            settings: None,
-        }
-    }
-
-    /// A call that was refused.
-    #[inline]
-    pub(super) fn refused(refusal: M::Refusal) -> Self {
-        Self {
-            state: CallState::refused(refusal),
-            settings: None,
-        }
-    }
-
-    /// A call that waits. `service` is ready.
-    pub(super) fn waiting(
-        waiting: Waiting,
-        service: &mut S,
-        request: Request<ReqB>,
-        settings: &Arc<Settings>,
-    ) -> Self
-    where
-        S: Clone,
-    {
-        Self {
-            state: CallState::waiting(waiting, service, request),
-            settings: Some(settings.clone()),
-        }
     }
 }
 

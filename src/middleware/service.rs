@@ -122,13 +122,21 @@ impl<S, M: Mode> SentinelService<S, M> {
             None => match slow.into_inner() {
                 Some(Verdict::Block(blocked)) => {
                     drop_readiness(&mut self.inner);
-                    ResponseFuture::refused(refuse(&self.settings, &request, blocked))
+                    let refusal = refuse(&self.settings, &request, blocked);
+                    ResponseFuture {
+                        settings: None,
+                        state: CallState::refused(refusal),
+                    }
                 }
                 Some(Verdict::Pass(entry)) => self.run(request, entry),
-                Some(Verdict::Wait(waiting)) => {
-                    ResponseFuture::waiting(waiting, &mut self.inner, request, &self.settings)
-                }
-                None => ResponseFuture::skipped(self.inner.call(request)),
+                Some(Verdict::Wait(waiting)) => ResponseFuture {
+                    settings: Some(self.settings.clone()),
+                    state: CallState::waiting(waiting, &mut self.inner, request),
+                },
+                None => ResponseFuture {
+                    settings: None,
+                    state: CallState::skipped(self.inner.call(request)),
+                },
             },
         }
     }
@@ -140,8 +148,10 @@ impl<S, M: Mode> SentinelService<S, M> {
     where
         S: Service<Request<B>> + Clone,
     {
-        let future = self.inner.call(request);
-        ResponseFuture::running(future, entry, &self.settings)
+        ResponseFuture {
+            settings: self.settings.for_response(),
+            state: CallState::running(self.inner.call(request), entry),
+        }
     }
 }
 
