@@ -68,15 +68,9 @@ pin_project! {
 
 /// A call that ends with its body.
 pub(super) struct Tail {
-    entry: Entry,
+    pub(super) entry: Entry,
     /// Judges the trailers, if it is they that tell how the call ended.
-    at_trailers: Option<Arc<dyn Classify>>,
-}
-
-impl Tail {
-    pub(super) fn new(entry: Entry, at_trailers: Option<Arc<dyn Classify>>) -> Self {
-        Self { entry, at_trailers }
-    }
+    pub(super) at_trailers: Option<Arc<dyn Classify>>,
 }
 
 impl From<Tail> for Entry {
@@ -117,23 +111,20 @@ where
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
             KindProj::Served { mut body, tail } => end_on_panic(tail, |tail| {
                 let frame = body.as_mut().poll_frame(cx);
+                let Some(Tail { entry, at_trailers }) = tail else {
+                    return frame;
+                };
                 let is_over = match &frame {
                     Poll::Pending => false,
                     Poll::Ready(None) => true,
                     Poll::Ready(Some(Err(_))) => {
-                        if let Some(tail) = tail {
-                            tail.entry.set_outcome(Outcome::Failure);
-                            tail.entry.body_goes_on();
-                        }
+                        entry.set_outcome(Outcome::Failure);
+                        entry.body_goes_on();
                         true
                     }
                     Poll::Ready(Some(Ok(frame))) => match frame.trailers_ref() {
                         Some(trailers) => {
-                            if let Some(Tail {
-                                entry,
-                                at_trailers: Some(classify),
-                            }) = tail
-                            {
+                            if let Some(classify) = at_trailers {
                                 entry.set_outcome(classify.trailers(Some(trailers)));
                             }
                             true
@@ -144,8 +135,8 @@ where
                 };
                 if is_over {
                     *tail = None;
-                } else if let Some(tail) = tail {
-                    tail.entry.body_goes_on();
+                } else {
+                    entry.body_goes_on();
                 }
                 frame
             }),

@@ -163,13 +163,9 @@ fn begin_body<B: Body>(
 ) -> Option<Tail> {
     let entry = running.as_mut()?;
     let head = ResponseHead::of(response);
-    let (judgement, ends_at_head) = match settings {
-        None => (ByStatus.head(head), false),
-        Some(settings) => (
-            settings.classify_head(head),
-            settings.completion == Completion::Head,
-        ),
-    };
+    let own = settings.and_then(|settings| settings.classify.as_ref());
+    let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
+    let ends_at_head = settings.is_some_and(|settings| settings.completion == Completion::Head);
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.
     let has_ended =
@@ -179,8 +175,7 @@ fn begin_body<B: Body>(
         // Nobody waits for trailers that are still to come.
         Judgement::AtTrailers if ends_at_head && !has_ended => (Outcome::Success, None),
         Judgement::AtTrailers => {
-            let own = settings.and_then(|settings| settings.classify.clone());
-            let classify = own.unwrap_or_else(|| Arc::new(ByStatus));
+            let classify = own.cloned().unwrap_or_else(|| Arc::new(ByStatus));
             (classify.trailers(None), Some(classify))
         }
     };
@@ -193,7 +188,7 @@ fn begin_body<B: Body>(
     }
     let responded_at = entry.note_response(outcome, at_trailers.is_none());
     let entry = running.take()?.with_response_at(responded_at, outcome);
-    Some(Tail::new(entry, at_trailers))
+    Some(Tail { entry, at_trailers })
 }
 
 #[cold]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Version};
 use tower_layer::Layer;
 
-use super::classify::{ByStatus, Classify, Judgement, ResponseHead};
+use super::classify::Classify;
 use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
@@ -125,7 +125,7 @@ type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 /// response.
 #[derive(Clone)]
 pub(super) struct Settings {
-    sentinel: Sentinel,
+    pub(super) sentinel: Sentinel,
     skip: Vec<Arc<Choose>>,
     resource: Option<Arc<dyn KeyExtractor>>,
     origin: Option<Arc<dyn KeyExtractor>>,
@@ -144,7 +144,7 @@ pub(super) struct Settings {
     asks_more: bool,
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
-    pub(super) is_plain: bool,
+    is_plain: bool,
 }
 
 impl SentinelLayer<Respond> {
@@ -213,8 +213,15 @@ impl<M> SentinelLayer<M> {
     fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
-        settings.asks_more = settings.asks_more_than_resource();
-        settings.is_plain = settings.is_plain_for_responses();
+        settings.asks_more = settings.origin.is_some()
+            || settings.context.is_some()
+            || settings.tier.is_some()
+            || settings.weight.is_some()
+            || settings.prioritize.is_some()
+            || !settings.params.is_empty();
+        settings.is_plain = settings.classify.is_none()
+            && settings.completion == Completion::Body
+            && settings.fields == RateLimitFields::None;
         self
     }
 
@@ -460,37 +467,10 @@ impl<S, M> Layer<S> for SentinelLayer<M> {
 // === impl Settings ===
 
 impl Settings {
-    pub(super) fn sentinel(&self) -> &Sentinel {
-        &self.sentinel
-    }
-
-    fn asks_more_than_resource(&self) -> bool {
-        self.origin.is_some()
-            || self.context.is_some()
-            || self.tier.is_some()
-            || self.weight.is_some()
-            || self.prioritize.is_some()
-            || !self.params.is_empty()
-    }
-
     /// The settings as a response future needs them: `None` if the defaults will do.
     #[inline]
     pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {
         (!self.is_plain).then(|| self.clone())
-    }
-
-    fn is_plain_for_responses(&self) -> bool {
-        self.classify.is_none()
-            && self.completion == Completion::Body
-            && self.fields == RateLimitFields::None
-    }
-
-    /// How a call ended whose response has this `head`.
-    pub(super) fn classify_head(&self, head: ResponseHead<'_>) -> Judgement {
-        match &self.classify {
-            Some(own) => own.head(head),
-            None => ByStatus.head(head),
-        }
     }
 
     /// Writes what is left to the call `entry` into the header fields, if the layer has some.
@@ -518,13 +498,8 @@ impl Settings {
     }
 
     /// Whether the layer leaves `request` alone.
-    #[inline]
-    fn skips<B>(&self, request: &Request<B>) -> bool {
-        !self.skip.is_empty() && self.is_skipped_by_any(request)
-    }
-
     #[inline(never)]
-    fn is_skipped_by_any<B>(&self, request: &Request<B>) -> bool {
+    fn skips<B>(&self, request: &Request<B>) -> bool {
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes, self.direction);
         self.skip.iter().any(|choose| choose(head))
@@ -538,7 +513,7 @@ impl Settings {
         request: &Request<B>,
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
-        if self.skips(request) {
+        if !self.skip.is_empty() && self.skips(request) {
             return None;
         }
         let routes = self.sentinel.routes();

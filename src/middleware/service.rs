@@ -169,7 +169,7 @@ impl<S: fmt::Debug, M> fmt::Debug for SentinelService<S, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SentinelService")
             .field("inner", &self.inner)
-            .field("sentinel", self.settings.sentinel())
+            .field("sentinel", &self.settings.sentinel)
             .finish_non_exhaustive()
     }
 }
