@@ -49,6 +49,11 @@ impl NodeView {
 }
 
 impl HotParamView {
+    fn params(&self) -> &HotParams {
+        let params = self.resource.params();
+        params.expect("the view is of one of them")
+    }
+
     /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
@@ -60,16 +65,13 @@ impl HotParamView {
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.now();
-        let params = self.resource.params();
-        params.map_or(0, |all| all.left(self.place, &value.into(), now))
+        self.params().left(self.place, &value.into(), now)
     }
 
     /// Returns how many values are not at rest. Looks at the whole table.
     #[must_use]
     pub fn values(&self) -> usize {
-        let now = self.resource.now();
-        let params = self.resource.params();
-        params.map_or(0, |all| all.values(self.place, now))
+        self.params().values(self.place, self.resource.now())
     }
 
     /// Returns how many calls were judged on the quota that all values without a place
@@ -78,8 +80,7 @@ impl HotParamView {
     /// [`max_keys`]: crate::HotParamRule::max_keys
     #[must_use]
     pub fn overflows(&self) -> u64 {
-        let params = self.resource.params();
-        params.map_or(0, |all| all.overflows(self.place))
+        self.params().overflows(self.place)
     }
 
     /// Returns how many calls reached the rule without a value for it, whatever the rule
@@ -101,15 +102,13 @@ impl HotParamView {
     /// ```
     #[must_use]
     pub fn missing(&self) -> u64 {
-        let params = self.resource.params();
-        params.map_or(0, |all| all.missing(self.place))
+        self.params().missing(self.place)
     }
 
     /// Returns the bytes that the table of values takes.
     #[must_use]
     pub fn footprint(&self) -> usize {
-        let params = self.resource.params();
-        params.map_or(0, |all| all.table_footprint(self.place))
+        self.params().table_footprint(self.place)
     }
 }
 

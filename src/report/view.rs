@@ -10,7 +10,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
-use crate::stat::{Census, Event, Node, NodeBucket, Totals};
+use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::sync::Arc;
 
 /// The current statistics of one resource, and the state of the rules that were in force
@@ -271,33 +271,39 @@ impl<'a> InboundView<'a> {
         }
     }
 
-    /// Folds `f` over the nodes.
-    fn fold<T>(&self, start: T, f: impl Fn(T, &Node, Tick) -> T) -> T {
+    /// Calls `read` with each node and its present. Returns what evicted nodes have counted:
+    /// from one census, so that a node which is being evicted is seen either alive or retired.
+    fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
         let shared = self.engine.shared();
         let (now, mut room) = (shared.time.now(), None);
-        let f = |sum, node: &Node| f(sum, node, shared.time.check(now, node.seen()));
-        let context = self.context.as_ref();
+        let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
+        let Some(context) = &self.context else {
+            let census = self.engine.resources().census();
+            let resources = census.entries.iter();
+            resources
+                .filter(|resource| resource.direction() == Direction::Inbound)
+                .for_each(|resource| read(&resource.node().latest()));
+            return census.retired[Direction::Inbound as usize];
+        };
         // As it is kept.
-        match context.map(|context| context.shortened(&shared.hash, &mut room)) {
-            None => fold_inbound(&self.engine.resources().census(), start, f),
-            Some(context) => self
-                .engine
-                .branches()
-                .census()
-                .entries
-                .iter()
-                .filter(|branch| branch.kind() == BranchKind::Context)
-                .filter(|branch| branch.direction() == Direction::Inbound)
-                .filter(|branch| branch.name() == *context)
-                .fold(start, |sum, branch| f(sum, branch.node())),
-        }
+        let context = context.shortened(&shared.hash, &mut room);
+        let branches = self.engine.branches().census().entries;
+        branches
+            .iter()
+            .filter(|branch| branch.kind() == BranchKind::Context)
+            .filter(|branch| branch.direction() == Direction::Inbound)
+            .filter(|branch| branch.name() == *context)
+            .for_each(|branch| read(branch.node()));
+        Totals::default()
     }
 
     /// Returns how often `event` was counted in the window, by weight; [`Event::Occupied`] in
     /// the current second.
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
-        self.fold(0, |sum, node, now| sum + node.sum(now, event))
+        let mut sum = 0;
+        self.each(|node, now| sum += node.sum(now, event));
+        sum
     }
 
     /// Returns the rate of `event` per second, by weight, over the window;
@@ -311,9 +317,11 @@ impl<'a> InboundView<'a> {
     /// a minute count as a minute.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
-        let (calls, rt) = self.fold((0, Duration::ZERO), |(calls, rt), node, now| {
+        let (mut calls, mut rt) = (0, Duration::ZERO);
+        self.each(|node, now| {
             let (more, longer) = node.calls_and_rt(now);
-            (calls + more, rt + longer)
+            calls += more;
+            rt += longer;
         });
         (calls > 0).then(|| Duration::from_nanos((rt.as_nanos() / u128::from(calls)) as u64))
     }
@@ -321,54 +329,54 @@ impl<'a> InboundView<'a> {
     /// Returns the smallest response time in the window.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
-        self.fold(None, |min: Option<Duration>, node, now| {
-            match (min, node.min_rt(now)) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            }
-        })
+        let mut min: Option<Duration> = None;
+        self.each(|node, now| min = min.into_iter().chain(node.min_rt(now)).min());
+        min
     }
 
     /// Returns the number of calls in flight.
     #[must_use]
     pub fn concurrency(&self) -> u32 {
-        self.fold(0, |sum: u32, node, now| {
-            sum.saturating_add(node.concurrency(now))
-        })
+        let mut sum: u32 = 0;
+        self.each(|node, now| sum = sum.saturating_add(node.concurrency(now)));
+        sum
     }
 
     /// Returns the number of calls that wait, for a borrowed place or for their turn in a
     /// queue.
     #[must_use]
     pub fn waiting(&self) -> u32 {
-        self.fold(0, |sum: u32, node, _| sum.saturating_add(node.waiting()))
+        let mut sum: u32 = 0;
+        self.each(|node, _| sum = sum.saturating_add(node.waiting()));
+        sum
     }
 
     /// Returns the second before the current one, for the nodes that keep seconds.
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
-        self.fold(NodeBucket::default(), |mut sum, node, now| {
+        let mut sum = NodeBucket::default();
+        self.each(|node, now| {
             if let Some(second) = node.previous_second(now) {
                 sum.merge(&second);
             }
-            sum
-        })
+        });
+        sum
     }
 
     /// Returns the buckets of the window, oldest first, added up over the nodes.
     #[must_use]
     pub fn buckets(&self) -> Vec<NodeBucket> {
-        self.fold(Vec::new(), |sum, node, now| {
-            merge_buckets(sum, &node.buckets(now))
-        })
+        let mut sum = Vec::new();
+        self.each(|node, now| merge_buckets(&mut sum, &node.buckets(now)));
+        sum
     }
 
     /// Returns the seconds of the last minute, oldest first, for the nodes that keep them.
     #[must_use]
     pub fn seconds(&self) -> Vec<NodeBucket> {
-        self.fold(Vec::new(), |sum, node, now| {
-            merge_buckets(sum, &node.seconds(now).unwrap_or_default())
-        })
+        let mut sum = Vec::new();
+        self.each(|node, now| merge_buckets(&mut sum, &node.seconds(now).unwrap_or_default()));
+        sum
     }
 
     /// Returns everything counted since the engine was built, including what has been
@@ -377,24 +385,10 @@ impl<'a> InboundView<'a> {
     /// its nodes have counted, without evicted ones.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let add = |mut sum: Totals, node: &Node, now| {
-            sum.add(&node.totals(now));
-            sum
-        };
-        match self.context {
-            None => {
-                let time = &self.engine.shared().time;
-                let now = time.now();
-                // One census, so that a node which is being evicted is seen
-                // either alive or retired.
-                let census = self.engine.resources().census();
-                let retired = census.retired[Direction::Inbound as usize];
-                fold_inbound(&census, retired, |sum, node| {
-                    add(sum, node, time.check(now, node.seen()))
-                })
-            }
-            Some(_) => self.fold(Totals::default(), add),
-        }
+        let mut sum = Totals::default();
+        let retired = self.each(|node, now| sum.add(&node.totals(now)));
+        sum.add(&retired);
+        sum
     }
 }
 
@@ -428,21 +422,12 @@ impl fmt::Debug for InboundView<'_> {
     }
 }
 
-fn fold_inbound<T>(census: &Census<Resource>, start: T, mut f: impl FnMut(T, &Node) -> T) -> T {
-    census
-        .entries
-        .iter()
-        .filter(|resource| resource.direction() == Direction::Inbound)
-        .fold(start, |sum, resource| f(sum, &resource.node().latest()))
-}
-
-/// Adds buckets up by their start; both are sorted.
-fn merge_buckets(mut sum: Vec<NodeBucket>, more: &[NodeBucket]) -> Vec<NodeBucket> {
+/// Adds `more` to `sum`, bucket by bucket; both are sorted by their start.
+fn merge_buckets(sum: &mut Vec<NodeBucket>, more: &[NodeBucket]) {
     for bucket in more {
         match sum.binary_search_by_key(&bucket.start(), NodeBucket::start) {
             Ok(index) => sum[index].merge(bucket),
             Err(index) => sum.insert(index, *bucket),
         }
     }
-    sum
 }

@@ -57,7 +57,7 @@ pub use occupy::Loan;
 pub(crate) use occupy::Wish;
 pub use quota::Quota;
 pub(crate) use quota::{Lending, MAX_TOKENS};
-pub(crate) use table::{Census, Resident, Table};
+pub(crate) use table::{Resident, Table};
 pub use totals::{NodeBucket, Totals};
 pub use view::{BucketCount, WindowView};
 pub use window::{InvalidWindow, SlidingWindow};
