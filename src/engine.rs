@@ -16,11 +16,11 @@ use crate::clock::Tick;
 use crate::pipeline::{fall_back, judge, try_fast_path};
 use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet};
+use crate::shadow::Shadows;
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{AtomicBool, AtomicU64, Lock, Ordering};
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
-use crate::watch::Watchers;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     /// The sets before that somebody still holds. Held by a reload while it makes its
     /// set: no call waits for it.
     older: Lock<reload::Older>,
-    watchers: Watchers,
+    shadows: Shadows,
 }
 
 /// The route templates of the rules in force, loaded when they are first asked
@@ -95,19 +95,19 @@ impl Engine {
             overflowed: AtomicU64::new(0),
             renewal: Lock::new(()),
             older: Lock::default(),
-            watchers: Watchers::default(),
+            shadows: Shadows::default(),
         };
         let rules = engine.rules.load_full();
-        engine.watchers.reload(&engine, &rules);
+        engine.shadows.reload(&engine, &rules);
         engine
     }
 
-    /// Rules that only watch.
-    pub(crate) const fn watchers(&self) -> &Watchers {
-        &self.watchers
+    /// The rules in shadow mode.
+    pub(crate) const fn shadows(&self) -> &Shadows {
+        &self.shadows
     }
 
-    /// Another engine, for those of `rules` that only watch.
+    /// Another engine, for those of `rules` in shadow mode.
     pub(crate) fn for_shadow(&self, rules: Listed, part: Part) -> Self {
         let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
         Self::new(rules, self.shared.for_shadow(part), resources, branches)

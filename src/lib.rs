@@ -140,6 +140,7 @@ mod resource;
 pub mod rule;
 mod ruled_ring;
 mod sentinel;
+mod shadow;
 mod shape;
 mod shared;
 mod small_vec;
@@ -151,7 +152,6 @@ mod timekeeper;
 mod timer;
 mod verdict;
 mod waiting;
-mod watch;
 
 pub use block_kind::BlockKind;
 pub use blocked::Blocked;

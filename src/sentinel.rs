@@ -192,8 +192,8 @@ impl Sentinel {
     /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowView> {
-        let watchers = self.engine.watchers().list();
-        watchers.into_iter().map(ShadowView::new).collect()
+        let shadows = self.engine.shadows().list();
+        shadows.into_iter().map(ShadowView::new).collect()
     }
 
     /// Returns the statistics of all inbound calls together. They cost calls nothing: each

@@ -68,7 +68,7 @@ impl Shared {
         Plan::new(rules, before, shape, most, patience).build(shape, self.sampler.as_ref(), now)
     }
 
-    /// The same for an engine that only watches.
+    /// The same for an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: Part) -> Self {
         Self {
             time: self.time.beside(),

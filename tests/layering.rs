@@ -49,7 +49,7 @@ const TOGETHER: &[&str] = &[
     "entry",
     "waiting",
     "verdict",
-    "watch",
+    "shadow",
 ];
 
 fn line_of(module: &str) -> usize {

@@ -64,7 +64,7 @@ impl Engine {
         older.push(StdArc::downgrade(&old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        self.watchers.reload(self, &new);
+        self.shadows.reload(self, &new);
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
         for name in old.resources().filter(|name| !new.names(name)) {

@@ -15,7 +15,7 @@
 //!             resource
 //! loan        where a ring has none and the call is prioritized: for tokens    wait.rs
 //!             of a bucket to come
-//! shadow      rules in shadow mode, of calls that the others let pass          watch.rs
+//! shadow      rules in shadow mode, of calls that the others let pass          shadow.rs
 //! ```
 //!
 //! The order is the semantics, and is written down here only: cheap checks come first, and

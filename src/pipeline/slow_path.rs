@@ -12,10 +12,10 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{PathKind, Resource};
 use crate::ruled_ring::{NoTokens, own_ring_room_at};
+use crate::shadow::judge_shadows;
 use crate::sync::Arc;
 use crate::timekeeper::Timekeeper;
 use crate::verdict::Verdict;
-use crate::watch::watch;
 
 /// Goes on where the fast path has stopped, and asks nobody twice.
 #[inline(never)]
@@ -64,10 +64,10 @@ pub(crate) fn judge(
 ) -> Result<Verdict, Moved> {
     let now = checked_time(resource, now);
     let verdict = judge_enforced(engine, resource, call, now);
-    if !resource.rules().are_watching() {
+    if !resource.rules().has_shadows() {
         return verdict;
     }
-    Ok(watch(engine, resource.text(), call, verdict?))
+    Ok(judge_shadows(engine, resource.text(), call, verdict?))
 }
 
 fn judge_enforced(

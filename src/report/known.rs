@@ -8,8 +8,8 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
 use crate::rule::HotParams;
+use crate::shadow::Shadow;
 use crate::stat::Totals;
-use crate::watch::Watcher;
 
 /// A copy of a circuit breaker of a resource. To operate the breaker, look it up with
 /// [`NodeView::breakers`](crate::NodeView::breakers).
@@ -164,14 +164,14 @@ impl HotParamSnapshot {
 // === impl ShadowSnapshot ===
 
 impl ShadowSnapshot {
-    /// Those of the rules that watch calls of `engine`, in their order.
+    /// Those of the rules of `engine`, in their order.
     pub(super) fn of(engine: &Engine) -> Vec<Self> {
-        let copy = |watcher: Arc<Watcher>| Self {
-            rule: watcher.id().clone(),
-            would_block: would_block(watcher.engine()),
+        let copy = |shadow: Arc<Shadow>| Self {
+            rule: shadow.id().clone(),
+            would_block: would_block(shadow.engine()),
         };
-        let watchers = engine.watchers().list();
-        watchers.into_iter().map(copy).collect()
+        let shadows = engine.shadows().list();
+        shadows.into_iter().map(copy).collect()
     }
 
     /// Returns the id of the rule; empty if [all rules](crate::Builder::shadow) are in
@@ -189,7 +189,7 @@ impl ShadowSnapshot {
     }
 }
 
-/// How many calls the rules of `engine`, which only watch, would have refused.
+/// How many calls the rules of `engine`, which is one of shadow mode, would have refused.
 pub(super) fn would_block(engine: &Engine) -> u64 {
     let time = &engine.shared().time;
     let now = time.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{NodeView, Snapshot, known, view};
 use crate::call::{Direction, Key};
-use crate::watch::Watcher;
+use crate::shadow::Shadow;
 
 /// One rule in [shadow mode](crate::Rule::shadow), and its statistics: those that it would
 /// have if it were enforced.
@@ -28,11 +28,11 @@ use crate::watch::Watcher;
 /// assert_eq!(sentinel.node("job").expect("it has been called").totals().block(), 0);
 /// ```
 #[derive(Clone)]
-pub struct ShadowView(Arc<Watcher>);
+pub struct ShadowView(Arc<Shadow>);
 
 impl ShadowView {
-    pub(crate) const fn new(watcher: Arc<Watcher>) -> Self {
-        Self(watcher)
+    pub(crate) const fn new(shadow: Arc<Shadow>) -> Self {
+        Self(shadow)
     }
 
     /// Returns the id of the rule; empty if [all rules](crate::Builder::shadow) are in

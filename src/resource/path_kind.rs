@@ -16,7 +16,7 @@ pub(crate) enum PathKind {
     /// all.
     FastAfterShare,
     /// Its own ring is all that judges the rate of its calls. Others may refuse them,
-    /// limit how many run, or count them, but nobody else takes tokens or watches.
+    /// limit how many run, or count them, but nobody else takes tokens, and no rule is in shadow mode.
     OwnRing,
     /// Anything may judge them.
     Full,
@@ -51,8 +51,8 @@ impl PathKind {
         // Rules on a relation judge by the ring of another resource.
         let looks_elsewhere = !related.is_empty();
         // Rules in shadow mode judge what the others let pass.
-        let is_watched = rules.are_watching();
-        if has_more_rings || has_branch_rules || has_branches || looks_elsewhere || is_watched {
+        let has_shadows = rules.has_shadows();
+        if has_more_rings || has_branch_rules || has_branches || looks_elsewhere || has_shadows {
             return Self::Full;
         }
 

@@ -26,8 +26,8 @@ pub(crate) struct RuleSet {
     limits: Limits,
     /// The rules of resources that no rule names, if there are any.
     defaults: Option<ResourceRules>,
-    /// Whether there are rules that only watch, and these are not they.
-    are_watching: bool,
+    /// Whether there are rules in shadow mode, and these are not they.
+    has_shadows: bool,
     part: Part,
     version: u64,
     /// The set for resources of which this one says nothing; `None` if this is one.
@@ -100,14 +100,14 @@ impl RuleSet {
     pub(crate) fn new(listed: impl Into<Listed>, version: u64, part: Part) -> Self {
         let listed = listed.into();
         let rules = listed.rules.clone();
-        let are_watching = !part.watching(&rules).is_empty();
+        let has_shadows = !part.shadows(&rules).is_empty();
         let mut set = Self {
             listed,
             by_resource: HashMap::new(),
             watchers: HashMap::new(),
             limits: Limits::default(),
             defaults: None,
-            are_watching,
+            has_shadows,
             part,
             version,
             bare: None,
@@ -141,7 +141,7 @@ impl RuleSet {
             watchers: HashMap::new(),
             limits,
             defaults: None,
-            are_watching: self.are_watching,
+            has_shadows: self.has_shadows,
             part: self.part,
             version: self.version,
             bare: None,
@@ -221,10 +221,10 @@ impl RuleSet {
         self.part
     }
 
-    /// Whether some rules only watch what these let pass.
+    /// Whether there are rules in shadow mode beside these.
     #[inline]
-    pub(crate) const fn are_watching(&self) -> bool {
-        self.are_watching
+    pub(crate) const fn has_shadows(&self) -> bool {
+        self.has_shadows
     }
 
     /// What is said of a resource of which nothing is said by name, nor by default.
@@ -240,8 +240,8 @@ impl RuleSet {
     /// Whether both say the same where nothing is said of a resource.
     pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
-        (&one.limits, &one.listed.labels, one.are_watching)
-            == (&two.limits, &two.listed.labels, two.are_watching)
+        (&one.limits, &one.listed.labels, one.has_shadows)
+            == (&two.limits, &two.listed.labels, two.has_shadows)
     }
 
     /// What all system rules together allow.

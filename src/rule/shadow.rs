@@ -7,7 +7,7 @@ use super::{Basis, Rule, Rules};
 pub(crate) enum Part {
     /// Those that refuse.
     Enforced,
-    /// None: all of them only watch.
+    /// None: all of them are in shadow mode.
     Nothing,
     /// All of them, to watch.
     Everything,
@@ -46,13 +46,13 @@ impl Part {
         others.map(|(_, rule)| rule.itself()).collect()
     }
 
-    /// Those of `rules` that only watch, beside these: each alone, as if it were
+    /// Those of `rules` in shadow mode, beside these: each alone, as if it were
     /// the only one to come.
-    pub(crate) fn watching(self, rules: &Rules) -> Vec<Part> {
+    pub(crate) fn shadows(self, rules: &Rules) -> Vec<Part> {
         match self {
             Part::Enforced => {
-                let watching = (0..).zip(rules).filter(|(_, rule)| rule.is_shadow());
-                watching.map(|(index, _)| Part::Only(index)).collect()
+                let shadows = (0..).zip(rules).filter(|(_, rule)| rule.is_shadow());
+                shadows.map(|(index, _)| Part::Only(index)).collect()
             }
             Part::Nothing => vec![Part::Everything],
             Part::Everything | Part::Only(_) => Vec::new(),

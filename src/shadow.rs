@@ -1,8 +1,8 @@
 //! Rules in shadow mode: hooks learn what they would refuse, and it runs all the same.
 //!
-//! Each such rule, a *watcher*, is judged by an engine of its own, with the figures that it
+//! Each such rule is judged by an engine of its own, with the figures that it
 //! would have if it were enforced beside the enforced rules. It sees what those let pass.
-//! What it lets pass as well ends with the call that it watches; what it refuses is counted
+//! What it lets pass as well ends with the call itself; what it refuses is counted
 //! as blocked in its engine, and hooks are notified; what it would let wait starts at once.
 
 use std::sync::Arc as StdArc;
@@ -18,52 +18,52 @@ use crate::rule::{Named, Part, Rule, RuleSet};
 use crate::sync::Lock;
 use crate::verdict::Verdict;
 
-/// The rules of an engine that only watch.
+/// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers {
+pub(crate) struct Shadows {
     list: ArcSwap<List>,
     /// The version of the set that they are of, held while they are made. Calls
     /// never wait for it.
     version: Lock<u64>,
 }
 
-/// All watchers, and which of them a call may be for: others are not looked at.
+/// All of them, and which of them a call may be for: others are not looked at.
 #[derive(Debug, Default)]
 struct List {
-    all: Vec<StdArc<Watcher>>,
+    all: Vec<StdArc<Shadow>>,
     of_one: Named<Vec<usize>>,
     of_all: Vec<usize>,
 }
 
-/// One rule that only watches, or all of them together.
+/// One rule in shadow mode, or all rules together.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct Shadow {
     id: StdArc<str>,
     /// `None` for all rules together.
     rule: Option<Rule>,
-    /// `None`: it is for all.
-    resource: Option<Watched>,
+    /// `None`: it is for calls to all.
+    resource: Option<Target>,
     engine: StdArc<Engine>,
 }
 
-/// The resource that a rule watches.
+/// The resource that a rule is for.
 #[derive(Debug)]
-struct Watched {
+struct Target {
     name: String,
     /// The keys whose text is that name.
     keys: Box<[OwnedKey]>,
 }
 
-/// A rule that is to watch.
+/// A rule that is to be in shadow mode.
 struct Wanted<'a> {
     part: Part,
     id: StdArc<str>,
     rule: Option<&'a Rule>,
 }
 
-// === impl Watchers ===
+// === impl Shadows ===
 
-impl Watchers {
+impl Shadows {
     /// Those of `set`; each goes on from the one of an equal rule or, else, of the
     /// same id and resource. If a newer set has come in the meantime, nothing changes.
     pub(crate) fn reload(&self, engine: &Engine, set: &RuleSet) {
@@ -75,7 +75,7 @@ impl Watchers {
         let old = self.list.load_full();
         let wanted: Vec<_> = set
             .part()
-            .watching(set.rules())
+            .shadows(set.rules())
             .into_iter()
             .map(|part| Wanted::new(part, set))
             .collect();
@@ -93,12 +93,12 @@ impl Watchers {
         let all = wanted
             .iter()
             .zip(partners)
-            .map(|(new, old)| StdArc::new(new.watcher(engine, set, old.map(|old| &**old))));
+            .map(|(new, old)| StdArc::new(new.shadow(engine, set, old.map(|old| &**old))));
         self.list.store(StdArc::new(List::new(all.collect())));
     }
 
     /// All of them, as they are now.
-    pub(crate) fn list(&self) -> Vec<StdArc<Watcher>> {
+    pub(crate) fn list(&self) -> Vec<StdArc<Shadow>> {
         self.list.load().all.clone()
     }
 }
@@ -106,10 +106,10 @@ impl Watchers {
 // === impl List ===
 
 impl List {
-    fn new(all: Vec<StdArc<Watcher>>) -> Self {
+    fn new(all: Vec<StdArc<Shadow>>) -> Self {
         let mut list = Self::default();
-        for (place, watcher) in all.iter().enumerate() {
-            match &watcher.resource {
+        for (place, shadow) in all.iter().enumerate() {
+            match &shadow.resource {
                 Some(own) => list.of_one.change(&own.name, |places| places.push(place)),
                 None => list.of_all.push(place),
             }
@@ -119,7 +119,7 @@ impl List {
     }
 
     /// Those that a call of `name`, counted as `resource`, may be for, in their order.
-    fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Watcher> {
+    fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Shadow> {
         let named = [&Key::Str(resource), name].map(|key| self.of_one.get(key));
         let mut places: Vec<_> = named.into_iter().flatten().flatten().collect();
         places.extend(&self.of_all);
@@ -141,12 +141,12 @@ impl<'a> Wanted<'a> {
     }
 
     /// Whether both rules are for the same resource, or both for all.
-    fn names_like(&self, old: &Watcher) -> bool {
+    fn names_like(&self, old: &Shadow) -> bool {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }
 
-    /// The watcher, with the engine of `old` or one beside `engine`.
-    fn watcher(&self, engine: &Engine, set: &RuleSet, old: Option<&Watcher>) -> Watcher {
+    /// The rule with the engine of `old` or one beside `engine`.
+    fn shadow(&self, engine: &Engine, set: &RuleSet, old: Option<&Shadow>) -> Shadow {
         let listed = set.listed().clone();
         let engine = match old {
             Some(old) => {
@@ -155,18 +155,18 @@ impl<'a> Wanted<'a> {
             }
             None => StdArc::new(engine.for_shadow(listed, self.part)),
         };
-        Watcher {
+        Shadow {
             id: self.id.clone(),
             rule: self.rule.cloned(),
-            resource: self.rule.and_then(Rule::only_resource).map(Watched::new),
+            resource: self.rule.and_then(Rule::only_resource).map(Target::new),
             engine,
         }
     }
 }
 
-// === impl Watched ===
+// === impl Target ===
 
-impl Watched {
+impl Target {
     fn new(name: &str) -> Self {
         // As for enforced rules, a key is known by its text.
         let keys = Key::spellings(name).filter(|key| key.to_string() == name);
@@ -177,9 +177,9 @@ impl Watched {
     }
 }
 
-// === impl Watcher ===
+// === impl Shadow ===
 
-impl Watcher {
+impl Shadow {
     /// The id of its rule; empty for all rules together.
     pub(crate) const fn id(&self) -> &StdArc<str> {
         &self.id
@@ -232,25 +232,30 @@ impl Watcher {
 }
 
 /// Has `call` to `resource`, which the enforced rules have given `verdict`, judged
-/// by the rules that only watch.
+/// by the rules in shadow mode.
 #[cold]
-pub(crate) fn watch(engine: &Engine, resource: &str, call: &Call<'_>, verdict: Verdict) -> Verdict {
+pub(crate) fn judge_shadows(
+    engine: &Engine,
+    resource: &str,
+    call: &Call<'_>,
+    verdict: Verdict,
+) -> Verdict {
     if matches!(verdict, Verdict::Block(_)) {
         return verdict;
     }
-    let watchers = engine.watchers().list.load();
-    let shadows = watchers.of(resource, &call.resource).filter_map(|watcher| {
-        let call = watcher.view(resource, call)?;
-        watcher.judge(engine, &call)
+    let list = engine.shadows().list.load();
+    let entries = list.of(resource, &call.resource).filter_map(|shadow| {
+        let call = shadow.view(resource, call)?;
+        shadow.judge(engine, &call)
     });
     match verdict {
         Verdict::Pass(mut entry) => {
-            entry.attach_shadows(shadows.collect());
+            entry.attach_shadows(entries.collect());
             Verdict::Pass(entry)
         }
         // Nobody knows when it will start: it says nothing about its end.
         other => {
-            shadows.for_each(Entry::cancel);
+            entries.for_each(Entry::cancel);
             other
         }
     }
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_watches_the_numbers_and_addresses_that_are_written_as_its_resource() {
+    fn a_rule_looks_at_the_numbers_and_addresses_that_are_written_as_its_resource() {
         use crate::call::{Call, Key};
         use std::net::IpAddr;
 
@@ -284,16 +289,16 @@ mod tests {
             ("a", Key::Str("a"), true),
             ("a", Key::Str("b"), false),
         ];
-        for (resource, key, is_watched) in cases {
+        for (resource, key, is_for_it) in cases {
             let rule = FlowRule::per_second(resource, 1);
             let sentinel = Sentinel::builder()
                 .rules(crate::rule::Rule::from(rule).shadow())
                 .build();
-            let watcher = &sentinel.engine().watchers().list()[0];
+            let shadow = &sentinel.engine().shadows().list()[0];
             let call = Call::new(key);
-            let view = watcher.view("elsewhere", &call);
-            assert_eq!(view.is_some(), is_watched, "{resource} for {key:?}");
-            assert!(watcher.view(resource, &call).is_some());
+            let view = shadow.view("elsewhere", &call);
+            assert_eq!(view.is_some(), is_for_it, "{resource} for {key:?}");
+            assert!(shadow.view(resource, &call).is_some());
         }
     }
 
@@ -308,19 +313,19 @@ mod tests {
         let rules = Rules::build(rules.chain([everywhere])).unwrap();
         let sentinel = Sentinel::new(rules);
         let engine = sentinel.engine();
-        let list = engine.watchers().list.load();
+        let list = engine.shadows().list.load();
         let seen = |resource: &str, name: &str| -> Vec<_> {
             let name = Key::Str(name);
             let of = list.of(resource, &name);
-            of.map(|watcher| watcher.id().to_string()).collect()
+            of.map(|shadow| shadow.id().to_string()).collect()
         };
         assert_eq!(seen("r3", "r3"), ["flow-3", "flow-13", "flow-20"]);
         assert_eq!(seen("__overflow__", "r3"), ["flow-3", "flow-13", "flow-20"]);
         assert_eq!(seen("elsewhere", "elsewhere"), ["flow-20"]);
         let set = engine.rules();
-        let are_shared = list.all.iter().all(|watcher| {
-            let watched = watcher.engine().rules();
-            std::ptr::eq(watched.rules(), set.rules())
+        let are_shared = list.all.iter().all(|shadow| {
+            let rules = shadow.engine().rules();
+            std::ptr::eq(rules.rules(), set.rules())
         });
         assert!(are_shared && set.rules().iter().all(Rule::is_shadow));
     }
@@ -336,13 +341,13 @@ mod tests {
         let [older, newer] = [("older", 1), ("newer", 2)].map(|(id, version)| {
             RuleSet::new(Rules::from(shadow(id).shadow()), version, Part::Enforced)
         });
-        engine.watchers().reload(engine, &newer);
-        engine.watchers().reload(engine, &older);
+        engine.shadows().reload(engine, &newer);
+        engine.shadows().reload(engine, &older);
         let ids: Vec<_> = engine
-            .watchers()
+            .shadows()
             .list()
             .iter()
-            .map(|watcher| watcher.id().to_string())
+            .map(|shadow| shadow.id().to_string())
             .collect();
         assert_eq!(ids, ["newer"]);
     }
