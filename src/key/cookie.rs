@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::header::COOKIE;
 
+use super::header::unquoted;
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -61,18 +62,11 @@ impl Cookie {
         if !is_name {
             return None;
         }
-        let text = match std::str::from_utf8(unquoted(value)) {
-            Ok(text) if text.is_ascii() => text,
+        let text = match std::str::from_utf8(value) {
+            Ok(text) if text.is_ascii() => unquoted(text),
             _ => "",
         };
         Some(Encoded::path(text))
-    }
-}
-
-fn unquoted(value: &[u8]) -> &[u8] {
-    match value {
-        [b'"', inner @ .., b'"'] => inner,
-        value => value,
     }
 }
 

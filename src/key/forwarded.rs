@@ -9,6 +9,7 @@ use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
+use super::header::unquoted;
 use super::ip::{ClientIp, IPV6_PREFIX, grouped, peer};
 use super::nets::Nets;
 use super::{Head, KeyExtractor};
@@ -179,12 +180,6 @@ impl ClientIp for ForwardedIp {
 /// An address with or without a port, brackets and quotes.
 fn address(text: &str) -> Option<IpAddr> {
     unquoted_address(unquoted(text))
-}
-
-fn unquoted(text: &str) -> &str {
-    text.strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
-        .unwrap_or(text)
 }
 
 fn unquoted_address(text: &str) -> Option<IpAddr> {

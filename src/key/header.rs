@@ -74,3 +74,10 @@ pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     let first = lines.next()?;
     lines.all(|other| other == first).then_some(first)
 }
+
+/// What stands in quotes, if `text` does.
+pub(super) fn unquoted(text: &str) -> &str {
+    text.strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text)
+}

@@ -205,6 +205,12 @@ pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
         .map(axum::extract::MatchedPath::as_str)
 }
 
+/// Nobody has matched a path.
+#[cfg(not(feature = "axum"))]
+pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
+    None
+}
+
 /// What stands before the parameter for the rest of a path, if `route` ends with one.
 #[inline]
 pub(super) fn before_rest(route: &str) -> Option<&str> {
@@ -212,26 +218,14 @@ pub(super) fn before_rest(route: &str) -> Option<&str> {
     name.starts_with('*').then_some(prefix)
 }
 
-/// The path that axum's router has matched, from its first character on: a
-/// router inside of another one sees only the end of it.
-#[cfg(feature = "axum")]
+/// The path from its first character on: one of axum's routers inside of another one sees
+/// only the end of it.
 pub(super) fn whole_path<'a>(head: Head<'a>) -> &'a str {
-    head.extensions()
-        .get::<axum::extract::OriginalUri>()
-        .map_or(head.uri(), |original| &original.0)
-        .path()
-}
-
-/// The path.
-#[cfg(not(feature = "axum"))]
-pub(super) fn whole_path<'a>(head: Head<'a>) -> &'a str {
+    #[cfg(feature = "axum")]
+    if let Some(original) = head.extensions().get::<axum::extract::OriginalUri>() {
+        return original.path();
+    }
     head.uri().path()
-}
-
-/// Nobody has matched a path.
-#[cfg(not(feature = "axum"))]
-pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
-    None
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
