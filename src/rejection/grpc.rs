@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 
-use super::{Rejection, is_grpc, retry_after};
+use super::{Rejection, default_status, is_grpc, retry_after};
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::key::Head;
@@ -66,15 +66,7 @@ impl Grpc {
 
     fn code_of(&self, kind: BlockKind) -> u8 {
         let own = self.codes.iter().find(|(known, _)| *known == kind);
-        own.map_or_else(|| default_code(kind), |(_, code)| *code)
-    }
-}
-
-pub(super) const fn default_code(kind: BlockKind) -> u8 {
-    match kind {
-        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => 8,
-        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => 14,
-        BlockKind::Authority | BlockKind::MissingKey => 7,
+        own.map_or_else(|| default_status(kind).1, |(_, code)| *code)
     }
 }
 

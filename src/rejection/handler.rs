@@ -65,7 +65,8 @@ mod tonic {
     use ::tonic::{Code, Status};
 
     use crate::blocked::Blocked;
-    use crate::rejection::grpc::{PUSHBACK, default_code, message, pushback};
+    use crate::rejection::default_status;
+    use crate::rejection::grpc::{PUSHBACK, message, pushback};
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
     /// `grpc-retry-pushback-ms`, and with the refusal as its source, so that layers around the
@@ -95,7 +96,7 @@ mod tonic {
         fn from(blocked: Blocked) -> Self {
             let mut metadata = MetadataMap::new();
             metadata.insert(PUSHBACK, MetadataValue::from(pushback(&blocked)));
-            let code = Code::from_i32(default_code(blocked.kind()).into());
+            let code = Code::from_i32(default_status(blocked.kind()).1.into());
             let mut status = Self::with_metadata(code, message(&blocked), metadata);
             status.set_source(Arc::new(blocked));
             status

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::{Rejection, retry_after, whole_seconds};
+use super::{Rejection, default_status, retry_after, whole_seconds};
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call_nodes::QuotaLeft;
@@ -195,47 +195,29 @@ impl Http {
 
     fn status_of(&self, kind: BlockKind) -> StatusCode {
         let own = self.statuses.iter().find(|(known, _)| *known == kind);
-        own.map_or_else(|| default_status(kind), |(_, status)| *status)
-    }
-}
-
-const fn default_status(kind: BlockKind) -> StatusCode {
-    match kind {
-        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => {
-            StatusCode::TOO_MANY_REQUESTS
-        }
-        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        BlockKind::Authority | BlockKind::MissingKey => StatusCode::FORBIDDEN,
+        own.map_or_else(|| default_status(kind).0, |(_, status)| *status)
     }
 }
 
 /// Whether a response with `status` may have a body.
 fn has_content(status: StatusCode) -> bool {
-    let has_none = [
-        StatusCode::NO_CONTENT,
-        StatusCode::RESET_CONTENT,
-        StatusCode::NOT_MODIFIED,
-    ];
-    !has_none.contains(&status)
+    !matches!(status.as_u16(), 204 | 205 | 304)
 }
 
 impl Rejection for Http {
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
         let status = self.status_of(blocked.kind());
-        let (content_type, body) = if !has_content(status) {
-            (None, Bytes::new())
-        } else if accepts_problem(head.headers()) {
-            (Some(PROBLEM_JSON), problem(status, blocked.kind()))
-        } else {
-            let text = status.canonical_reason().unwrap_or("Refused");
-            (Some(TEXT), Bytes::from_static(text.as_bytes()))
-        };
-        let mut response = Response::new(body);
+        let mut response = Response::new(Bytes::new());
         *response.status_mut() = status;
-        if let Some(content_type) = content_type {
+        if has_content(status) {
+            let (content_type, body) = if accepts_problem(head.headers()) {
+                (PROBLEM_JSON, problem(status, blocked.kind()))
+            } else {
+                let text = status.canonical_reason().unwrap_or("Refused");
+                (TEXT, Bytes::from_static(text.as_bytes()))
+            };
             response.headers_mut().insert(CONTENT_TYPE, content_type);
+            *response.body_mut() = body;
         }
         let retry_after = retry_after(blocked);
         if let Some(retry_after) = retry_after {

@@ -56,7 +56,7 @@ mod http;
 use std::time::Duration;
 
 use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderValue, Response};
+use ::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
 use crate::block_kind::BlockKind;
@@ -196,6 +196,19 @@ fn has_type(headers: &HeaderMap, prefix: &[u8]) -> bool {
     headers
         .get(&CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().starts_with(prefix))
+}
+
+/// The HTTP status and the gRPC code of the [table](self).
+const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
+    match kind {
+        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => {
+            (StatusCode::TOO_MANY_REQUESTS, 8)
+        }
+        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => {
+            (StatusCode::SERVICE_UNAVAILABLE, 14)
+        }
+        BlockKind::Authority | BlockKind::MissingKey => (StatusCode::FORBIDDEN, 7),
+    }
 }
 
 /// How long the client is told to wait, if it is told to come back at all.
