@@ -240,17 +240,15 @@ impl Entry {
     /// Tells circuit breakers, once, how the call ended.
     #[cold]
     fn report_to_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
-        let Some(permits) = self.permits.take() else {
+        let Some(permits) = &mut self.permits else {
             return;
         };
+        let admission = permits.admission.take();
         // Without any left, the call ends as most calls do.
-        if permits.running != Running::NONE {
-            self.permits = Some(Permits {
-                admission: None,
-                ..permits
-            });
+        if permits.running == Running::NONE {
+            self.permits = None;
         }
-        let Some(admission) = permits.admission else {
+        let Some(admission) = admission else {
             return;
         };
         let resource = self.nodes.resource();

@@ -388,7 +388,7 @@ event! {
 /// assert!(sentinel.hooks().remove("audit"));
 /// assert!(!sentinel.hooks().remove("audit"));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Hooks {
     /// Read first: most engines have none.
     count: AtomicU32,
@@ -398,17 +398,6 @@ pub struct Hooks {
 }
 
 type Named = (Arc<str>, Arc<dyn Hook>);
-
-impl Default for Hooks {
-    fn default() -> Self {
-        Self {
-            count: AtomicU32::new(0),
-            list: ArcSwap::default(),
-            writer: Lock::new(()),
-            panics: AtomicU64::new(0),
-        }
-    }
-}
 
 impl Hooks {
     /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
