@@ -20,7 +20,7 @@ use crate::breaker::Breakers;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::rule::{
-    Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet,
+    Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet, SlotLimit,
 };
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
@@ -56,7 +56,7 @@ pub(crate) struct Resource {
     id: u64,
     node: Node,
     gate: Gate,
-    isolation: Option<Isolation>,
+    slots: Option<SlotLimit>,
     extras: Option<Box<Extras>>,
     rules: StdArc<RuleSet>,
     shared: StdArc<Shared>,
@@ -86,13 +86,6 @@ pub(crate) struct Extras {
 struct RuledBreakers {
     breakers: Breakers,
     rules: Box<[u32]>,
-}
-
-/// The tightest isolation rule of a resource.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Isolation {
-    pub(crate) rule: u32,
-    pub(crate) limit: u32,
 }
 
 // === impl Resource ===
@@ -128,9 +121,7 @@ impl Resource {
         Self {
             path_kind: PathKind::new(&gate, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
-            isolation: own
-                .and_then(|own| own.isolation)
-                .map(|(rule, limit)| Isolation { rule, limit }),
+            slots: own.and_then(|own| own.slots),
             extras,
             is_pinned: rules.names(&text) || query.name.is(OVERFLOW),
             version: AtomicU64::new(rules.version()),
@@ -200,22 +191,19 @@ impl Resource {
 
     /// How many calls may run at once, if a rule says so.
     #[inline]
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
+    pub(crate) fn slot_limit(&self) -> Option<SlotLimit> {
         let Some((rule, limiter)) = self.limiter() else {
-            return self.isolation;
+            return self.slots;
         };
-        let found = Isolation {
-            rule,
-            limit: limiter.limit(),
-        };
-        let fixed = self.isolation.filter(|fixed| fixed.limit <= found.limit);
-        Some(fixed.unwrap_or(found))
+        let limit = limiter.limit();
+        let fixed = self.slots.filter(|fixed| fixed.limit <= limit);
+        Some(fixed.unwrap_or(SlotLimit { rule, limit }))
     }
 
     /// The same where no limit finds itself, as on the fast path.
     #[inline]
-    pub(crate) const fn fixed_isolation(&self) -> Option<Isolation> {
-        self.isolation
+    pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
+        self.slots
     }
 
     /// The present, doubted where it does not fit to what was seen here.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::resource::{Isolation, PathKind, Resource};
-use crate::rule::{HotParams, NoShare};
+use crate::resource::{PathKind, Resource};
+use crate::rule::{HotParams, NoShare, SlotLimit};
 use crate::stat::Denied;
 use crate::verdict::Started;
 
@@ -17,8 +17,8 @@ pub(crate) enum Fallback {
     /// More must be checked for it than the fast path does: its [kind](PathKind) of path
     /// is another one, or a breaker is not closed. Nothing else has been asked.
     MoreToAsk,
-    /// There is no slot, by this isolation.
-    NoSlot(Isolation),
+    /// There is no slot within this limit.
+    NoSlot(SlotLimit),
     /// A rule on a parameter gives it no share of its value's quota.
     NoShare(NoShare),
     /// The ring did not let the call pass.
@@ -49,10 +49,10 @@ pub(crate) fn try_fast_path(
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = checked_time(resource, now);
-    let isolation = resource.fixed_isolation();
-    if let Some(isolation) = isolation {
-        if !resource.node().take_slots(1, isolation.limit) {
-            return Err(Fallback::NoSlot(isolation));
+    let slots = resource.fixed_slot_limit();
+    if let Some(slots) = slots {
+        if !resource.node().take_slots(1, slots.limit) {
+            return Err(Fallback::NoSlot(slots));
         }
     }
     let taken = match params {
@@ -65,12 +65,12 @@ pub(crate) fn try_fast_path(
             Ok(Started {
                 at: now,
                 n: call.weight,
-                has_slot: isolation.is_some(),
+                has_slot: slots.is_some(),
                 closed,
             })
         }
         Err(why) => {
-            if isolation.is_some() {
+            if slots.is_some() {
                 resource.node().free_slots(1);
             }
             Err(why)

@@ -29,9 +29,9 @@ pub(crate) fn fall_back(
     let alone = Counted::Alone(resource);
     match why {
         Fallback::MoreToAsk => judge(engine, resource, call, now),
-        Fallback::NoSlot(isolation) => {
+        Fallback::NoSlot(slots) => {
             let now = checked_time(resource, now);
-            let blocked = resource.blocked_by_isolation(isolation);
+            let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
         }
         Fallback::NoShare(none) => {

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use super::{Isolation, Resource};
+use super::Resource;
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
 use crate::clock::Tick;
+use crate::rule::SlotLimit;
 
 // === impl Resource ===
 
@@ -20,42 +21,35 @@ impl Resource {
     /// Takes a slot, if a rule says how many there are: whether it did.
     #[inline]
     pub(crate) fn take_slot(&self) -> Result<bool, Blocked> {
-        let Some(isolation) = self.isolation() else {
+        let Some(slots) = self.slot_limit() else {
             return Ok(false);
         };
-        if self.node.take_slots(1, isolation.limit) {
+        if self.node.take_slots(1, slots.limit) {
             Ok(true)
         } else {
-            Err(self.blocked_by_isolation(isolation))
+            Err(self.blocked_by_slots(slots))
         }
     }
 
     /// A refusal for want of a slot. Nobody can tell when one will be free.
-    pub(crate) fn blocked_by_isolation(&self, isolation: Isolation) -> Blocked {
-        self.blocked(BlockKind::Isolation, isolation.rule)
-            .with_limit(isolation.limit, Duration::ZERO)
+    pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
+        self.blocked(BlockKind::Isolation, slots.rule)
+            .with_limit(slots.limit, Duration::ZERO)
     }
 
     /// Refuses a call that the circuit breakers would not admit. It takes no probe.
     #[inline]
     pub(crate) fn check_breakers(&self, now: Tick) -> Result<(), Blocked> {
-        let Some(breakers) = self.breakers() else {
-            return Ok(());
-        };
-        let checked = breakers.check(now);
+        let checked = self.breakers().map_or(Ok(()), |all| all.check(now));
         checked.map_err(|refusal| self.blocked_by_breaker(refusal, now))
     }
 
     /// Passes the circuit breakers, as a probe if need be.
     #[inline]
     pub(crate) fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
-        let Some(breakers) = self.breakers() else {
-            return Ok(None);
-        };
-        match breakers.admit(now, &mut |change| self.notify_breaker(breakers, change)) {
-            Ok(admission) => Ok(Some(admission)),
-            Err(refusal) => Err(self.blocked_by_breaker(refusal, now)),
-        }
+        let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
+        let admission = admitted.transpose();
+        admission.map_err(|refusal| self.blocked_by_breaker(refusal, now))
     }
 
     fn blocked_by_breaker(&self, refusal: Refusal, now: Tick) -> Blocked {

@@ -138,7 +138,7 @@ pub(crate) use line::{Line, Standing, Turns};
 pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use plan::{Before, Plan};
-pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet};
+pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;

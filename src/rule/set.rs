@@ -42,6 +42,13 @@ pub(crate) struct Listed {
     has_templates: bool,
 }
 
+/// How many calls may run at once, and the rule that says so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotLimit {
+    pub(crate) rule: u32,
+    pub(crate) limit: u32,
+}
+
 /// The rules of one resource, by their index in the set.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceRules {
@@ -49,8 +56,8 @@ pub(crate) struct ResourceRules {
     pub(crate) anyone: Vec<u32>,
     /// Hot-parameter rules.
     pub(crate) params: Vec<u32>,
-    /// The tightest isolation rule.
-    pub(crate) isolation: Option<(u32, u32)>,
+    /// By the tightest isolation rule.
+    pub(crate) slots: Option<SlotLimit>,
     /// Flow rules that count origins apart, if there are any.
     pub(crate) origins: Option<Arc<OriginRules>>,
     /// Flow rules for single contexts, if there are any.
@@ -329,8 +336,9 @@ impl ResourceRules {
             Rule::Authority(rule) => owned(&mut self.authorities).add(index, rule),
             Rule::Adaptive(rule) => self.adaptive = Some((index, rule.settings())),
             Rule::Isolation(rule) => {
-                if self.isolation.is_none_or(|(_, max)| rule.max() < max) {
-                    self.isolation = Some((index, rule.max()));
+                let limit = rule.max();
+                if self.slots.is_none_or(|tightest| limit < tightest.limit) {
+                    self.slots = Some(SlotLimit { rule: index, limit });
                 }
             }
             Rule::HotParam(rule) => {
