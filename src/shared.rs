@@ -71,7 +71,8 @@ impl Shared {
     /// The same for an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: Part) -> Self {
         Self {
-            time: self.time.beside(),
+            // A sampler that both ask must not take one of them for a clock that has stepped.
+            time: self.time.clone(),
             hooks: Hooks::default(),
             shape: self.shape.clone(),
             branch_shape: self.branch_shape.clone(),

@@ -25,10 +25,10 @@ use crate::sync::{AtomicU64, Lock, Ordering};
 /// How exactly it is known when something was last made: far below the slack.
 const MADE_NS: u64 = 1_000_000;
 
-/// See the [module](self).
+/// See the [module](self). A clone always tells the same time.
 // All that it knows is behind one pointer, with the clock in a box: who reads the
 // clock does not have to work out where in an `Arc` it lies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Timekeeper(Arc<Time>);
 
 /// A clock, and what is known of how it steps back, by all who go by it.
@@ -58,12 +58,6 @@ impl Timekeeper {
             made: AtomicU64::new(0),
             behind: Lock::new(None),
         }))
-    }
-
-    /// Another one over the same clock, whose time is always the same: a sampler
-    /// that both ask must not take one of them for a clock that has stepped.
-    pub(crate) fn beside(&self) -> Self {
-        Self(self.0.clone())
     }
 
     /// The present.
@@ -276,14 +270,14 @@ mod tests {
     fn another_one_goes_on_from_the_same_time() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
-        let older = time.beside();
+        let older = time.clone();
         let seen = time.now();
         clock.set(at(1_000));
         time.check(time.now(), seen);
         clock.advance(SLACK);
         assert_eq!(time.check(time.now(), seen), seen);
         // Also one that no call has come to meanwhile.
-        assert_eq!([older.now(), time.beside().now()], [seen; 2]);
+        assert_eq!([older.now(), time.clone().now()], [seen; 2]);
     }
 
     /// A clock with so many readings; the last one stays.

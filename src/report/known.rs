@@ -7,7 +7,6 @@ use crate::breaker::BreakerState;
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
-use crate::rule::HotParams;
 use crate::shadow::Shadow;
 use crate::stat::Totals;
 
@@ -131,7 +130,7 @@ impl HotParamSnapshot {
         let Some(params) = resource.params() else {
             return Vec::new();
         };
-        let rules = HotParams::rules(params).enumerate();
+        let rules = params.rules().enumerate();
         let copy = |(place, rule)| Self {
             rule: resource.rules().id(rule),
             overflows: params.overflows(place),

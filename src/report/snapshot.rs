@@ -141,22 +141,19 @@ pub struct NodeSnapshot {
 
 impl NodeSnapshot {
     fn of_resource(resource: &Resource, now: Tick) -> Self {
-        let scope = Scope::Resource;
-        let text = resource.text();
-        let counted = Self::new(
-            text,
-            resource.direction(),
-            scope,
-            &resource.node().latest(),
-            resource.footprint(),
-            now,
-        );
         Self {
             slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
             breakers: BreakerSnapshot::of(resource, now),
             hot_params: HotParamSnapshot::of(resource),
-            ..counted
+            ..Self::new(
+                resource.text(),
+                resource.direction(),
+                Scope::Resource,
+                resource.node(),
+                resource.footprint(),
+                now,
+            )
         }
     }
 
@@ -168,12 +165,11 @@ impl NodeSnapshot {
             BranchKind::Overflow => Scope::OverflowOrigins,
             BranchKind::Context => Scope::Context(name()),
         };
-        let text = branch.resource();
         Self::new(
-            text,
+            branch.resource(),
             branch.direction(),
             scope,
-            &branch.node().latest(),
+            branch.node(),
             branch.footprint(),
             now,
         )
@@ -188,13 +184,11 @@ impl NodeSnapshot {
         now: Tick,
     ) -> Self {
         let sum = |buckets: &[NodeBucket]| {
-            buckets
-                .iter()
-                .fold(NodeBucket::default(), |mut sum, bucket| {
-                    sum.merge(bucket);
-                    sum
-                })
+            let mut sum = NodeBucket::default();
+            buckets.iter().for_each(|bucket| sum.merge(bucket));
+            sum
         };
+        let node = node.latest();
         let buckets = node.buckets(now);
         Self {
             resource: resource.to_owned(),
