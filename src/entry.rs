@@ -178,10 +178,13 @@ impl Entry {
         self.outcome = None;
     }
 
-    /// From now on, dropping means that the call was cancelled, whatever the reason.
-    pub(crate) fn expect_response(&mut self) {
+    /// The entry of a call that a layer runs: if it is dropped before
+    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), it was cancelled.
+    #[inline]
+    pub(crate) fn expecting_response(mut self) -> Self {
         self.outcome = None;
         self.has_panic_guard = true;
+        self
     }
 
     /// Ends the call, which panics just now.

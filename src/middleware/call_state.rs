@@ -64,7 +64,7 @@ where
     pub(super) fn running(future: S::Future, entry: Entry) -> Self {
         Self::Running {
             future,
-            entry: begin_call(entry),
+            entry: Some(entry.expecting_response()),
         }
     }
 
@@ -195,14 +195,6 @@ where
     fn take(&mut self) -> (Waiting, Req) {
         self.call.take().expect("a wait ends once")
     }
-}
-
-/// The entry of a call that begins to run: if it is dropped before the answer, the call
-/// was cancelled.
-#[inline]
-pub(super) fn begin_call(mut entry: Entry) -> Option<Entry> {
-    entry.expect_response();
-    Some(entry)
 }
 
 /// Puts a fresh clone in the place of `service`, which is ready and will not be called: a

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::body::ResponseBody;
-use super::call_state::{CallState, begin_call, drop_readiness};
+use super::call_state::{CallState, drop_readiness};
 use super::future::ResponseFuture;
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
@@ -115,7 +115,7 @@ impl<S, M: Mode> SentinelService<S, M> {
                     settings: self.settings.for_response(),
                     state: CallState::Running {
                         future: self.inner.call(request),
-                        entry: begin_call(pass.take_entry()),
+                        entry: Some(pass.take_entry().expecting_response()),
                     },
                 }
             }
