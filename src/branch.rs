@@ -86,7 +86,7 @@ impl Branch {
         let before = old.map(|old| old.gate.on(&old.node));
         let (node, gate) = shared.node(flows, before, longest_wait, true, now);
         // A node was last used up to one step after the time that it tells.
-        let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.idle);
+        let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.config.idle);
         Self {
             key: BranchKey {
                 resource: query.resource,

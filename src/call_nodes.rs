@@ -100,7 +100,7 @@ impl CallNodes {
             (Some(origin), rules) => {
                 let origin = origin.shortened(&shared.hash, &mut buffer);
                 let is_wanted =
-                    shared.origins || rules.is_some_and(|rules| rules.applies_to(origin));
+                    shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
                 is_wanted.then(|| engine.branch(resource, BranchKind::Origin, origin, now))
             }
             (None, Some(rules)) => {
@@ -117,7 +117,8 @@ impl CallNodes {
         let context = call.context.as_ref().and_then(|context| {
             let context = context.shortened(&shared.hash, &mut buffer);
             let rules = resource.contexts();
-            let is_wanted = shared.contexts || rules.is_some_and(|rules| rules.names(context));
+            let is_wanted =
+                shared.config.contexts || rules.is_some_and(|rules| rules.names(context));
             is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))
         });
         let origin = origin.transpose()?.flatten();

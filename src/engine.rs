@@ -75,12 +75,7 @@ impl Routes<'_> {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        rules: impl Into<Listed>,
-        shared: Shared,
-        max_resources: usize,
-        max_branches: usize,
-    ) -> Self {
+    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
             shared.count_inbound(shared.time.check_making(shared.time.now()));
@@ -88,9 +83,9 @@ impl Engine {
         let engine = Self {
             has_templates: AtomicBool::new(rules.has_templates()),
             rules: ArcSwap::from_pointee(rules),
+            resources: Table::new(shared.config.max_resources),
+            branches: Table::new(shared.config.max_origins),
             shared: StdArc::new(shared),
-            resources: Table::new(max_resources),
-            branches: Table::new(max_branches),
             next_id: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             renewal: Lock::new(()),
@@ -109,8 +104,7 @@ impl Engine {
 
     /// Another engine, for those of `rules` in shadow mode.
     pub(crate) fn for_shadow(&self, rules: Listed, part: Part) -> Self {
-        let [resources, branches] = [self.resources.capacity(), self.branches.capacity()];
-        Self::new(rules, self.shared.for_shadow(part), resources, branches)
+        Self::new(rules, self.shared.for_shadow(part))
     }
 
     pub(crate) const fn shared(&self) -> &StdArc<Shared> {

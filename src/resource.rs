@@ -21,6 +21,7 @@ use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::rule::{
     Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet, SlotLimit,
+    most_keys,
 };
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
@@ -112,8 +113,7 @@ impl Resource {
         let flows = rules.flows(&text, anyone);
         let (node, gate) = shared.node(flows, before, longest_wait, false, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
-        let extras =
-            own.and_then(|own| Extras::new(rules, own, shared.most_origins, old_extras, now));
+        let extras = own.and_then(|own| Extras::new(rules, own, &shared, old_extras, now));
         if let Some(old) = old.and_then(Self::breakers) {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.retire(new.map(|new| &new.breakers));
@@ -297,11 +297,12 @@ impl Extras {
     fn new(
         rules: &RuleSet,
         own: &ResourceRules,
-        most_origins: u32,
+        shared: &Shared,
         old: Option<&Self>,
         now: Tick,
     ) -> Option<Box<Self>> {
         let old_params = old.and_then(|old| old.params.as_ref());
+        let max_origins = most_keys(shared.config.max_origins);
         let extras = Self {
             origins: own.origins.clone(),
             contexts: own.contexts.clone(),
@@ -314,7 +315,7 @@ impl Extras {
                 }
                 (rule, limiter)
             }),
-            params: HotParams::new(rules, &own.params, most_origins, old_params, now),
+            params: HotParams::new(rules, &own.params, max_origins, old_params, now),
             breakers: RuledBreakers::new(rules, own, old, now),
         };
         let has_any = extras.origins.is_some()
@@ -376,7 +377,7 @@ impl Resident for Resource {
         } else {
             SECOND
         };
-        now - self.node.last_used() >= self.shared.idle.max(memory + step)
+        now - self.node.last_used() >= self.shared.config.idle.max(memory + step)
     }
 
     fn retire(&self, sum: &mut Self::Sum) {

@@ -11,8 +11,8 @@ use crate::engine::{Engine, Routes};
 use crate::entry::Entry;
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
-use crate::rule::{InvalidRules, Part, Rules, most_keys};
-use crate::shared::Shared;
+use crate::rule::{InvalidRules, Part, Rules};
+use crate::shared::{Config, Shared};
 use crate::stat::{InvalidWindow, Shape};
 use crate::sync::AtomicU64;
 use crate::system::Sampler;
@@ -264,16 +264,7 @@ pub struct Builder {
     rules: Rules,
     clock: Box<dyn Clock>,
     hooks: Hooks,
-    window: Shape,
-    occupy_timeout: Duration,
-    idle: Duration,
-    max_resources: usize,
-    max_origins: usize,
-    origins: bool,
-    contexts: bool,
-    minute: bool,
-    branch_minute: bool,
-    sampler: Option<Sampler>,
+    config: Config,
     shadow: bool,
 }
 
@@ -283,16 +274,7 @@ impl Default for Builder {
             rules: Rules::new(),
             clock: Box::new(MonotonicClock::new()),
             hooks: Hooks::default(),
-            window: Shape::new(500_000_000, 2, true),
-            occupy_timeout: Duration::from_millis(500),
-            idle: Duration::from_secs(60),
-            max_resources: 16_384,
-            max_origins: 65_536,
-            origins: false,
-            contexts: false,
-            minute: true,
-            branch_minute: false,
-            sampler: None,
+            config: Config::default(),
             shadow: false,
         }
     }
@@ -337,7 +319,14 @@ impl Builder {
     /// evenly or is a multiple of it.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
-        self.window = Shape::new(bucket_ns, buckets, true);
+        let Config {
+            shape,
+            branch_shape,
+            ..
+        } = &mut self.config;
+        for shape in [shape, branch_shape] {
+            *shape = Arc::new(Shape::new(bucket_ns, buckets, shape.minute));
+        }
         Ok(self)
     }
 
@@ -348,7 +337,7 @@ impl Builder {
     /// and less where a rule or the [window](Self::window) has buckets shorter than
     /// half a second.
     pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
-        self.occupy_timeout = timeout;
+        self.config.occupy_timeout = timeout;
         self
     }
 
@@ -357,7 +346,7 @@ impl Builder {
     /// `__overflow__`, and the rules for that name apply to them. A resource with a rule
     /// always has a place, and so does one that is named by the path that axum has matched.
     pub fn max_resources(mut self, max: usize) -> Self {
-        self.max_resources = max.max(1);
+        self.config.max_resources = max.max(1);
         self
     }
 
@@ -367,7 +356,7 @@ impl Builder {
     /// all further origins share one quota. An origin that a rule names always has a
     /// place.
     pub fn max_origins(mut self, max: usize) -> Self {
-        self.max_origins = max.max(1);
+        self.config.max_origins = max.max(1);
         self
     }
 
@@ -379,7 +368,7 @@ impl Builder {
     /// ever: the [last calls](crate::CircuitBreakerRule::last_calls) and the
     /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker.
     pub fn idle_after(mut self, idle: Duration) -> Self {
-        self.idle = idle;
+        self.config.idle = idle;
         self
     }
 
@@ -387,27 +376,27 @@ impl Builder {
     /// only where a rule by origin needs more than a table; see
     /// [`FlowRule::by_origin`](crate::FlowRule::by_origin).
     pub fn origins(mut self, origins: bool) -> Self {
-        self.origins = origins;
+        self.config.origins = origins;
         self
     }
 
     /// Sets whether every context of every resource has statistics of its own.
     /// Default: no.
     pub fn contexts(mut self, contexts: bool) -> Self {
-        self.contexts = contexts;
+        self.config.contexts = contexts;
         self
     }
 
     /// Sets whether resources keep statistics for each second of the last minute: 3.5 KiB
     /// for each resource that is called or read in two different seconds. Default: yes.
     pub fn minute(mut self, minute: bool) -> Self {
-        self.minute = minute;
+        Arc::make_mut(&mut self.config.shape).minute = minute;
         self
     }
 
     /// Sets whether origins and contexts keep them as well. Default: no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
-        self.branch_minute = minute;
+        Arc::make_mut(&mut self.config.branch_shape).minute = minute;
         self
     }
 
@@ -432,7 +421,7 @@ impl Builder {
     /// assert_eq!(blocked.kind(), BlockKind::System);
     /// ```
     pub fn sampler(mut self, sampler: Sampler) -> Self {
-        self.sampler = Some(sampler);
+        self.config.sampler = Some(sampler);
         self
     }
 
@@ -446,24 +435,11 @@ impl Builder {
     /// Builds the engine.
     #[must_use]
     pub fn build(self) -> Sentinel {
-        let shape = |minute| {
-            Arc::new(Shape {
-                minute,
-                ..self.window
-            })
-        };
         let shared = Shared {
-            shape: shape(self.minute),
-            branch_shape: shape(self.branch_minute),
+            config: self.config,
             time: Timekeeper::new(self.clock),
             hooks: self.hooks,
-            occupy_timeout: self.occupy_timeout,
-            idle: self.idle,
-            most_origins: most_keys(self.max_origins),
-            origins: self.origins,
-            contexts: self.contexts,
             inbound: OnceLock::new(),
-            sampler: self.sampler,
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             version: AtomicU64::new(0),
             part: if self.shadow {
@@ -472,7 +448,7 @@ impl Builder {
                 Part::Enforced
             },
         };
-        let engine = Engine::new(self.rules, shared, self.max_resources, self.max_origins);
+        let engine = Engine::new(self.rules, shared);
         Sentinel {
             engine: Arc::new(engine),
         }

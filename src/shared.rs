@@ -17,10 +17,9 @@ const RESOURCE_BUCKETS: u64 = 256;
 /// Most buckets of a branch's ring: there are many of them.
 const BRANCH_BUCKETS: u64 = 32;
 
-/// What does not change while an engine lives, and what all its parts need.
-pub(crate) struct Shared {
-    pub(crate) time: Timekeeper,
-    pub(crate) hooks: Hooks,
+/// What a user configures. Engines of rules in shadow mode have the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
     /// How figures per second are kept, for resources and for branches.
     pub(crate) shape: StdArc<Shape>,
     pub(crate) branch_shape: StdArc<Shape>,
@@ -28,20 +27,45 @@ pub(crate) struct Shared {
     pub(crate) occupy_timeout: Duration,
     /// How long something must not have been used before it is forgotten.
     pub(crate) idle: Duration,
-    /// How many origins a rule by origin knows.
-    pub(crate) most_origins: u32,
+    pub(crate) max_resources: usize,
+    /// How many branches there are, and how many origins a rule by origin knows.
+    pub(crate) max_origins: usize,
     /// Whether origins and contexts have nodes although no rule asks.
     pub(crate) origins: bool,
     pub(crate) contexts: bool,
-    /// The figures of all inbound calls, from the first system rule on.
-    pub(crate) inbound: OnceLock<Node>,
     /// What the machine says.
     pub(crate) sampler: Option<Sampler>,
+}
+
+/// What does not change while an engine lives, and what all its parts need.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) time: Timekeeper,
+    pub(crate) hooks: Hooks,
+    /// The figures of all inbound calls, from the first system rule on.
+    pub(crate) inbound: OnceLock<Node>,
     pub(crate) hash: [foldhash::quality::RandomState; 2],
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
     /// Which rules of a set are judged by, at first.
     pub(crate) part: Part,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let shape = |minute| StdArc::new(Shape::new(500_000_000, 2, minute));
+        Self {
+            shape: shape(true),
+            branch_shape: shape(false),
+            occupy_timeout: Duration::from_millis(500),
+            idle: Duration::from_secs(60),
+            max_resources: 16_384,
+            max_origins: 65_536,
+            origins: false,
+            contexts: false,
+            sampler: None,
+        }
+    }
 }
 
 impl Shared {
@@ -56,33 +80,27 @@ impl Shared {
         is_branch: bool,
         now: Tick,
     ) -> (Node, Gate) {
+        let config = &self.config;
         let (shape, most) = if is_branch {
-            (&self.branch_shape, BRANCH_BUCKETS)
+            (&config.branch_shape, BRANCH_BUCKETS)
         } else {
-            (&self.shape, RESOURCE_BUCKETS)
+            (&config.shape, RESOURCE_BUCKETS)
         };
         // A wait is exclusive for a loan and inclusive for a turn.
-        let patience = self
+        let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));
-        Plan::new(rules, before, shape, most, patience).build(shape, self.sampler.as_ref(), now)
+        Plan::new(rules, before, shape, most, patience).build(shape, config.sampler.as_ref(), now)
     }
 
     /// The same for an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: Part) -> Self {
         Self {
+            config: self.config.clone(),
             // A sampler that both ask must not take one of them for a clock that has stepped.
             time: self.time.clone(),
             hooks: Hooks::default(),
-            shape: self.shape.clone(),
-            branch_shape: self.branch_shape.clone(),
-            occupy_timeout: self.occupy_timeout,
-            idle: self.idle,
-            most_origins: self.most_origins,
-            origins: self.origins,
-            contexts: self.contexts,
             inbound: OnceLock::new(),
-            sampler: self.sampler.clone(),
             hash: self.hash.clone(),
             version: AtomicU64::new(0),
             part,
@@ -95,9 +113,10 @@ impl Shared {
             // What the service can hold is told by its last seconds.
             let shape = Shape {
                 minute: true,
-                ..*self.shape
+                ..*self.config.shape
             };
-            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, self.occupy_timeout);
+            let patience = self.config.occupy_timeout;
+            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, patience);
             let (node, _) = plan.build(&StdArc::new(shape), None, now);
             node
         });

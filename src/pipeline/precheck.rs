@@ -34,7 +34,7 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, Sys
     // Calls of other resources have brought it to where it is: this one may not have
     // seen how far the clock had come.
     let now = shared.time.check(now, inbound.seen());
-    let readings = match &shared.sampler {
+    let readings = match &shared.config.sampler {
         Some(sampler) if limits.asks_machine() => sampler.sample(now),
         _ => Readings::UNKNOWN,
     };

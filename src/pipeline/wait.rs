@@ -59,7 +59,7 @@ fn patience(nodes: &CallNodes, call: &Call<'_>, now: Tick, turn: Tick) -> Option
     if call.patience.is_some_and(|most| until_turn >= most) && turn > now {
         return None;
     }
-    let most = nodes.resource().shared().occupy_timeout;
+    let most = nodes.resource().shared().config.occupy_timeout;
     let for_loan = match call.patience {
         _ if !call.prioritized => Duration::ZERO,
         Some(patience) => patience.min(most),

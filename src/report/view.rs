@@ -310,7 +310,10 @@ impl<'a> InboundView<'a> {
     /// [`Event::Occupied`] in the current second.
     #[must_use]
     pub fn qps(&self, event: Event) -> f64 {
-        event.per_second(self.sum(event), self.engine.shared().shape.interval())
+        event.per_second(
+            self.sum(event),
+            self.engine.shared().config.shape.interval(),
+        )
     }
 
     /// Returns the average response time of the calls that ended in the window; times above

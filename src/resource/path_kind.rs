@@ -47,7 +47,7 @@ impl PathKind {
         // Rules of an origin or a context judge on the ring of a branch.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
-        let has_branches = shared.origins || shared.contexts;
+        let has_branches = shared.config.origins || shared.config.contexts;
         // Rules on a relation judge by the ring of another resource.
         let looks_elsewhere = !related.is_empty();
         // Rules in shadow mode judge what the others let pass.

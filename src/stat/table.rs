@@ -111,12 +111,6 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// How many entries it has at most, beside those put in by
-    /// [`replace`](Self::replace).
-    pub(crate) const fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// What keeps an entry from being freed while a reader looks at it.
     #[inline]
     pub(crate) fn guard(&self) -> impl Guard + '_ {
