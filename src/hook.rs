@@ -112,87 +112,6 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A circuit breaker has changed its state.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::{Arc, Mutex};
-/// use tower_sentinel::hook::BreakerEvent;
-/// use tower_sentinel::{Call, CircuitBreakerRule, Hook, ManualClock, Sentinel, Verdict};
-///
-/// #[derive(Debug, Default)]
-/// struct Alarms(Mutex<Vec<String>>);
-///
-/// impl Hook for Alarms {
-///     fn on_breaker(&self, event: &BreakerEvent<'_>) {
-///         let (resource, from, to) = (event.resource(), event.from(), event.to());
-///         let alarm = format!("{resource}: {from:?} to {to:?} at {:?} errors", event.value());
-///         self.0.lock().unwrap().push(alarm);
-///     }
-/// }
-///
-/// let alarms = Arc::new(Alarms::default());
-/// let sentinel = Sentinel::builder()
-///     .rules(CircuitBreakerRule::error_count("/pay", 1))
-///     .clock(ManualClock::new())
-///     .hook("alarms", alarms.clone())
-///     .build();
-/// if let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) {
-///     entry.fail();
-/// }
-/// assert!(matches!(sentinel.try_enter(Call::new("/pay")), Verdict::Block(_)));
-/// assert_eq!(*alarms.0.lock().unwrap(), ["/pay: Closed to Open at Some(1.0) errors"]);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct BreakerEvent<'a> {
-    pub(crate) resource: &'a str,
-    pub(crate) direction: Direction,
-    pub(crate) rule: &'a str,
-    pub(crate) from: BreakerState,
-    pub(crate) to: BreakerState,
-    pub(crate) value: Option<f64>,
-}
-
-impl<'a> BreakerEvent<'a> {
-    /// Returns the resource of the breaker.
-    #[must_use]
-    pub const fn resource(&self) -> &'a str {
-        self.resource
-    }
-
-    /// Returns the direction of the calls to the resource.
-    #[must_use]
-    pub const fn direction(&self) -> Direction {
-        self.direction
-    }
-
-    /// Returns the id of the rule that the breaker belongs to now. The call that changed
-    /// its state may have started before a [reload](crate::CircuitBreakerRule#reloads).
-    #[must_use]
-    pub const fn rule(&self) -> &'a str {
-        self.rule
-    }
-
-    /// Returns the state before the change.
-    #[must_use]
-    pub const fn from(&self) -> BreakerState {
-        self.from
-    }
-
-    /// Returns the state after the change.
-    #[must_use]
-    pub const fn to(&self) -> BreakerState {
-        self.to
-    }
-
-    /// Returns why it opened: the ratio or the number of bad calls, or 1 for a bad probe.
-    #[must_use]
-    pub const fn value(&self) -> Option<f64> {
-        self.value
-    }
-}
-
 /// What the call was, as far as a hook may know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
@@ -201,33 +120,34 @@ pub(crate) struct Subject<'a> {
     pub(crate) weight: u32,
 }
 
+/// An event and its getters. One of a call has a subject as well.
 macro_rules! event {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident $(($subject:ident))? { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name<'a> {
-            pub(crate) subject: Subject<'a>,
+            $(pub(crate) $subject: Subject<'a>,)?
             $(pub(crate) $field: $type,)*
         }
 
         impl<'a> $name<'a> {
-            /// Returns the resource that was called.
+            $(/// Returns the resource that was called.
             #[must_use]
             pub const fn resource(&self) -> &'a str {
-                self.subject.resource
+                self.$subject.resource
             }
 
             /// Returns the direction of the call.
             #[must_use]
             pub const fn direction(&self) -> Direction {
-                self.subject.direction
+                self.$subject.direction
             }
 
             /// Returns the weight of the call.
             #[must_use]
             pub const fn weight(&self) -> u32 {
-                self.subject.weight
-            }
+                self.$subject.weight
+            })?
 
             $($(#[$field_doc])*
             #[must_use]
@@ -236,6 +156,56 @@ macro_rules! event {
             })*
         }
     };
+}
+
+event! {
+    /// A circuit breaker has changed its state.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tower_sentinel::hook::BreakerEvent;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, Hook, ManualClock, Sentinel, Verdict};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Alarms(Mutex<Vec<String>>);
+    ///
+    /// impl Hook for Alarms {
+    ///     fn on_breaker(&self, event: &BreakerEvent<'_>) {
+    ///         let (resource, from, to) = (event.resource(), event.from(), event.to());
+    ///         let alarm = format!("{resource}: {from:?} to {to:?} at {:?} errors", event.value());
+    ///         self.0.lock().unwrap().push(alarm);
+    ///     }
+    /// }
+    ///
+    /// let alarms = Arc::new(Alarms::default());
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::error_count("/pay", 1))
+    ///     .clock(ManualClock::new())
+    ///     .hook("alarms", alarms.clone())
+    ///     .build();
+    /// if let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) {
+    ///     entry.fail();
+    /// }
+    /// assert!(matches!(sentinel.try_enter(Call::new("/pay")), Verdict::Block(_)));
+    /// assert_eq!(*alarms.0.lock().unwrap(), ["/pay: Closed to Open at Some(1.0) errors"]);
+    /// ```
+    BreakerEvent {
+        /// Returns the resource of the breaker.
+        resource: &'a str,
+        /// Returns the direction of the calls to the resource.
+        direction: Direction,
+        /// Returns the id of the rule that the breaker belongs to now. The call that changed
+        /// its state may have started before a [reload](crate::CircuitBreakerRule#reloads).
+        rule: &'a str,
+        /// Returns the state before the change.
+        from: BreakerState,
+        /// Returns the state after the change.
+        to: BreakerState,
+        /// Returns why it opened: the ratio or the number of bad calls, or 1 for a bad probe.
+        value: Option<f64>,
+    }
 }
 
 event! {
@@ -270,7 +240,7 @@ event! {
     /// drop(sentinel.try_enter(Call::new("orders").origin("shop").batch(6)));
     /// assert_eq!(*shops.0.lock().unwrap(), 3);
     /// ```
-    PassEvent {
+    PassEvent(subject) {
         /// Returns the origin: who calls. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
         /// Returns the value of the call's first parameter. Also `None` for a call that had
@@ -311,7 +281,7 @@ event! {
     ///     ["crawler: call to \"orders\" refused by authority rule \"no-crawlers\""],
     /// );
     /// ```
-    BlockEvent {
+    BlockEvent(subject) {
         /// Returns the origin: who calls. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
         /// Returns the value of the call's first parameter. Also `None` for a call that had
@@ -359,7 +329,7 @@ event! {
     /// drop(entry);
     /// assert_eq!(*times.0.lock().unwrap(), [(Some(Outcome::Failure), Duration::from_millis(30))]);
     /// ```
-    ExitEvent {
+    ExitEvent(subject) {
         /// Returns how the call ended; `None` if it was cancelled before it delivered
         /// anything.
         outcome: Option<Outcome>,
