@@ -277,15 +277,6 @@ impl Entry {
         resource.node().free_slots(1);
     }
 
-    /// Gives back its places under limits on calls at once for each value.
-    #[cold]
-    fn free_params(&self) {
-        let params = self.nodes.resource().params();
-        if let (Some(params), Some(permits)) = (params, self.permits) {
-            params.free(permits.running);
-        }
-    }
-
     /// What is left of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
         let now = self.nodes.resource().now();
@@ -335,11 +326,11 @@ impl Entry {
         if self.permits.is_some() {
             self.report_to_breakers(now, outcome, end - self.start);
         }
-        // What breakers have not taken is for parameters.
-        if self.permits.is_some() {
-            self.free_params();
-        }
         let resource = self.nodes.resource();
+        // What breakers have left: places under limits on calls at once for each value.
+        if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
+            params.free(permits.running);
+        }
         self.nodes.each(|node| {
             node.end(now, self.n, end.nanos_since(self.start), outcome);
             if has_panicked {

@@ -200,14 +200,14 @@ impl Sentinel {
     /// figure is summed up when it is read.
     #[must_use]
     pub fn inbound(&self) -> InboundView<'_> {
-        InboundView::inbound(&self.engine)
+        InboundView::new(&self.engine, None)
     }
 
     /// Returns the statistics of all inbound calls that came in through `context`; see
     /// [`Builder::contexts`].
     #[must_use]
     pub fn entrance<'a>(&'a self, context: impl Into<Key<'a>>) -> InboundView<'a> {
-        InboundView::entrance(&self.engine, context.into())
+        InboundView::new(&self.engine, Some(context.into()))
     }
 
     /// Returns a copy of all statistics, and of the state of single rules: the states of

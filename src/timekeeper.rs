@@ -105,14 +105,12 @@ impl Timekeeper {
 
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
-        if now > seen {
-            return self.confirmed(now, seen);
-        }
-        let again = now.max(self.now());
-        if again + SLACK < seen {
-            self.catch_up(again, seen)
+        // What lies behind may have grown old since it was read.
+        let now = if now > seen { now } else { now.max(self.now()) };
+        if now + SLACK < seen {
+            self.catch_up(now, seen)
         } else {
-            self.confirmed(again, seen)
+            self.confirmed(now, seen)
         }
     }
 

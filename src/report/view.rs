@@ -257,18 +257,8 @@ pub struct InboundView<'a> {
 }
 
 impl<'a> InboundView<'a> {
-    pub(crate) const fn inbound(engine: &'a Engine) -> Self {
-        Self {
-            engine,
-            context: None,
-        }
-    }
-
-    pub(crate) const fn entrance(engine: &'a Engine, context: Key<'a>) -> Self {
-        Self {
-            engine,
-            context: Some(context),
-        }
+    pub(crate) const fn new(engine: &'a Engine, context: Option<Key<'a>>) -> Self {
+        Self { engine, context }
     }
 
     /// Calls `read` with each node and its present. Returns what evicted nodes have counted:
