@@ -277,12 +277,12 @@ impl<'a> Head<'a> {
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
-        self.routed().0
+        self.route_and_match().0
     }
 
     /// The same, and whether a router has matched it.
     #[inline(always)]
-    fn routed(&self) -> (&'a str, bool) {
+    fn route_and_match(&self) -> (&'a str, bool) {
         if let Some(matched) = self.matched() {
             let route = match route::before_rest(matched) {
                 None => matched,
@@ -323,16 +323,16 @@ impl<'a> Head<'a> {
     #[must_use]
     #[inline]
     pub fn resource(&self) -> Key<'a> {
-        self.named().0
+        self.resource_and_match().0
     }
 
     /// The same, and whether a router has matched it.
     #[inline(always)]
-    pub(crate) fn named(&self) -> (Key<'a>, bool) {
+    pub(crate) fn resource_and_match(&self) -> (Key<'a>, bool) {
         match self.extensions.get::<Resource>() {
             Some(Resource(name)) => (Key::Str(name), false),
             None => {
-                let (route, is_matched) = self.routed();
+                let (route, is_matched) = self.route_and_match();
                 (Key::Str(route), is_matched)
             }
         }

@@ -58,7 +58,7 @@ pin_project! {
         Served {
             #[pin]
             body: B,
-            tail: Option<Tail>,
+            call: Option<StreamedCall>,
         },
         Refused {
             data: Option<Bytes>,
@@ -67,24 +67,24 @@ pin_project! {
 }
 
 /// A call that ends with its body.
-pub(super) struct Tail {
+pub(super) struct StreamedCall {
     pub(super) entry: Entry,
     /// Judges the trailers, if it is they that tell how the call ended.
     pub(super) at_trailers: Option<Arc<dyn Classify>>,
 }
 
-impl From<Tail> for Entry {
-    fn from(tail: Tail) -> Self {
-        tail.entry
+impl From<StreamedCall> for Entry {
+    fn from(call: StreamedCall) -> Self {
+        call.entry
     }
 }
 
 impl<B> ResponseBody<B> {
     /// The `body` of a service's answer, with the call that it belongs to unless that
     /// has ended or was skipped.
-    pub(super) fn served(body: B, tail: Option<Tail>) -> Self {
+    pub(super) fn served(body: B, call: Option<StreamedCall>) -> Self {
         Self {
-            kind: Kind::Served { body, tail },
+            kind: Kind::Served { body, call },
         }
     }
 
@@ -109,9 +109,9 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
             KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
-            KindProj::Served { mut body, tail } => end_on_panic(tail, |tail| {
+            KindProj::Served { mut body, call } => end_on_panic(call, |call| {
                 let frame = body.as_mut().poll_frame(cx);
-                let Some(Tail { entry, at_trailers }) = tail else {
+                let Some(StreamedCall { entry, at_trailers }) = call else {
                     return frame;
                 };
                 let is_over = match &frame {
@@ -134,7 +134,7 @@ where
                     },
                 };
                 if is_over {
-                    *tail = None;
+                    *call = None;
                 } else {
                     entry.body_goes_on();
                 }

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::BoxError;
-use super::body::{ResponseBody, Tail};
+use super::body::{ResponseBody, StreamedCall};
 use super::call_state::CallState;
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::layer::{Completion, Settings};
@@ -137,12 +137,12 @@ where
     B: Body,
     T: 'static,
 {
-    let tail = match &mut answer {
+    let call = match &mut answer {
         Ok(response) => begin_body(settings, response, running),
         Err(_) => None,
     };
     Poll::Ready(match answer {
-        Ok(response) => Ok(response.map(|body| ResponseBody::served(body, tail))),
+        Ok(response) => Ok(response.map(|body| ResponseBody::served(body, call))),
         Err(error) => {
             let error = convert(error);
             if running.is_some() {
@@ -160,7 +160,7 @@ fn begin_body<B: Body>(
     settings: Option<&Settings>,
     response: &mut Response<B>,
     running: &mut Option<Entry>,
-) -> Option<Tail> {
+) -> Option<StreamedCall> {
     let entry = running.as_mut()?;
     let head = ResponseHead::of(response);
     let own = settings.and_then(|settings| settings.classify.as_ref());
@@ -188,7 +188,7 @@ fn begin_body<B: Body>(
     }
     let responded_at = entry.note_response(outcome, at_trailers.is_none());
     let entry = running.take()?.with_response_at(responded_at, outcome);
-    Some(Tail { entry, at_trailers })
+    Some(StreamedCall { entry, at_trailers })
 }
 
 #[cold]

@@ -16,7 +16,7 @@ use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
 use crate::entry::Entry;
 use crate::key::{Head, KeyExtractor};
-use crate::rejection::{Auto, RateLimitFields, Rejection, leave_head};
+use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::verdict::{FastPass, SlowVerdict};
@@ -491,7 +491,7 @@ impl Settings {
             .rejection
             .reject(Head::new(request, &routes, self.direction), &blocked);
         if request.method() == Method::HEAD {
-            leave_head(&mut response);
+            strip_body(&mut response);
         }
         response.extensions_mut().insert(blocked);
         response
@@ -520,7 +520,7 @@ impl Settings {
         let head = Head::new(request, &routes, self.direction);
         let (resource, is_matched) = match &self.resource {
             Some(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
-            None => head.named(),
+            None => head.resource_and_match(),
         };
         let mut call = Call::new(resource);
         call.is_matched = is_matched;

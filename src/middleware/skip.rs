@@ -92,12 +92,12 @@ pub fn paths<T: AsRef<str>>(
     }
     move |head: Head<'_>| {
         let path = head.uri().path();
-        router.at(path).is_ok() && !climbs(path)
+        router.at(path).is_ok() && !has_dot_segment(path)
     }
 }
 
-/// Whether `path` may lead elsewhere than it seems to.
-fn climbs(path: &str) -> bool {
+/// Whether `path` has a segment `.` or `..`, and so may lead elsewhere than it seems to.
+fn has_dot_segment(path: &str) -> bool {
     Encoded::path(path).with_text(|path| {
         path.split(['/', '\\'])
             // Some servers take what follows a semicolon for a parameter.

@@ -120,7 +120,7 @@ pub enum RateLimitFields {
 /// The part that is left of the quota that a response reports. Outer layers, which may
 /// know of a tighter quota, look for it.
 #[derive(Clone, Copy)]
-struct Told(f64);
+struct LeastReported(f64);
 
 /// The meaning of `X-RateLimit-Reset`.
 ///
@@ -300,9 +300,9 @@ impl RateLimitFields {
     /// layer has told of less.
     pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
         let part = left.part();
-        if !has_told_of_less(part, response) {
+        if !reports_less(part, response) {
             self.write(left, response.headers_mut());
-            response.extensions_mut().insert(Told(part));
+            response.extensions_mut().insert(LeastReported(part));
         }
     }
 
@@ -334,9 +334,9 @@ impl RateLimitFields {
 }
 
 /// Whether an inner layer has told of a quota of which no more than `part` is left.
-fn has_told_of_less<B>(part: f64, response: &Response<B>) -> bool {
-    if let Some(Told(told)) = response.extensions().get() {
-        return *told <= part;
+fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
+    if let Some(LeastReported(least)) = response.extensions().get() {
+        return *least <= part;
     }
     // A refusal tells of the quota that is used up, if it tells of one.
     let headers = response.headers();

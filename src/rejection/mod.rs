@@ -225,9 +225,9 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
     }
 }
 
-/// Leaves the length of the body, and not the body: the answer to `HEAD`. Not every
+/// Takes the body away, and leaves its length: the answer to `HEAD`. Not every
 /// server takes it away, and over HTTP/2 it would be an error of the protocol.
-pub(crate) fn leave_head(response: &mut Response<Bytes>) {
+pub(crate) fn strip_body(response: &mut Response<Bytes>) {
     let body = std::mem::take(response.body_mut());
     if !body.is_empty() {
         let length = HeaderValue::from(body.len());

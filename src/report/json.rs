@@ -157,7 +157,7 @@ impl NodeSnapshot {
 
 /// Whether `c` would end a script or a line, or turn the text around it. All of
 /// them have four digits.
-const fn is_mischief(c: char) -> bool {
+const fn must_be_escaped(c: char) -> bool {
     matches!(
         c,
         '<' | '>'
@@ -209,7 +209,7 @@ fn write_text(json: &mut String, text: &str) -> fmt::Result {
         match c {
             '"' => json.push_str("\\\""),
             '\\' => json.push_str("\\\\"),
-            c if c.is_control() || is_mischief(c) => {
+            c if c.is_control() || must_be_escaped(c) => {
                 write!(json, "\\u{:04x}", c as u32)?;
             }
             c => json.push(c),
