@@ -32,12 +32,18 @@
 //! assert!(passes());
 //! ```
 
+#[cfg(feature = "quanta")]
+mod counter;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
+
+#[cfg(feature = "quanta")]
+pub use counter::QuantaClock;
 
 /// Shortest interval of a limit, and shortest bucket.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
@@ -264,63 +270,6 @@ impl Clock for TokioClock {
     }
 }
 
-/// A clock that reads the processor's time-stamp counter through [`quanta`].
-///
-/// A reading costs about half of one of [`MonotonicClock`]. If the cores of a machine
-/// disagree about the counter, a reading may be late or early by the difference: counts
-/// stay exact, but a window may then stand still for as long. Making the first clock
-/// calibrates the counter, which takes up to 200 ms: make it at start-up.
-///
-/// All values of this type share one start: the first time that one was made.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::clock::{Clock, QuantaClock};
-///
-/// let clock = QuantaClock::new();
-/// let first = clock.now();
-/// assert!(clock.now() >= first);
-/// ```
-#[cfg(feature = "quanta")]
-#[derive(Clone, Debug)]
-pub struct QuantaClock {
-    clock: quanta::Clock,
-    start: u64,
-}
-
-/// The first one. Two of different starts would be two clocks to what they share, such as
-/// a sampler of two engines.
-#[cfg(feature = "quanta")]
-static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
-    let clock = quanta::Clock::new();
-    let start = clock.raw();
-    QuantaClock { clock, start }
-});
-
-#[cfg(feature = "quanta")]
-impl QuantaClock {
-    /// Creates the clock. Does not allocate.
-    #[must_use]
-    pub fn new() -> Self {
-        QUANTA_START.clone()
-    }
-}
-
-#[cfg(feature = "quanta")]
-impl Default for QuantaClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-#[cfg(feature = "quanta")]
-impl Clock for QuantaClock {
-    fn now(&self) -> Tick {
-        Tick(self.clock.delta_as_nanos(self.start, self.clock.raw()))
-    }
-}
-
 /// A clock that moves only when it is told to, for tests.
 ///
 /// Clones share one reading. Moving it wakes no call: a call that
@@ -407,29 +356,5 @@ mod tests {
         let first = one.now();
         let second = two.now();
         assert!(second >= first);
-    }
-
-    #[cfg(feature = "quanta")]
-    #[test]
-    fn counter_clocks_share_their_start() {
-        let one = QuantaClock::new();
-        while one.now() < Tick::from_millis(5) {
-            std::hint::spin_loop();
-        }
-        let first = one.now();
-        // Cores may disagree about the counter, but not by so much.
-        assert!(QuantaClock::new().now() + Duration::from_millis(1) >= first);
-    }
-
-    #[cfg(feature = "quanta")]
-    #[test]
-    fn the_counter_clock_does_not_go_back_on_one_thread() {
-        let clock = QuantaClock::new();
-        let mut last = clock.now();
-        for _ in 0..10_000 {
-            let now = clock.now();
-            assert!(now >= last);
-            last = now;
-        }
     }
 }

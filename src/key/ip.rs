@@ -221,14 +221,10 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let addr = extensions.get::<ClientAddr>().map(|addr| addr.0);
     #[cfg(feature = "axum")]
     let addr = addr.or_else(|| {
-        let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
-        info.map(|info| info.0)
-    });
-    // A test without a server has this one, as axum's own extractor does.
-    #[cfg(feature = "axum")]
-    let addr = addr.or_else(|| {
-        let info = extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>();
-        info.map(|info| info.0)
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+        let info = extensions.get().map(|ConnectInfo(addr)| *addr);
+        // A test without a server has this one, as axum's own extractor does.
+        info.or_else(|| extensions.get().map(|MockConnectInfo(addr)| *addr))
     });
     #[cfg(feature = "tonic")]
     let addr = addr.or_else(|| {

@@ -1,0 +1,86 @@
+//! A clock over the processor's time-stamp counter.
+
+use std::sync::LazyLock;
+
+use super::{Clock, Tick};
+
+/// A clock that reads the processor's time-stamp counter through [`quanta`].
+///
+/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the cores of a machine
+/// disagree about the counter, a reading may be late or early by the difference: counts
+/// stay exact, but a window may then stand still for as long. Making the first clock
+/// calibrates the counter, which takes up to 200 ms: make it at start-up.
+///
+/// All values of this type share one start: the first time that one was made.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::clock::{Clock, QuantaClock};
+///
+/// let clock = QuantaClock::new();
+/// let first = clock.now();
+/// assert!(clock.now() >= first);
+/// ```
+#[derive(Clone, Debug)]
+pub struct QuantaClock {
+    clock: quanta::Clock,
+    start: u64,
+}
+
+/// The first one. Two of different starts would be two clocks to what they share, such as
+/// a sampler of two engines.
+static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
+    let clock = quanta::Clock::new();
+    let start = clock.raw();
+    QuantaClock { clock, start }
+});
+
+impl QuantaClock {
+    /// Creates the clock. Does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        QUANTA_START.clone()
+    }
+}
+
+impl Default for QuantaClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for QuantaClock {
+    fn now(&self) -> Tick {
+        Tick(self.clock.delta_as_nanos(self.start, self.clock.raw()))
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn counter_clocks_share_their_start() {
+        let one = QuantaClock::new();
+        while one.now() < Tick::from_millis(5) {
+            std::hint::spin_loop();
+        }
+        let first = one.now();
+        // Cores may disagree about the counter, but not by so much.
+        assert!(QuantaClock::new().now() + Duration::from_millis(1) >= first);
+    }
+
+    #[test]
+    fn the_counter_clock_does_not_go_back_on_one_thread() {
+        let clock = QuantaClock::new();
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}
