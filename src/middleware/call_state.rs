@@ -68,14 +68,6 @@ where
         }
     }
 
-    /// A call that the layer skips.
-    pub(super) fn skipped(future: S::Future) -> Self {
-        Self::Running {
-            future,
-            entry: None,
-        }
-    }
-
     /// A call that was refused.
     #[inline]
     pub(super) fn refused(refusal: R) -> Self {

@@ -39,7 +39,7 @@
 
 mod answer;
 mod body;
-mod call;
+mod call_layer;
 mod call_state;
 mod classify;
 mod future;
@@ -50,7 +50,7 @@ pub mod skip;
 
 pub use answer::{ByResult, ClassifyAnswer};
 pub use body::ResponseBody;
-pub use call::{CallFuture, CallLayer, CallService};
+pub use call_layer::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 pub use future::ResponseFuture;
 pub use layer::{Completion, SentinelLayer};

@@ -135,7 +135,10 @@ impl<S, M: Mode> SentinelService<S, M> {
                 },
                 None => ResponseFuture {
                     settings: None,
-                    state: CallState::skipped(self.inner.call(request)),
+                    state: CallState::Running {
+                        future: self.inner.call(request),
+                        entry: None,
+                    },
                 },
             },
         }
