@@ -217,7 +217,6 @@ impl Sentinel {
     /// It looks at every resource, so those that have not been called since a
     /// [reload](Self::reload) take over the rules in force. It does not walk the tables of
     /// values.
-    /// [reload](Self::reload) take the rules in force over. It walks no table of values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.engine)

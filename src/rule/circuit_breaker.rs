@@ -53,8 +53,6 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a circuit breaker rule of its own gets a separate breaker from it.
-/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
-/// resource without a rule of this kind of its own gets a separate breaker from it.
 ///
 /// # Reloads
 ///
