@@ -193,7 +193,13 @@ impl fmt::Debug for Blocked {
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call to {:?} refused by {}", self.resource(), self.kind)?;
+        write!(f, "call to {:?} refused", self.resource())?;
+        // Two kinds are not kinds of rules.
+        match self.kind {
+            BlockKind::NoTimer => f.write_str(": it has to wait, which needs tokio's timer")?,
+            BlockKind::MissingKey => f.write_str(" for a missing key by")?,
+            kind => write!(f, " by {kind}")?,
+        }
         if !self.rule().is_empty() {
             write!(f, " rule {:?}", self.rule())?;
         }

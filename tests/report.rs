@@ -67,6 +67,29 @@ fn one_of_each() -> Rules {
 }
 
 #[test]
+fn a_refusal_says_in_words_what_is_the_matter() {
+    let sentinel = configured(one_of_each(), |builder| builder).0;
+    drop(run(&sentinel, Call::new("no timer")));
+    let told = |name| ready(sentinel.enter(Call::new(name).origin("told"))).unwrap_err();
+    let no_key = ready(sentinel.enter(Call::new("missing key"))).unwrap_err();
+    assert_eq!(
+        [
+            told("isolation"),
+            told("authority"),
+            no_key,
+            told("no timer")
+        ]
+        .map(|it| it.to_string()),
+        [
+            "call to \"isolation\" refused by isolation rule \"isolation-1\"",
+            "call to \"authority\" refused by authority rule \"authority-4\"",
+            "call to \"missing key\" refused for a missing key by rule \"flow-6\"",
+            "call to \"no timer\" refused: it has to wait, which needs tokio's timer",
+        ]
+    );
+}
+
+#[test]
 fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
     let (sentinel, clock) = configured(one_of_each(), |builder| builder);
     let user = [Param::new("user", "7")];
