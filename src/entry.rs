@@ -15,6 +15,13 @@ use crate::stat::Outcome;
 /// A running call. Dropping it ends the call and records, once, its weight, its response
 /// time and how it ended; the call is then no longer in flight.
 ///
+/// **It counts as a success unless [`fail`](Self::fail), [`ignore`](Self::ignore) or
+/// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where
+/// the future that holds it is dropped, by a timeout or with its task. A circuit breaker
+/// then sees a good call, and as a probe it closes the breaker. So call `fail` for each
+/// error; the cookbook has a function that does all of this for
+/// [any other code](crate::guide::cookbook#any-other-code). Layers do it themselves.
+///
 /// If it is dropped while its thread panics, the call counts as failed, whatever it is
 /// that panics, because whoever holds the entry is assumed to run the call. An entry that
 /// is never dropped, as in a cycle of references, keeps its slot until the process ends.
@@ -162,7 +169,8 @@ impl Entry {
         self.nodes.resource().direction()
     }
 
-    /// Marks the call as failed: it counts as an error.
+    /// Marks the call as failed: it counts as an error. It does not end yet. The last of
+    /// `fail` and [`ignore`](Self::ignore) counts.
     pub fn fail(&mut self) {
         self.outcome = Some(Outcome::Failure);
     }

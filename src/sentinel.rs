@@ -98,7 +98,8 @@ impl Sentinel {
     }
 
     /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
-    /// this first waits until then.
+    /// this first waits until then. The call ends when the [`Entry`] is dropped, as a success
+    /// unless [`Entry::fail`] or the like was called.
     ///
     /// # Errors
     ///
