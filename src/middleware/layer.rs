@@ -149,6 +149,7 @@ pub(super) struct Settings {
 
 impl SentinelLayer<Respond> {
     /// Creates a layer with an engine of its own, with `rules` and defaults for all else.
+    /// `rules` is a single rule, or [`Rules`] for several.
     ///
     /// # Panics
     ///
@@ -197,7 +198,8 @@ impl SentinelLayer<Respond> {
     /// This applies to all refusals of the layer. To mark a single call as failed, use
     /// [`Entry::fail`](crate::Entry::fail).
     ///
-    /// The error type of the service becomes [`BoxError`](super::BoxError). Do not use this
+    /// The error type of the service becomes [`BoxError`](super::BoxError). So a router of
+    /// axum, whose services never fail, does not take such a layer. Do not use this
     /// with tonic clients: they turn a refusal that is a response into a status with the
     /// right code, but an error that they do not know into the code `UNKNOWN`.
     #[must_use]
