@@ -36,6 +36,7 @@ const MOST_CAUSES: usize = 64;
 /// assert_eq!(blocked.rule(), "one-a-second");
 /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
 /// ```
+#[doc(alias("Rejected", "RateLimited"))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct Blocked {
     kind: BlockKind,
@@ -153,6 +154,7 @@ impl Blocked {
     /// when a call ends; a system rule; a breaker that was opened by hand). Zero where a
     /// limit on concurrent calls of one value refused: the time is not known there either,
     /// but the call can pass.
+    #[doc(alias("Retry-After", "wait_time"))]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after

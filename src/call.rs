@@ -277,6 +277,7 @@ impl<'a> Call<'a> {
     /// The weights of all calls of one second must stay below 2³¹ together, or totals are
     /// wrong; a flow rule on the resource can ensure that. So choose a unit that is not too
     /// small: KiB, and not bytes.
+    #[doc(alias("weight", "cost"))]
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
         self.weight = weight.min(Self::MAX_WEIGHT);

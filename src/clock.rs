@@ -296,6 +296,7 @@ impl Clock for TokioClock {
 /// clock.advance(Duration::from_secs(1));
 /// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
 /// ```
+#[doc(alias("mock", "FakeRelativeClock"))]
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 

@@ -42,6 +42,7 @@ use crate::stat::Outcome;
 /// # Ok::<(), tower_sentinel::Blocked>(())
 /// # }).unwrap();
 /// ```
+#[doc(alias("guard", "permit"))]
 #[must_use = "dropping the entry ends the call"]
 pub struct Entry {
     nodes: CallNodes,

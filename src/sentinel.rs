@@ -86,6 +86,7 @@ impl Sentinel {
     /// For a known resource this takes no lock and reads the clock once. It does not
     /// allocate, unless the call has to wait or a rule in shadow mode watches it. A call
     /// that one rule refuses gives back what it had taken from others.
+    #[doc(alias("try_acquire", "check"))]
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.engine.try_enter(&call)
@@ -112,6 +113,7 @@ impl Sentinel {
     /// # Cancel safety
     ///
     /// If the future is dropped while it waits, the call gives up its place.
+    #[doc(alias("acquire", "until_ready"))]
     pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.try_enter(call) {
             Verdict::Pass(entry) => Ok(entry),
@@ -218,6 +220,7 @@ impl Sentinel {
     /// It looks at every resource, so those that have not been called since a
     /// [reload](Self::reload) take over the rules in force. It does not walk the tables of
     /// values.
+    #[doc(alias("metrics", "Prometheus"))]
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.engine)

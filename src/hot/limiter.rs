@@ -152,6 +152,7 @@ impl std::error::Error for NoRoom {}
 /// * times are distinguished for 18 years from when the limiter was built, and a quota that
 ///   takes longer than nine years to earn is reduced to what is earned in nine years;
 /// * a window is right for keys that come again within 2²³ intervals.
+#[doc(alias("RateLimiter", "keyed"))]
 #[derive(Debug)]
 pub struct KeyedLimiter {
     keys: HotKeys,

@@ -60,6 +60,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// assert_eq!(status("192.0.2.8").await, StatusCode::OK);
 /// # });
 /// ```
+#[doc(alias("X-Forwarded-For", "Forwarded", "SmartIpKeyExtractor"))]
 #[derive(Clone, Debug)]
 pub struct ForwardedIp {
     trust: Trust,

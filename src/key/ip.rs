@@ -175,6 +175,7 @@ pub trait ClientIp: Send + Sync + 'static {
 /// assert_eq!(status("[2001:db8::2]:4000").await, StatusCode::TOO_MANY_REQUESTS);
 /// # });
 /// ```
+#[doc(alias("ConnectInfo", "PeerIpKeyExtractor"))]
 #[derive(Clone, Copy, Debug)]
 pub struct PeerIp {
     ipv6_prefix: u8,

@@ -294,6 +294,7 @@ pub enum Judgement {
 /// assert_eq!((errors("/200"), errors("/404")), (Some(0), Some(2)));
 /// # });
 /// ```
+#[doc(alias("failure_classifier", "is_failure"))]
 pub trait Classify: Send + Sync + 'static {
     /// Judges the head of a response.
     fn head(&self, head: ResponseHead<'_>) -> Judgement;

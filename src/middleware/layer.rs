@@ -266,6 +266,7 @@ impl<M> SentinelLayer<M> {
     /// assert_eq!(status("GET", "/healthz").await, StatusCode::OK);
     /// # });
     /// ```
+    #[doc(alias("exempt", "bypass"))]
     #[must_use]
     pub fn skip(self, choose: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.skip.push(Arc::new(choose)))
@@ -360,6 +361,7 @@ impl<M> SentinelLayer<M> {
     /// Sets the weight of each call: the number of tokens that it takes, like
     /// [`Call::batch`]. Default: 1. Do not take it from anything that clients can write
     /// as they like.
+    #[doc(alias("batch", "cost"))]
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
@@ -367,6 +369,7 @@ impl<M> SentinelLayer<M> {
 
     /// Sets how refusals are answered. Default: [`Auto`]. Not used if refusals are
     /// [errors](SentinelLayer::fail).
+    #[doc(alias("error_handler", "fallback"))]
     #[must_use]
     pub fn reject(self, rejection: impl Rejection) -> Self {
         self.set(|settings| settings.rejection = Arc::new(rejection))
@@ -388,6 +391,7 @@ impl<M> SentinelLayer<M> {
     /// Adds header fields to every response to a call that passed: what is left of the
     /// tightest quota of a flow rule or hot-parameter rule. Default: no fields. To add
     /// them to refusals as well, see [`Http::fields`](crate::rejection::Http::fields).
+    #[doc(alias("use_headers"))]
     #[must_use]
     pub fn fields(self, fields: RateLimitFields) -> Self {
         self.set(|settings| settings.fields = fields)

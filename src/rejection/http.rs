@@ -104,6 +104,7 @@ pub struct Http {
 /// assert_eq!(told, ["\"search\";r=1;t=1", "\"search\";r=0;t=1", "\"search\";r=0;t=1"]);
 /// # });
 /// ```
+#[doc(alias("headers", "X-RateLimit-Limit"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitFields {

@@ -271,6 +271,7 @@ impl NodeSnapshot {
     }
 
     /// Returns the number of calls in flight.
+    #[doc(alias("in_flight"))]
     #[must_use]
     pub const fn concurrency(&self) -> u32 {
         self.concurrency

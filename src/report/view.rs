@@ -105,6 +105,7 @@ impl NodeView {
 
     /// Returns the number of calls in flight; see
     /// [`Node::concurrency`](crate::stat::Node::concurrency).
+    #[doc(alias("in_flight"))]
     #[must_use]
     pub fn concurrency(&self) -> u32 {
         self.read(Node::concurrency)

@@ -78,6 +78,7 @@ use crate::stat::MAX_TOKENS;
 /// ceiling; the tolerance is 1 instead of 1.5, the queue half of the square root of the
 /// limit instead of 4, and the floor 1 instead of 20, because the limit settles at
 /// `tolerance × slots + queue`.
+#[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
     resource: String,

@@ -52,6 +52,7 @@ use crate::call::Key;
 ///
 /// `AuthorityRule` of Sentinel. There a resource has one such rule, further rules are
 /// ignored, and spaces in the list count.
+#[doc(alias("allowlist", "denylist", "whitelist", "blacklist"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthorityRule {
     resource: String,

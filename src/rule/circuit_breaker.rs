@@ -251,6 +251,7 @@ impl CircuitBreakerRule {
 
     /// Sets how long the breaker stays open before a call may probe: between 1 ms and 366
     /// days. Default 10 s.
+    #[doc(alias("cooldown", "reset_timeout", "wait_duration_in_open"))]
     #[must_use]
     pub fn open_for(mut self, recovery: Duration) -> Self {
         self.open_for = recovery;
@@ -294,6 +295,7 @@ impl CircuitBreakerRule {
     ///     clock.advance(Duration::from_secs(open));
     /// }
     /// ```
+    #[doc(alias("backoff"))]
     #[must_use]
     pub fn open_up_to(mut self, longest: Duration) -> Self {
         self.open_up_to = Some(longest);
@@ -304,6 +306,7 @@ impl CircuitBreakerRule {
     /// between 1 and 1 000 000, or the number of [`last_calls`](Self::last_calls). Default
     /// 5, or that number, or the count of an [`error_count`](Self::error_count), whichever
     /// is least.
+    #[doc(alias("minimum_number_of_calls"))]
     #[must_use]
     pub fn min_calls(mut self, calls: u32) -> Self {
         self.min_calls = Some(calls);
@@ -359,6 +362,7 @@ impl CircuitBreakerRule {
     /// call(true);
     /// assert!(matches!(sentinel.try_enter(Call::new("/report")), Verdict::Block(_)));
     /// ```
+    #[doc(alias("sliding_window_size"))]
     #[must_use]
     pub fn last_calls(mut self, calls: u32) -> Self {
         self.last_calls = Some(calls);
@@ -380,6 +384,7 @@ impl CircuitBreakerRule {
     /// must be good in a row to close it: between 1 and 63. Default 1. A bad probe opens
     /// the breaker at once. A probe that ends makes room for the next regardless of the
     /// others, so more than this many may have run before the breaker closes.
+    #[doc(alias("half_open"))]
     #[must_use]
     pub fn probes(mut self, probes: u32) -> Self {
         self.probes = probes;

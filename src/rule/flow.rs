@@ -81,6 +81,7 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 ///     "rule 0 (flow \"/pay\"): threshold is -1, must be between 0 and 2147483647",
 /// );
 /// ```
+#[doc(alias("RateLimit", "rate_limit", "RateLimiter"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRule {
     resource: String,

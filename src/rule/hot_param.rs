@@ -67,6 +67,7 @@ const LONGEST_SHOWN: usize = 64;
 /// The hot-parameter rule of Sentinel. There a quota is refilled all at once after each
 /// interval, so twice the threshold may pass at its edge, and the least recently used value
 /// is evicted even if it has not recovered its quota.
+#[doc(alias("token_bucket", "GCRA", "KeyedRateLimit"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotParamRule {
     resource: String,

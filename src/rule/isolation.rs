@@ -40,6 +40,7 @@ use crate::stat::MAX_TOKENS;
 ///
 /// The isolation rule of sentinel-golang, and Sentinel's flow rule of thread grade. Both
 /// check first and count in a second step, so they can exceed the limit.
+#[doc(alias("bulkhead", "ConcurrencyLimit", "semaphore"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct IsolationRule {
     resource: String,

@@ -89,6 +89,7 @@ impl Rule {
     /// let shadow = &sentinel.shadows()[0];
     /// assert_eq!((shadow.rule(), shadow.would_block()), ("flow-0", 3));
     /// ```
+    #[doc(alias("dry_run"))]
     #[must_use]
     pub fn shadow(self) -> Self {
         match self {

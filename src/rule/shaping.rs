@@ -98,6 +98,7 @@ impl FlowRule {
     ///
     /// The rate limiter of Sentinel, which follows the leaky bucket. In Sentinel, threads
     /// sleep while they wait, and a refused call may delay others.
+    #[doc(alias("leaky_bucket", "queue", "pace"))]
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.shaping.max_wait = Some(max_wait);

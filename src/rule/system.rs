@@ -75,6 +75,7 @@ const INBOUND: &str = "__inbound__";
 /// `SystemRule` of Sentinel. There the last rule of a set decides whether any applies, the
 /// concurrency may exceed its limit by one, and response time, load and CPU must exceed
 /// their limits instead of reaching them.
+#[doc(alias("load_shedding", "LoadShed", "overload"))]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemRule {
     load: Option<f64>,

@@ -81,6 +81,7 @@ use crate::sync::Lock;
 /// }
 /// # Ok::<(), tower_sentinel::source::SourceError>(())
 /// ```
+#[doc(alias("hot_reload"))]
 #[must_use = "a watch does nothing unless it polls"]
 pub struct Watch {
     sentinel: Sentinel,
