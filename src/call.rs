@@ -234,8 +234,9 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets whether the call may borrow from a later bucket and wait for it, instead of
-    /// being refused.
+    /// Sets whether the call may borrow from a later bucket of a flow rule and wait for it,
+    /// instead of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). Other rules,
+    /// and queues, do not look at it.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
         self.prioritized = prioritized;

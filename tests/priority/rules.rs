@@ -2,7 +2,8 @@
 
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Call, FlowRule, IsolationRule, NotAdmitted, Rules, Scope, Verdict,
+    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, NotAdmitted, Rule, Rules, Scope,
+    SystemRule, Verdict,
 };
 
 use super::{Bench, MINUTE, at, ms};
@@ -18,6 +19,37 @@ fn a_rule_that_has_room_does_not_stand_in_the_way_of_a_loan() {
     assert_eq!(waiting.delay(), ms(300));
     drop(bench.admit(1_500, waiting).unwrap());
     bench.assert_settled();
+}
+
+#[test]
+fn nothing_but_a_window_of_a_flow_rule_lends() {
+    let refusing: [Rule; 4] = [
+        HotParamRule::per_second("r", 1).into(),
+        HotParamRule::per_second("r", 1).window().into(),
+        IsolationRule::new("r", 0).into(),
+        SystemRule::new().qps(0).into(),
+    ];
+    for rule in refusing {
+        let bench = Bench::new(Rules::build([rule.clone()]).unwrap());
+        drop(bench.sentinel.try_enter(Call::new("r")));
+        bench.clock.set(at(600));
+        assert!(bench.borrow(600).is_err(), "{rule:?}");
+    }
+    // In a queue whoever comes first goes first.
+    let queue = FlowRule::per_second("r", 10).throttle(ms(500));
+    let bench = Bench::new(Rules::new().with(queue));
+    let turns = [false, false, false, true].map(|prioritized| {
+        match bench
+            .sentinel
+            .try_enter(Call::new("r").prioritized(prioritized))
+        {
+            Verdict::Pass(_) => (ms(0), None),
+            Verdict::Wait(waiting) => (waiting.delay(), Some(waiting)),
+            other => panic!("{other:?}"),
+        }
+    });
+    let delays = turns.each_ref().map(|(delay, _)| *delay);
+    assert_eq!(delays, [ms(0), ms(100), ms(200), ms(300)]);
 }
 
 #[test]
