@@ -76,8 +76,8 @@ impl Document {
     /// Returns an error if the text is not valid in that format, has a key twice, is longer
     /// than [`MAX_BYTES`](Self::MAX_BYTES), has more than [`MAX_RULES`](Self::MAX_RULES)
     /// rules, or is nested deeper than 80 levels in TOML and 127 in JSON; if it is neither
-    /// a table nor a list; or if the kind of its rules cannot be recognized. Problems of
-    /// single rules are not errors here.
+    /// a table nor a list; or if it is a list of rules of this crate, or of rules whose
+    /// kind cannot be recognized. Problems of single rules are not errors here.
     pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
         match format.parse(text)? {
             Value::Table(table) => {
@@ -87,6 +87,10 @@ impl Document {
                 Ok(Self::of_own(table))
             }
             Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
+            // Else what both forms call `qps` would be read, and the rest left out.
+            Value::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
+                "rules with a `kind` must be in a table: {\"rules\": […]}",
+            )),
             Value::List(list) => match Kind::of(&list) {
                 Some(kind) => Self::of_sentinel(list, kind),
                 None => Err(DocumentError::new(

@@ -37,6 +37,11 @@ const MISSING: [(&str, MissingKey); 3] = [
 
 // === reading ===
 
+/// Whether `value` looks like a rule of this form.
+pub(super) fn is_rule(value: &Value) -> bool {
+    matches!(value, Value::Table(table) if find(table, "kind").is_some())
+}
+
 /// The key that holds what a rule calls `field` when it refuses it.
 pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
     let has = |key: &str| find(table, key).is_some();

@@ -229,6 +229,32 @@ fn a_text_that_is_no_document_is_an_error_with_its_place() {
 }
 
 #[test]
+fn rules_of_this_crate_in_a_bare_list_are_told_from_those_of_sentinel() {
+    for rule in [
+        r#""kind": "flow", "resource": "a", "threshold": 5, "interval": "1m""#,
+        r#""kind": "isolation", "resource": "a", "max": 5"#,
+        r#""kind": "adaptive", "resource": "a""#,
+        r#""kind": "circuit-breaker", "resource": "a", "error_ratio": 0.5"#,
+        r#""kind": "authority", "resource": "a", "allow": ["b"]"#,
+        r#""kind": "system", "qps": 5, "cpu": 0.9"#,
+        r#""kind": "hot-param", "resource": "a", "threshold": 5, "burst": 1"#,
+    ] {
+        assert_eq!(
+            error(&format!("[{{{rule}}}]"), Format::Json).to_string(),
+            "rules with a `kind` must be in a table: {\"rules\": […]}",
+            "{rule}"
+        );
+        let whole = format!("{{\"rules\": [{{{rule}}}]}}");
+        assert!(
+            Document::read(&whole, Format::Json)
+                .unwrap()
+                .strict()
+                .is_ok()
+        );
+    }
+}
+
+#[test]
 fn the_mark_of_the_byte_order_is_no_part_of_a_document() {
     let rules = Rules::from(FlowRule::per_second("r", 1));
     for format in [Format::Json, Format::Toml] {
