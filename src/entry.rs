@@ -1,6 +1,7 @@
 //! A call that runs: what it holds, and gives back when it ends.
 
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
 use crate::adaptive::End;
@@ -19,8 +20,7 @@ use crate::stat::Outcome;
 /// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where
 /// the future that holds it is dropped, by a timeout or with its task. A circuit breaker
 /// then sees a good call, and as a probe it closes the breaker. So call `fail` for each
-/// error; the cookbook has a function that does all of this for
-/// [any other code](crate::guide::cookbook#any-other-code). Layers do it themselves.
+/// error. [`Sentinel::run`](crate::Sentinel::run) and layers do it themselves.
 ///
 /// If it is dropped while its thread panics, the call counts as failed, whatever it is
 /// that panics, because whoever holds the entry is assumed to run the call. An entry that
@@ -187,7 +187,8 @@ impl Entry {
         self.outcome = None;
     }
 
-    /// The entry of a call that a layer runs: if it is dropped before
+    /// The entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run) polls, with
+    /// [`end_on_panic`]: if it is dropped before
     /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), it was cancelled.
     #[inline]
     pub(crate) fn expecting_response(mut self) -> Self {
@@ -388,6 +389,31 @@ impl Drop for Entry {
             self.free_slot(now, end - self.start, self.outcome);
         }
     }
+}
+
+/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
+/// panicked: an outer layer may catch the panic and drop the rest later, when it
+/// looks like a cancellation. And a call that other code drops while the thread
+/// unwinds has done nothing wrong.
+#[inline]
+pub(crate) fn end_on_panic<T: Into<Entry>, R>(
+    call: &mut Option<T>,
+    poll: impl FnOnce(&mut Option<T>) -> R,
+) -> R {
+    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
+
+    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
+        fn drop(&mut self) {
+            if let Some(call) = self.0.take() {
+                call.into().panicked();
+            }
+        }
+    }
+
+    let on_unwind = OnUnwind(call);
+    let result = poll(&mut *on_unwind.0);
+    mem::forget(on_unwind);
+    result
 }
 
 impl fmt::Debug for Entry {

@@ -52,7 +52,7 @@
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
-//! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::enter`], [a recipe](guide::cookbook#any-other-code) |
+//! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
 //! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | What do clients see? | [`rejection`] |
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |

@@ -1,6 +1,8 @@
 //! The handle of an engine, and its builder.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,12 +10,12 @@ use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
-use crate::entry::Entry;
+use crate::entry::{Entry, end_on_panic};
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules};
 use crate::shared::{Config, Shared};
-use crate::stat::{InvalidWindow, Shape};
+use crate::stat::{InvalidWindow, Outcome, Shape};
 use crate::sync::AtomicU64;
 use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
@@ -122,6 +124,75 @@ impl Sentinel {
         }
     }
 
+    /// Runs `work` as `call`: waits for its turn if need be, polls `work` only if the call may
+    /// start, and records how it ended. `Ok` counts as a success and `Err` as a failure.
+    ///
+    /// This is for code that is not a service, such as a query to a database. To judge results
+    /// differently, for instance to count a row that was not found as no failure, keep the
+    /// [`Entry`] of [`enter`](Self::enter). If the work is itself a call that another rule
+    /// refuses, this refusal is an error like any other.
+    ///
+    /// # Errors
+    ///
+    /// The error of `work`; or [`Blocked`], converted, if the call is refused, as by
+    /// [`enter`](Self::enter). An error type such as [`BoxError`](crate::BoxError) can be
+    /// asked which of both it is.
+    ///
+    /// # Panics
+    ///
+    /// If `work` panics. The call then counts as failed, and ends at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped while it waits, the call gives up its place. If it is dropped
+    /// while `work` runs, for instance by a timeout around it, the call counts as cancelled,
+    /// which says nothing to a circuit breaker. So a timeout that is to count as a failure
+    /// belongs into `work`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{Blocked, BoxError, Call, CircuitBreakerRule, Sentinel};
+    ///
+    /// async fn query(is_up: bool) -> Result<u32, BoxError> {
+    ///     if is_up { Ok(7) } else { Err("the database is down".into()) }
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::new(CircuitBreakerRule::consecutive_errors("db", 2));
+    /// let db = Call::new("db").outbound();
+    /// assert_eq!(sentinel.run(db, query(true)).await?, 7);
+    /// for _ in 0..2 {
+    ///     let failed = sentinel.run(db, query(false)).await.unwrap_err();
+    ///     assert!(!failed.is::<Blocked>());
+    /// }
+    /// // The breaker is open, so the database is not asked.
+    /// let refused = sentinel.run(db, query(true)).await.unwrap_err();
+    /// assert!(refused.is::<Blocked>());
+    /// # Ok::<(), BoxError>(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias("guard", "wrap", "execute"))]
+    pub async fn run<T, E>(
+        &self,
+        call: Call<'_>,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E>
+    where
+        E: From<Blocked>,
+    {
+        let mut entry = Some(self.enter(call).await?.expecting_response());
+        let mut work = pin!(work);
+        let result = poll_fn(|cx| end_on_panic(&mut entry, |_| work.as_mut().poll(cx))).await;
+        if let Some(entry) = entry {
+            entry.end(match result {
+                Ok(_) => Outcome::Success,
+                Err(_) => Outcome::Failure,
+            });
+        }
+        result
+    }
+
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
     /// never by some of each. Once a caller has seen a new rule in force, it never meets an
     /// old one again. Returns false, and does nothing, if the rules are the same.
@@ -139,9 +210,10 @@ impl Sentinel {
     ///
     /// Counts are kept. If a rule keeps the length and the buckets of its window, the window
     /// keeps its counts exactly. A window of another shape takes over what is known of them,
-    /// and refuses too much rather than too little. The quotas of the values of a parameter start anew if
-    /// more than limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For what a
-    /// breaker keeps see [its rule](crate::CircuitBreakerRule#reloads).
+    /// and refuses too much rather than too little. The quotas of the values of a parameter
+    /// start anew if more than limits changes; see
+    /// [`max_keys`](crate::HotParamRule::max_keys). For what a breaker keeps see
+    /// [its rule](crate::CircuitBreakerRule#reloads).
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
     /// places, and when they start they are judged by the rules that gave them these

@@ -6,6 +6,7 @@ mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -15,14 +16,15 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::{
     ByStatus, CallLayer, Classify, Completion, Judgement, ResponseHead,
 };
 use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock, Rules,
-    Sentinel, SentinelLayer,
+    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
+    ManualClock, Rules, Sentinel, SentinelLayer,
 };
 
 use support::stage::{RESOURCE, Stage};
@@ -49,6 +51,106 @@ fn trailers() -> Part {
 /// A body of `parts`, which does not know that it is over before it says so.
 fn streamed(parts: Vec<Part>) -> Body {
     Body::new(StreamBody::new(stream::iter(parts)))
+}
+
+// === work without a layer ===
+
+#[tokio::test(start_paused = true)]
+async fn work_is_recorded_once_however_it_ends() {
+    let (sentinel, clock) = engine(rules());
+    let call = Call::new(RESOURCE);
+    let started = AtomicU32::new(0);
+    let work = |result: Result<u32, BoxError>| async {
+        started.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        clock.advance(ms(5));
+        result
+    };
+
+    assert_eq!(sentinel.run(call, work(Ok(7))).await.unwrap(), 7);
+    let failed = sentinel.run(call, work(Err("down".into()))).await;
+    assert_eq!(failed.unwrap_err().to_string(), "down");
+
+    // Dropped before its first poll: nothing was asked for. Dropped while it runs: cancelled.
+    drop(sentinel.run(call, work(Ok(7))));
+    let mut running = Box::pin(sentinel.run(call, work(Ok(7))));
+    assert!(poll_now(running.as_mut()).is_pending());
+    assert_eq!(sentinel.node(RESOURCE).unwrap().slots_in_use(), 1);
+    drop(running);
+
+    let panics = async {
+        started.fetch_add(1, Ordering::Relaxed);
+        std::panic::panic_any("a bug") as Result<u32, BoxError>
+    };
+    let mut panics = Box::pin(sentinel.run(call, panics));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll_now(panics.as_mut()))).is_err());
+    let in_use = sentinel.node(RESOURCE).unwrap().slots_in_use();
+    assert_eq!(in_use, 0, "it ends at once");
+    drop(panics);
+
+    let totals = assert_at_rest(&sentinel, RESOURCE);
+    assert_eq!((totals.pass(), totals.complete()), (4, 3));
+    let [panicked, cancelled] = [totals.panicked(), totals.cancelled()];
+    assert_eq!((totals.error(), panicked, cancelled), (2, 1, 1));
+    assert_eq!((totals.calls(), totals.rt()), (3, ms(10)));
+    assert_eq!(started.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_refused_never_starts() {
+    let (sentinel, _clock) = engine(IsolationRule::new(RESOURCE, 0));
+    let never = async { panic!("it has started") };
+    let refused = sentinel.run(Call::new(RESOURCE), never).await;
+    let blocked: Result<(), Blocked> = refused;
+    assert_eq!(blocked.unwrap_err().kind(), BlockKind::Isolation);
+    assert_eq!(assert_at_rest(&sentinel, RESOURCE).block(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_waits_starts_at_its_turn_and_gives_it_up_if_it_is_dropped() {
+    let queue = FlowRule::per_second(RESOURCE, 10).throttle(ms(500));
+    let sentinel = Sentinel::builder()
+        .rules(queue)
+        .clock(TokioClock::new())
+        .build();
+    let started = tokio::time::Instant::now();
+    let work = || async { Ok::<_, BoxError>(started.elapsed()) };
+    let call = Call::new(RESOURCE);
+    assert_eq!(sentinel.run(call, work()).await.unwrap(), ms(0));
+    let mut dropped = Box::pin(sentinel.run(call, work()));
+    assert!(poll_now(dropped.as_mut()).is_pending());
+    drop(dropped);
+    assert_eq!(sentinel.run(call, work()).await.unwrap(), ms(100));
+    let totals = assert_at_rest(&sentinel, RESOURCE);
+    assert_eq!((totals.complete(), totals.cancelled()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_a_timeout_drops_does_not_close_its_breaker() {
+    let rule = CircuitBreakerRule::consecutive_errors(RESOURCE, 1).open_for(ms(10));
+    let sentinel = Sentinel::builder()
+        .rules(rule)
+        .clock(TokioClock::new())
+        .build();
+    let call = Call::new(RESOURCE);
+    let work = |time, result: Result<(), BoxError>| async move {
+        tokio::time::sleep(time).await;
+        result
+    };
+    let breaker = || sentinel.node(RESOURCE).unwrap().breakers()[0].state();
+    assert!(
+        sentinel
+            .run(call, work(ms(0), Err("down".into())))
+            .await
+            .is_err()
+    );
+    assert_eq!(breaker(), BreakerState::Open);
+    tokio::time::sleep(ms(10)).await;
+    let probe = sentinel.run(call, work(ms(1_000), Ok(())));
+    assert!(tokio::time::timeout(ms(5), probe).await.is_err());
+    assert_ne!(breaker(), BreakerState::Closed);
+    assert!(sentinel.run(call, work(ms(1), Ok(()))).await.is_ok());
+    assert_eq!(breaker(), BreakerState::Closed);
 }
 
 // === the response future ===
@@ -387,6 +489,13 @@ fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
     assert!(poll_now(call.as_mut()).is_pending());
     drop_by_a_panic(call);
     assert_no_failure(&sentinel, 0, 1, "in flight, of any kind");
+
+    let (sentinel, _clock) = engine(rules());
+    let work = std::future::pending::<Result<(), BoxError>>();
+    let mut call = Box::pin(sentinel.run(Call::new(RESOURCE), work));
+    assert!(poll_now(call.as_mut()).is_pending());
+    drop_by_a_panic(call);
+    assert_no_failure(&sentinel, 0, 1, "in flight, without a layer");
 
     for content_type in ["text/plain", "application/grpc"] {
         let (sentinel, _clock) = engine(rules());

@@ -6,10 +6,10 @@ use super::{Clock, Tick};
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///
-/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the cores of a machine
-/// disagree about the counter, a reading may be late or early by the difference: counts
-/// stay exact, but a window may then stand still for as long. Making the first clock
-/// calibrates the counter, which takes up to 200 ms: make it at start-up.
+/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the
+/// cores of a machine disagree about the counter, a reading may be late or early by the
+/// difference: counts stay exact, but a window may then stand still for as long. Making the
+/// first clock calibrates the counter, which takes up to 200 ms: make it at start-up.
 ///
 /// All values of this type share one start: the first time that one was made.
 ///

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::call_state::end_on_panic;
 use super::classify::Classify;
-use crate::entry::Entry;
+use crate::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
 pin_project! {

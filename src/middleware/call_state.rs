@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::blocked::Blocked;
-use crate::entry::Entry;
+use crate::entry::{Entry, end_on_panic};
 use crate::timer::{self, NoTimer, Timer};
 use crate::waiting::Waiting;
 
@@ -195,29 +195,4 @@ where
 pub(super) fn drop_readiness<S: Clone>(service: &mut S) {
     let fresh = service.clone();
     drop(mem::replace(service, fresh));
-}
-
-/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
-/// panicked: an outer layer may catch the panic and drop the rest later, when it
-/// looks like a cancellation. And a call that other code drops while the thread
-/// unwinds has done nothing wrong.
-#[inline]
-pub(super) fn end_on_panic<T: Into<Entry>, R>(
-    call: &mut Option<T>,
-    poll: impl FnOnce(&mut Option<T>) -> R,
-) -> R {
-    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
-
-    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
-        fn drop(&mut self) {
-            if let Some(call) = self.0.take() {
-                call.into().panicked();
-            }
-        }
-    }
-
-    let on_unwind = OnUnwind(call);
-    let result = poll(&mut *on_unwind.0);
-    mem::forget(on_unwind);
-    result
 }

@@ -16,7 +16,8 @@ pub(crate) enum PathKind {
     /// all.
     FastAfterShare,
     /// Its own ring is all that judges the rate of its calls. Others may refuse them,
-    /// limit how many run, or count them, but nobody else takes tokens, and no rule is in shadow mode.
+    /// limit how many run, or count them, but nobody else takes tokens, and no rule is in
+    /// shadow mode.
     OwnRing,
     /// Anything may judge them.
     Full,
