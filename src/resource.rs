@@ -25,7 +25,7 @@ use crate::rule::{
 };
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, shared_size};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, shared_size};
 
 pub(crate) use path_kind::PathKind;
 
@@ -76,8 +76,9 @@ pub(crate) struct Extras {
     /// The rules that look at other resources.
     related: Box<[u32]>,
     authorities: Option<StdArc<Authorities>>,
-    /// The limit that finds itself, and its rule.
-    adaptive: Option<(u32, Limiter)>,
+    /// The limit that finds itself, and its rule. It is shared with an equal rule of an
+    /// older set, for the calls in flight.
+    adaptive: Option<(u32, Arc<Limiter>)>,
     params: Option<HotParams>,
     breakers: Option<RuledBreakers>,
 }
@@ -283,11 +284,12 @@ impl Resource {
     /// name.
     pub(crate) fn footprint(&self) -> usize {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
+        let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());
         let related = size_of_val(self.related());
         let params = self.params().map_or(0, HotParams::footprint);
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
-        let extras = extras + related + params + breakers;
+        let extras = extras + limiter + related + params + breakers;
         let heap = extras + self.node.footprint() + self.gate.footprint();
         shared_size::<Self>() + heap
     }
@@ -310,9 +312,10 @@ impl Extras {
             authorities: own.authorities.clone(),
             adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
-                if let Some((_, old)) = old.and_then(|old| old.adaptive.as_ref()) {
-                    limiter.take_over(old, now);
-                }
+                let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
+                    Some((_, old)) => limiter.going_on_from(old, now),
+                    None => Arc::new(limiter),
+                };
                 (rule, limiter)
             }),
             params: HotParams::new(rules, &own.params, max_origins, old_params, now),

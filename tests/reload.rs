@@ -199,6 +199,35 @@ fn what_is_read_after_a_reload_is_of_the_new_rules() {
 }
 
 #[test]
+fn an_adaptive_limit_learns_on_while_other_rules_are_reloaded() {
+    let rules = |ceiling: u32, id: u32, other: u32| {
+        let adaptive = AdaptiveRule::new("r").start(4).ceiling(ceiling);
+        let rules = Rules::new().with(FlowRule::per_second("else", other));
+        rules.with(adaptive.id(id.to_string()))
+    };
+    let limit = |sentinel: &Sentinel| sentinel.node("r").unwrap().adaptive_limit();
+    let [(quiet, one), (edited, other)] = [(); 2].map(|()| engine(rules(50, 0, 0)));
+    for n in 1..400 {
+        // Each reload comes while calls run, which end later.
+        let [calls, others] = [&quiet, &edited].map(|sentinel| {
+            let running = std::iter::from_fn(|| run(sentinel));
+            running.collect::<Vec<_>>()
+        });
+        assert_eq!(calls.len(), others.len(), "after {n} reloads");
+        assert!(edited.reload(rules(50, n, n)));
+        for clock in [&one, &other] {
+            clock.advance(Duration::from_millis(20));
+        }
+        drop((calls, others));
+        assert_eq!(limit(&quiet), limit(&edited), "after {n} reloads");
+    }
+    assert!(limit(&edited) > Some(20), "{:?}", limit(&edited));
+    // Other bounds hold at once.
+    assert!(edited.reload(rules(9, 0, 0)));
+    assert_eq!(limit(&edited), Some(9));
+}
+
+#[test]
 fn the_quotas_of_origins_are_kept() {
     let rule = |limit: u32| FlowRule::per_second("r", limit).by_origin();
     let (sentinel, _clock) = engine(rule(3));

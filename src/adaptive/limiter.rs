@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::gradient::{Phase, Settings, State};
 use super::window::Window;
 use crate::clock::Tick;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +105,23 @@ impl Limiter {
         }
     }
 
-    /// Learns what `old` has learned, before anyone else sees this limiter; the
-    /// limit is brought within the new bounds. The samples of the old one's open
-    /// window are not taken over, and a probe that it is in is given up.
-    pub(crate) fn take_over(&self, old: &Self, now: Tick) {
+    /// This limiter where `old` is: `old` itself, if both have the same settings. So it
+    /// learns from the calls in flight, which end where they began, and keeps the samples
+    /// and the probe that are under way.
+    ///
+    /// For a limiter that no call has seen yet.
+    pub(crate) fn going_on_from(self, old: &Arc<Self>, now: Tick) -> Arc<Self> {
+        if self.settings == old.settings {
+            return old.clone();
+        }
+        self.take_over(old, now);
+        Arc::new(self)
+    }
+
+    /// Learns what `old` has learned; the limit is brought within the new bounds. The
+    /// samples of the old one's open window are not taken over, and a probe that it is in
+    /// is given up.
+    fn take_over(&self, old: &Self, now: Tick) {
         let state = State::of(old.memory.load(), &self.settings, now);
         self.memory.store(&state);
         self.limit.store(state.limit(), Ordering::Relaxed);

@@ -36,9 +36,11 @@ use crate::stat::MAX_TOKENS;
 /// limit    = limit + smoothing × (target − limit), within floor and ceiling
 /// ```
 ///
-/// A reload keeps the limit that was found for a resource, within the new bounds;
-/// [`start`](Self::start) applies to a resource that had none. A rule that is new for a
-/// resource counts only calls that start from then on.
+/// A reload changes nothing for a rule that stays, even if it gets another
+/// [id](Self::id). If a setting changes, the limit that was found is kept, within the new
+/// bounds. Measurements in progress then start anew, and the limit learns nothing from
+/// calls that are in flight. [`start`](Self::start) applies to a resource that had no
+/// limit. A rule that is new for a resource counts only calls that start from then on.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without an adaptive rule of its own gets a separate limit from it.
