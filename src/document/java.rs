@@ -141,7 +141,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
 
 pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     let resource = resource(fields);
-    fields.known(&["limitApp"]);
+    all_origins(fields);
     let grade = fields.whole("grade", 0..=2).unwrap_or(0);
     let open_for = fields.whole("timeWindow", FROM_1);
     fields.need("timeWindow", "a whole number of seconds, at least 1");
@@ -199,7 +199,8 @@ const ERRORS: [(&str, &str); 5] = [
 ];
 
 pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
-    fields.known(&["id", "resource", "limitApp", "regex"]);
+    fields.known(&["id", "resource", "regex"]);
+    all_origins(fields);
     let set = |number: Option<f64>| number.filter(|number| *number >= 0.0);
     let load = set(fields.number("highestSystemLoad"));
     let mut cpu = set(fields.number("highestCpuUsage"));
@@ -267,7 +268,7 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Translated> {
 
 pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     let resource = resource(fields);
-    fields.known(&["limitApp"]);
+    all_origins(fields);
     let grade = fields.whole("grade", 0..=1).unwrap_or(1);
     let index = fields.whole("paramIdx", INT);
     fields.need("paramIdx", "the index of the parameter");
@@ -367,6 +368,16 @@ pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str
         fields.warn(key, note);
     }
     number.unwrap_or(0.0)
+}
+
+/// Warns of a rule for one origin where Sentinel has none.
+fn all_origins(fields: &mut Fields<'_>) {
+    fields.known(&["limitApp"]);
+    let is_one = |name: &str| !matches!(name.trim(), "" | "default");
+    if matches!(fields.peek("limitApp"), Some(Value::Text(name)) if is_one(name)) {
+        let note = "ignored, as by Sentinel: the rule is for all callers";
+        fields.warn("limitApp", note);
+    }
 }
 
 /// Warns of a rule that a token server is asked for. Without one Sentinel limits each

@@ -124,7 +124,9 @@
 //! Sentinel and stands for [every resource](crate::rule#default-rules) here. What is
 //! ignored, but leaves the rule with a meaning, is a [warning](Problem::is_warning):
 //! `clusterMode`, a second authority rule of a resource, a missing threshold, what Sentinel
-//! itself ignores, and a key that looks like a misspelt one.
+//! itself ignores, and a key that looks like a misspelt one. There is no warning for
+//! settings of a behaviour that the rule does not choose, such as `warmUpPeriodSec` without
+//! a warm-up: dashboards write all of them.
 //!
 //! Some rules are refused because of their keys: rules of the API gateway adapter, of
 //! Sentinel for Rust, in the form of the dashboard, which nests each in a `rule` key, and

@@ -378,6 +378,18 @@ fn what_is_ignored_is_a_warning() {
             1,
         ),
         (
+            Kind::CircuitBreaker,
+            json!({"resource": "/a", "grade": 2, "count": 1, "timeWindow": 10, "limitApp": "x"}),
+            "[0].limitApp is \"x\": ignored, as by Sentinel: the rule is for all callers",
+            1,
+        ),
+        (
+            Kind::System,
+            json!({"qps": 1, "limitApp": "x"}),
+            "[0].limitApp is \"x\": ignored, as by Sentinel: the rule is for all callers",
+            1,
+        ),
+        (
             Kind::System,
             json!({"qps": 1, "highestCpuUsage": 80}),
             "[0].highestCpuUsage is 80: ignored, as in Sentinel, as it is above 1",
@@ -400,6 +412,12 @@ fn what_is_ignored_is_a_warning() {
             json!({"qps": -1.0}),
             "[0] is without a limit: left out, as it limits nothing",
             0,
+        ),
+        (
+            Kind::HotParam,
+            json!({"resource": "/a", "count": 1, "paramIdx": 0, "limitApp": "x"}),
+            "[0].limitApp is \"x\": ignored, as by Sentinel: the rule is for all callers",
+            1,
         ),
         (
             Kind::HotParam,
