@@ -217,8 +217,10 @@ impl Sentinel {
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
     /// places, and when they start they are judged by the rules that gave them these
-    /// places. A call that meets the reload may wait for a lock, for as long as it takes
-    /// to rebuild one resource.
+    /// places. If the reload has changed the buckets of the resource, a call that is dropped
+    /// while it waits gives no tokens back to windows, and counts as cancelled. A call that
+    /// meets the reload may wait for a lock, for as long as it takes to rebuild one
+    /// resource.
     ///
     /// A resource takes over the new rules when it is next called or looked at. It does so
     /// at once if no rule names it any more, or if resources still use more than eight

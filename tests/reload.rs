@@ -293,6 +293,31 @@ fn a_view_and_a_call_from_before_follow_the_resource_to_another_ring() {
 }
 
 #[test]
+fn who_is_dropped_while_it_waits_leaves_its_tokens_if_the_buckets_have_changed() {
+    let line = || FlowRule::per("r", 1, 2 * SECOND).throttle(3 * SECOND);
+    let window = |buckets| FlowRule::per_second("r", 2).buckets(buckets);
+    // The buckets of another rule, and what its window has left at the turn.
+    for (buckets, left) in [(2, 2), (4, 1)] {
+        let (sentinel, clock) = engine(line());
+        drop(run(&sentinel));
+        let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r")) else {
+            panic!("its turn comes in two seconds");
+        };
+        assert!(sentinel.reload(Rules::new().with(line()).with(window(buckets))));
+        assert_eq!(sentinel.node("r").unwrap().held(), 1);
+        drop(waiting);
+        clock.advance(2 * SECOND);
+        assert!(sentinel.reload(window(buckets).into()));
+        assert_eq!(passed(&sentinel, 3), left, "{buckets} buckets");
+        let node = sentinel.node("r").unwrap();
+        let totals = node.totals();
+        assert_eq!((node.held(), node.waiting()), (0, 0));
+        let cancelled = 2 - left as u64;
+        assert_eq!((totals.pass(), totals.cancelled()), (3, cancelled));
+    }
+}
+
+#[test]
 fn a_waiting_call_keeps_its_place() {
     // The threshold, the buckets and the interval change, or the rule goes.
     let changes: [Rules; 4] = [

@@ -212,7 +212,9 @@ impl NodeSnapshot {
         }
     }
 
-    /// Returns the name of the resource.
+    /// Returns the name of the resource. A number or an address and the text that is written
+    /// like it are different [keys](crate::Key), so two resources may have the same name if
+    /// a program uses both.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource

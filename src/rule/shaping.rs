@@ -66,10 +66,11 @@ impl FlowRule {
     /// [part](Self::max_occupy_ratio) lends it where one of its buckets begins: a call
     /// whose turn is later in such a bucket finds nothing to borrow there, and is refused.
     ///
-    /// The response time of a call is measured from its turn. At most
-    /// [`max_waiting`](Self::max_waiting) calls wait at once, and no call waits longer than
-    /// 512 buckets of its resource. That is 256 s, or less where another rule or the
-    /// [window](crate::Builder::window) has buckets shorter than half a second.
+    /// The response time of a call is measured from its start, at its turn or a little
+    /// later. At most [`max_waiting`](Self::max_waiting) calls wait at once, and no call
+    /// waits longer than 512 buckets of its resource. That is 256 s, or less where another
+    /// rule or the [window](crate::Builder::window) has buckets that are shorter than half a
+    /// second or no multiple of it: a bucket of the resource divides those of all its rules.
     ///
     /// ```
     /// use std::time::Duration;
