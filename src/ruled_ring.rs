@@ -39,7 +39,7 @@ impl RuledRing<'_> {
     pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
         let taken = match self.node {
             Some(node) => node.acquire(now, n, &self.quotas),
-            None => self.ring.acquire_at(now, n, &self.quotas),
+            None => self.ring.acquire(now, n, &self.quotas),
         };
         taken.map_err(|denied| NoTokens::of(denied, self.indices))
     }
@@ -59,7 +59,7 @@ impl RuledRing<'_> {
     /// bucket is still open at that time takes them at once. Others may have come
     /// further than the call's own clock: the present bucket is the newest one.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
-        let Ok(present) = self.ring.bring_to(self.ring.bucket_number(wish.now)) else {
+        let Ok(present) = self.ring.bring_to(wish.now) else {
             return Err(NoTokens::Moved);
         };
         if self.ring.bucket_number(wish.from) <= present {

@@ -547,7 +547,7 @@ impl LeapArray {
     /// made it.
     #[inline]
     pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
-        match self.acquire_at(now, n, quotas) {
+        match self.acquire(now, n, quotas) {
             Ok(taken) => Ok(Bucket(taken.bucket)),
             Err(denied) => Err(denied.full(0)),
         }
@@ -582,7 +582,7 @@ impl LeapArray {
     /// Takes `n` tokens in the bucket of `now` or, if that is past, in the newest
     /// one.
     #[inline(always)]
-    pub(crate) fn acquire_at(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         // Nearly always the head stands at the bucket of `now`. The newest number
         // is at most one move behind the head, so equal stamps are equal numbers.
         let head = self.load_head();
@@ -592,13 +592,13 @@ impl LeapArray {
                 return answer;
             }
         }
-        self.acquire(self.bucket_number(now), n, quotas)
+        self.acquire_at(self.bucket_number(now), n, quotas)
     }
 
     /// The same for bucket `now`, also where it has to be opened first, the clock
     /// is late, or another thread was faster.
     #[cold]
-    pub(crate) fn acquire(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire_at(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
         loop {
             let (head, bucket) = self.present(now)?;
             if let Some(answer) = self.attempt(head, bucket, n, quotas) {

@@ -119,13 +119,13 @@ impl Tally {
 /// Full in 10; one leaves at 12. A borrower at 11, and takers at `clocks`.
 fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
-    assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+    assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
     let other = array.clone();
     let borrower = thread::spawn(move || {
         let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
         Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
     });
-    let takers = clocks.map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+    let takers = clocks.map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
     let first = Tally {
         ran: vec![10],
         spent: 0,
@@ -137,14 +137,14 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
 /// Full in 10, and a loan for 12 that is given back at 11, beside a taker at `now`.
 fn cancel_beside_a_taker(now: u64) {
     let array = array(2);
-    assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+    assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
     let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
     let other = array.clone();
     let canceller = thread::spawn(move || {
-        let spent = u32::from(!other.cancel_loan(11, loan));
+        let spent = u32::from(!other.cancel_at(11, loan));
         Tally { ran: vec![], spent }
     });
-    let taker = Tally::took(array.acquire(now, 1, &[quota(2, 1)]));
+    let taker = Tally::took(array.acquire_at(now, 1, &[quota(2, 1)]));
     let first = Tally {
         ran: vec![10],
         spent: 0,
@@ -157,17 +157,17 @@ fn cancel_beside_a_taker(now: u64) {
 fn move_beside_takers(now: u64) {
     let old = array(2);
     let other = old.clone();
-    let taker = thread::spawn(move || other.acquire(now, 1, &[quota(2, 1)]));
+    let taker = thread::spawn(move || other.acquire_at(now, 1, &[quota(2, 1)]));
     let grid = Grid {
         bucket_ns: 1,
         buckets: 3,
         ahead: 1,
     };
     let new = old.move_to(grid, Tick::from_nanos(11));
-    let ours = Tally::took(new.acquire(now, 1, &[quota(3, 1)]));
+    let ours = Tally::took(new.acquire_at(now, 1, &[quota(3, 1)]));
     // Who finds the array moved comes again on the new one.
     let theirs = Tally::took(match taker.join().unwrap() {
-        Err(Denied::Moved) => new.acquire(now, 1, &[quota(3, 1)]),
+        Err(Denied::Moved) => new.acquire_at(now, 1, &[quota(3, 1)]),
         taken => taken,
     });
     Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
@@ -180,12 +180,12 @@ model! {
     || {
         // From 11 to 12, beside one in time and one who is late.
         let array = array(2);
-        assert_eq!(array.bring_to(11), Ok(11));
+        assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let others = [10, 11].map(|now| {
             let array = array.clone();
-            thread::spawn(move || Tally::took(array.acquire(now, 1, &[quota(2, 1)])))
+            thread::spawn(move || Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])))
         });
-        let ours = Tally::took(array.acquire(12, 1, &[quota(2, 1)]));
+        let ours = Tally::took(array.acquire_at(12, 1, &[quota(2, 1)]));
         let theirs = others.map(|thread| thread.join().unwrap());
         Tally::join([ours].into_iter().chain(theirs)).settle(&array, &[(2, 1)]);
     }
@@ -197,9 +197,9 @@ model! {
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || {
-            Tally::join([10, 12].map(|now| Tally::took(other.acquire(now, 1, &[quota(2, 1)]))))
+            Tally::join([10, 12].map(|now| Tally::took(other.acquire_at(now, 1, &[quota(2, 1)]))))
         });
-        let ours = [11, 13].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+        let ours = [11, 13].map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
         Tally::join(ours.into_iter().chain([thread.join().unwrap()])).settle(&array, &[(2, 1)]);
     }
 }
@@ -208,10 +208,10 @@ model! {
     two_takers_for_the_last_token at 2 fails with two_takers_that_do_not_compare: BlindTake;
     || {
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 2)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(2, 2)]).is_ok());
         let other = array.clone();
-        let thread = thread::spawn(move || other.acquire(10, 1, &[quota(2, 2)]));
-        let ours = array.acquire(10, 1, &[quota(2, 2)]);
+        let thread = thread::spawn(move || other.acquire_at(10, 1, &[quota(2, 2)]));
+        let ours = array.acquire_at(10, 1, &[quota(2, 2)]);
         let theirs = thread.join().unwrap();
         assert!(ours.is_ok() != theirs.is_ok(), "{ours:?} {theirs:?}");
     }
@@ -226,7 +226,7 @@ model! {
     two_borrowers_of_one_token at 2 fails with two_borrowers_that_do_not_compare: BlindTake;
     || {
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = array.clone();
         let thread = thread::spawn(move || {
             let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
@@ -248,8 +248,8 @@ model! {
         // that taken, for 12: both are in the window of 11 and 12.
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
-        assert!(array.acquire(9, 1, &[quota(2, 1)]).is_ok());
-        assert!(array.bring_to(10).is_ok());
+        assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
+        assert!(array.bring_to(Tick::from_nanos(10)).is_ok());
         let other = array.clone();
         let thread = thread::spawn(move || {
             let borrowed = other.borrow_for(wish(10), &[quota(2, 1)]);
@@ -272,11 +272,11 @@ model! {
     || {
         let array = array(2);
         let other = array.clone();
-        let refunder = thread::spawn(move || match other.acquire(10, 1, &[quota(2, 1)]) {
+        let refunder = thread::spawn(move || match other.acquire_at(10, 1, &[quota(2, 1)]) {
             Ok(taken) if other.refund_at(taken.bucket, 1) => Tally::default(),
             taken => Tally::took(taken),
         });
-        let takers = [11, 12].map(|now| Tally::took(array.acquire(now, 1, &[quota(2, 1)])));
+        let takers = [11, 12].map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
         let all = takers.into_iter().chain([refunder.join().unwrap()]);
         Tally::join(all).settle(&array, &[(2, 1)]);
     }
@@ -289,18 +289,18 @@ model! {
         // second has room for one more, which a taker wants as well.
         let quotas = || [quota(2, 1), quota(4, 2)];
         let array = array(4);
-        assert!(array.acquire(10, 1, &quotas()).is_ok());
+        assert!(array.acquire_at(10, 1, &quotas()).is_ok());
         let other = array.clone();
         let borrower = thread::spawn(move || {
             let borrowed = other.borrow_for(wish(11), &quotas());
             Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
         });
-        let taker = Tally::took(array.acquire(12, 1, &quotas()));
+        let taker = Tally::took(array.acquire_at(12, 1, &quotas()));
         let first = Tally { ran: vec![10], spent: 0 };
         let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
         assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
         // And nobody can have more before the window of four has moved on.
-        let late = Tally::took(array.acquire(13, 1, &quotas()));
+        let late = Tally::took(array.acquire_at(13, 1, &quotas()));
         tally = Tally::join([tally, late]);
         tally.settle(&array, &[(2, 1), (4, 2)]);
     }
@@ -332,8 +332,8 @@ model! {
         // One clock is far ahead, hence jumps; the others must not be misled.
         let array = array(2);
         let other = array.clone();
-        let thread = thread::spawn(move || other.acquire(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
-        let far = array.acquire(40, 1, &[quota(2, 1)]).map_or(40, |taken| taken.bucket);
+        let thread = thread::spawn(move || other.acquire_at(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
+        let far = array.acquire_at(40, 1, &[quota(2, 1)]).map_or(40, |taken| taken.bucket);
         let near = thread.join().unwrap();
         assert!(far == 40 && near <= 40, "opened a bucket that no clock has reached");
         let taken = array.read(41, |reading| reading.between(39, 41));
@@ -348,7 +348,7 @@ model! {
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || other.advance(head, 10, 11));
-        let taken = array.acquire(40, 1, &[quota(2, 1)]);
+        let taken = array.acquire_at(40, 1, &[quota(2, 1)]);
         helper.join().unwrap();
         assert_eq!(taken.map(|taken| taken.bucket), Ok(40), "a cut was missing");
     }
@@ -362,15 +362,15 @@ model! {
         // It reads as of 10. Since then the head has gone on, and with the next
         // bucket by more than a ring.
         let array = array(2);
-        assert_eq!(array.bring_to(14), Ok(14));
+        assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let slow = array.clone();
         let reader = thread::spawn(move || {
             let taken = slow.look_at(10, |reading| reading.taken());
             assert!(taken.is_none(), "a reading of a bucket that has passed");
         });
-        assert!(array.acquire(15, 1, &[quota(2, 1)]).is_ok());
+        assert!(array.acquire_at(15, 1, &[quota(2, 1)]).is_ok());
         reader.join().unwrap();
-        let again = array.acquire(16, 1, &[quota(2, 1)]);
+        let again = array.acquire_at(16, 1, &[quota(2, 1)]);
         assert!(again.is_err(), "the head was sent back");
     }
 }
@@ -384,7 +384,7 @@ model! {
     a_move_beside_a_loan at 2 fails with a_move_that_forgets_it: FreezeWithoutMark;
     || {
         let old = array(2);
-        assert!(old.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = old.clone();
         let borrower = thread::spawn(move || {
             let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
@@ -392,7 +392,7 @@ model! {
         });
         let now = Tick::from_nanos(11);
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, now);
-        let ours = Tally::took(new.acquire(12, 1, &[quota(2, 1)]));
+        let ours = Tally::took(new.acquire_at(12, 1, &[quota(2, 1)]));
         let first = Tally { ran: vec![10], spent: 0 };
         let tally = Tally::join([first, ours, borrower.join().unwrap()]);
         tally.settle(&new, &[(2, 1)]);

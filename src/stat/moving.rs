@@ -19,8 +19,7 @@
 //! window than any before it starts with what there is.
 
 use super::leap_array::{Grid, LeapArray, Moved};
-use super::word::swap;
-use super::word::{Cut, Head, Loan as Cell};
+use super::word::{Cut, Head, Loan as Cell, swap};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
 
@@ -40,7 +39,7 @@ impl LeapArray {
     /// comes of it is the same.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
         // Bring it to the present first: what is due then counts where it ran.
-        let _: Result<u64, Moved> = self.bring_to(self.bucket_number(now));
+        let _: Result<u64, Moved> = self.bring_to(now);
         let image = self.freeze();
         image.cast(grid, now)
     }
@@ -178,7 +177,7 @@ mod tests {
         assert_eq!(new.sum(at(3_000)), 3);
         // The old array is closed.
         assert_eq!(
-            old.acquire(4, 1, &[]),
+            old.acquire_at(4, 1, &[]),
             Err(super::super::leap_array::Denied::Moved)
         );
         assert!(!old.refund_at(4, 1));
@@ -200,7 +199,7 @@ mod tests {
     fn loans_move_along_and_are_taken_when_their_bucket_opens() {
         let old = LeapArray::with_grid(grid(500, 2), at(0));
         let quota = [Quota::new(2, 1, 10, Lending::All)];
-        assert!(old.acquire(1, 10, &quota).is_ok());
+        assert!(old.acquire_at(1, 10, &quota).is_ok());
         assert!(
             old.reserve(at(1_200), 4, &quota, Duration::from_millis(500))
                 .is_ok()

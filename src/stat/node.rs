@@ -195,7 +195,7 @@ impl Node {
         if quotas.is_empty() {
             Ok(self.ring.add_at(self.ring.bucket_number(now), n)?)
         } else {
-            self.ring.acquire_at(now, n, quotas)
+            self.ring.acquire(now, n, quotas)
         }
     }
 
@@ -232,7 +232,7 @@ impl Node {
         let ring = &self.latest().ring;
         // A step may have many buckets, and its own may not be open yet: until then its
         // tokens are held, and are not among those that passed.
-        let _ = ring.bring_to(ring.bucket_number(now));
+        let _ = ring.bring_to(now);
         self.counters.started(n, ring.taken_now());
         self.counters.waited(occupied, wait);
     }
@@ -240,8 +240,7 @@ impl Node {
     /// A call that borrowed will not start.
     pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
         self.advance(now);
-        let bucket = self.ring.bucket_number(now);
-        if !self.ring.cancel_loan(bucket, loan) {
+        if !self.ring.cancel(now, loan) {
             self.counters.spend(loan.tokens());
         }
     }
@@ -335,7 +334,7 @@ impl Node {
         // The ring first: the counters' cuts of what passed come from it. One that
         // has moved does not know what passed since.
         let roll = |ring: &LeapArray| {
-            let is_there = ring.bring_to(ring.bucket_number(now)).is_ok();
+            let is_there = ring.bring_to(now).is_ok();
             if is_there || planted(Bug::CutFromOldRing) {
                 self.counters.roll(ring, step);
             }

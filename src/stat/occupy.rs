@@ -44,8 +44,7 @@ use std::time::Duration;
 
 use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved};
 use super::quota::{Lending, Quota};
-use super::word::{Head, Loan as Cell, stamp};
-use super::word::{fits, swap};
+use super::word::{Head, Loan as Cell, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{Bug, Ordering, fence, planted};
 
@@ -204,7 +203,7 @@ impl LeapArray {
     /// Give back only what this array has lent, and only once: a loan cannot be
     /// distinguished from others of the same bucket.
     pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
-        self.cancel_loan(self.bucket_number(now), loan)
+        self.cancel_at(self.bucket_number(now), loan)
     }
 
     /// Returns the number of tokens held for buckets that have not opened yet.
@@ -267,7 +266,7 @@ impl LeapArray {
                 spent: 0,
             };
             if !self.still_fits(bucket, offer.bucket, quotas) {
-                if !self.cancel_loan(bucket, loan) {
+                if !self.cancel_at(bucket, loan) {
                     spent = spent.saturating_add(wish.n);
                 }
                 return Borrowed {
@@ -462,7 +461,7 @@ impl LeapArray {
             .map(move |start| (start, self.held_between(bucket, start, start + span)))
     }
 
-    pub(crate) fn cancel_loan(&self, now: u64, loan: Loan) -> bool {
+    pub(crate) fn cancel_at(&self, now: u64, loan: Loan) -> bool {
         loop {
             let Ok((_, bucket)) = self.present(now) else {
                 return false;

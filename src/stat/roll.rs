@@ -4,8 +4,8 @@
 //! anyone may take them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
-use super::word::swap;
-use super::word::{Cut, Head, Loan, stamp};
+use super::word::{Cut, Head, Loan, stamp, swap};
+use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
 
 /// Most buckets that one move of the head may skip: a quarter of the range in
@@ -41,9 +41,10 @@ impl LeapArray {
         }
     }
 
-    /// Brings the array to `now`, so that what is due is taken.
-    pub(crate) fn bring_to(&self, now: u64) -> Result<u64, Moved> {
-        self.present(now).map(|(_, bucket)| bucket)
+    /// Brings the array to `now`, so that what is due is taken. Returns its newest bucket.
+    pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Moved> {
+        let (_, bucket) = self.present(self.bucket_number(now))?;
+        Ok(bucket)
     }
 
     /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump
@@ -194,7 +195,6 @@ impl LeapArray {
 mod tests {
     use super::super::leap_array::Grid;
     use super::*;
-    use crate::clock::Tick;
 
     #[test]
     fn a_jump_costs_one_ring_of_steps() {

@@ -284,7 +284,10 @@ impl LeapArray {
     /// Brings the array to bucket `now` and returns what `find` makes of it.
     pub(crate) fn read<T>(&self, now: u64, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
-            let newest = self.bring_to(now).unwrap_or_else(|Moved| self.newest());
+            let newest = match self.present(now) {
+                Ok((_, bucket)) => bucket,
+                Err(Moved) => self.newest(),
+            };
             if let Some((found, head)) = self.look_at(newest, &find) {
                 // While the head is sealed, what is added may belong to the next bucket,
                 // and the oldest cut makes place for that one.

@@ -24,8 +24,8 @@ fn with_a_loan() -> Arc<LeapArray> {
         ahead: 2,
     };
     let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(10)));
-    assert!(array.acquire(10, 1, &[quota(2, 2)]).is_ok());
-    assert_eq!(array.bring_to(11), Ok(11));
+    assert!(array.acquire_at(10, 1, &[quota(2, 2)]).is_ok());
+    assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
     borrow_for_13(&array);
     array
 }
@@ -45,12 +45,12 @@ model! {
     || {
         // The head is the same before the loan and after it.
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(2, 1)]).is_ok());
-        assert_eq!(array.bring_to(11), Ok(11));
+        assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
+        assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let other = array.clone();
         let reader = thread::spawn(move || other.sum_of(11, 1));
         let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
-        assert!(array.cancel_loan(11, loan));
+        assert!(array.cancel_at(11, loan));
         let sum = reader.join().unwrap();
         assert!(sum <= 1, "{sum} of one token that was held for a moment");
     }
@@ -61,10 +61,10 @@ model! {
     || {
         // One token in 10, one in 11: never both in a window of one.
         let array = array(1);
-        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.whole().sum(Tick::from_nanos(10)));
-        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(11, 1, &[quota(1, 1)]).is_ok());
         let sum = reader.join().unwrap();
         assert!(sum <= 1, "{sum} in a window of one");
     }
@@ -74,13 +74,13 @@ model! {
     buckets_beside_a_taker at 2 fails with buckets_that_are_not_looked_at_again: ReadAcrossBuckets;
     || {
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || {
             let buckets = other.buckets(Tick::from_nanos(10));
             buckets.map(|bucket| (bucket.start().as_nanos(), bucket.count())).collect::<Vec<_>>()
         });
-        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(11, 1, &[quota(1, 1)]).is_ok());
         let seen = reader.join().unwrap();
         let is_so = |&(bucket, count): &(u64, u32)| match bucket {
             9 => count == 0,
@@ -95,10 +95,10 @@ model! {
     a_count_beside_a_taker at 2 fails with a_count_that_is_not_looked_at_again: ReadAcrossBuckets;
     || {
         let array = array(1);
-        assert!(array.acquire(10, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.count_at(Tick::from_nanos(10)));
-        assert!(array.acquire(11, 1, &[quota(1, 1)]).is_ok());
+        assert!(array.acquire_at(11, 1, &[quota(1, 1)]).is_ok());
         // At 11 the bucket is none of the window any more.
         let count = reader.join().unwrap();
         assert!(count <= 1, "{count} in a bucket of one");
@@ -112,7 +112,7 @@ model! {
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || other.taken_now());
-        assert_eq!(array.bring_to(12), Ok(12));
+        assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         let taken = reader.join().unwrap();
         // Between being charged and being held a token counts as taken.
@@ -130,7 +130,7 @@ model! {
             let loans: u32 = other.loans(now).map(BucketCount::count).sum();
             (loans, other.waiting(now))
         });
-        assert_eq!(array.bring_to(12), Ok(12));
+        assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         let (loans, waiting) = reader.join().unwrap();
         assert!(loans >= 1 && waiting >= loans, "{loans} held, then {waiting}");
@@ -142,10 +142,10 @@ model! {
     || {
         // The token of 10 leaves the window of three when 13 opens.
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(3, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.room(Tick::from_nanos(10), &quota(3, 1)));
-        assert_eq!(array.bring_to(12), Ok(12));
+        assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         assert_eq!(reader.join().unwrap(), 0, "room in a full window");
     }
 }
@@ -155,10 +155,10 @@ model! {
         a_time_that_takes_a_missing_cut_for_room: GapIsFree;
     || {
         let array = array(2);
-        assert!(array.acquire(10, 1, &[quota(3, 1)]).is_ok());
+        assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.room_at(Tick::from_nanos(10), 1, &quota(3, 1)));
-        assert_eq!(array.bring_to(13), Ok(13));
+        assert_eq!(array.bring_to(Tick::from_nanos(13)), Ok(13));
         let at = reader.join().unwrap();
         assert!(at >= Some(Tick::from_nanos(13)), "told to come at {at:?}");
     }
@@ -171,7 +171,7 @@ model! {
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || other.room_at(Tick::from_nanos(11), 2, &quota(2, 2)));
-        assert_eq!(array.bring_to(12), Ok(12));
+        assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         assert_eq!(reader.join().unwrap(), Some(Tick::from_nanos(15)));
     }
@@ -182,17 +182,17 @@ model! {
     || {
         // One clock is far ahead, hence jumps, and meets a reload.
         let old = array(2);
-        assert!(old.acquire(10, 1, &[quota(2, 1)]).is_ok());
+        assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = old.clone();
-        let jumper = thread::spawn(move || other.acquire(40, 1, &[quota(2, 1)]));
+        let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 1)]));
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, Tick::from_nanos(11));
         let theirs = match jumper.join().unwrap() {
             // Who finds the array moved comes again on the new one.
-            Err(Denied::Moved) => new.acquire(40, 1, &[quota(2, 1)]),
+            Err(Denied::Moved) => new.acquire_at(40, 1, &[quota(2, 1)]),
             taken => taken,
         };
         assert!(theirs.is_ok(), "refused with room");
-        assert!(new.acquire(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
+        assert!(new.acquire_at(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
         assert_eq!(new.granted(), 2, "lost or counted twice");
         // The old array still tells what it had taken, wherever it was stopped.
         let then = old.sum_of(41, 2);

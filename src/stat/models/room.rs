@@ -23,9 +23,9 @@ model! {
         let array = array(2);
         let others = [11, 12].map(|now| {
             let array = array.clone();
-            thread::spawn(move || array.acquire(now, 1, &[quota(2, 3)]).is_ok())
+            thread::spawn(move || array.acquire_at(now, 1, &[quota(2, 3)]).is_ok())
         });
-        assert!(array.acquire(10, 1, &[quota(2, 3)]).is_ok(), "refused with room");
+        assert!(array.acquire_at(10, 1, &[quota(2, 3)]).is_ok(), "refused with room");
         for other in others {
             assert!(other.join().unwrap(), "refused with room");
         }
@@ -38,8 +38,8 @@ model! {
     || {
         let array = array(2);
         let other = array.clone();
-        let jumper = thread::spawn(move || other.acquire(40, 1, &[quota(2, 2)]).is_ok());
-        assert!(array.acquire(11, 1, &[quota(2, 2)]).is_ok(), "refused with room");
+        let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 2)]).is_ok());
+        assert!(array.acquire_at(11, 1, &[quota(2, 2)]).is_ok(), "refused with room");
         assert!(jumper.join().unwrap(), "refused with room");
     }
 }
@@ -53,10 +53,10 @@ model! {
         // 12, as a late clock counts in the newest bucket.
         let array = array(2);
         let one = || [quota(1, 1)];
-        assert!(array.acquire(10, 1, &one()).is_ok());
+        assert!(array.acquire_at(10, 1, &one()).is_ok());
         let other = array.clone();
-        let early = thread::spawn(move || other.acquire(11, 1, &one()).map(|taken| taken.bucket));
-        let late = array.acquire(12, 1, &one()).map(|taken| taken.bucket);
+        let early = thread::spawn(move || other.acquire_at(11, 1, &one()).map(|taken| taken.bucket));
+        let late = array.acquire_at(12, 1, &one()).map(|taken| taken.bucket);
         let early = early.join().unwrap();
         assert!(late.is_ok() || early == Ok(12), "refused with room: {late:?} {early:?}");
         assert!(early.is_ok() || late == Ok(12), "refused with room: {late:?} {early:?}");

@@ -12,8 +12,8 @@ model! {
         // From 10 over 11 and 12 to 13, beside one who has not come so far.
         let array = array(2);
         let other = array.clone();
-        let thread = thread::spawn(move || Tally::took(other.acquire(12, 1, &[quota(2, 1)])));
-        let ours = Tally::took(array.acquire(13, 1, &[quota(2, 1)]));
+        let thread = thread::spawn(move || Tally::took(other.acquire_at(12, 1, &[quota(2, 1)])));
+        let ours = Tally::took(array.acquire_at(13, 1, &[quota(2, 1)]));
         let tally = Tally::join([ours, thread.join().unwrap()]);
         assert!(tally.ran.iter().all(|&b| b <= 13), "opened a bucket that no clock has reached");
         tally.settle(&array, &[(2, 1)]);
@@ -31,9 +31,9 @@ model! {
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || {
             other.advance(head, 10, 12);
-            Tally::took(other.acquire(12, 1, &[quota(2, 1)]))
+            Tally::took(other.acquire_at(12, 1, &[quota(2, 1)]))
         });
-        let ours = Tally::took(array.acquire(40, 1, &[quota(2, 1)]));
+        let ours = Tally::took(array.acquire_at(40, 1, &[quota(2, 1)]));
         let theirs = helper.join().unwrap();
         let taken = array.read(41, |reading| reading.between(39, 41));
         let ran = ours.ran.iter().chain(&theirs.ran).filter(|&&b| b >= 39).count();
