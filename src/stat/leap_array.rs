@@ -78,7 +78,7 @@ use std::time::Duration;
 
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use super::window::InvalidWindow;
-use super::word::{Cut, Head, Loan, bucket_of, distance, fits, holds, stamp, swap};
+use super::word::{Cut, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -360,7 +360,7 @@ impl Words {
         Self {
             head: AtomicU64::new(Head::open(0, newest).0),
             newest: AtomicU64::new(newest),
-            loans: std::array::from_fn(|_| AtomicU64::new(Loan::open(0, newest).0)),
+            loans: std::array::from_fn(|_| AtomicU64::new(LoanCell::open(0, newest).0)),
             cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest, 0)),
         }
     }
@@ -404,7 +404,7 @@ impl LeapArray {
             .max(SMALL_CUTS);
         let loans = (grid.ahead as usize).next_power_of_two();
         let more = (cuts > SMALL_CUTS || loans > SMALL_LOANS).then(|| {
-            let loan_cells = (0..loans).map(|_| AtomicU64::new(Loan::open(0, newest).0));
+            let loan_cells = (0..loans).map(|_| AtomicU64::new(LoanCell::open(0, newest).0));
             let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest, 0));
             cut_cells.chain(loan_cells).collect()
         });
@@ -654,7 +654,7 @@ impl LeapArray {
         let (head, bucket) = self.present(now)?;
         let before = Head(self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel));
         let granted = before.plus(n).granted();
-        if before.is_open() && before.id() == head.id() {
+        if before.is_open() && before.stamp() == head.stamp() {
             return Ok(Taken { bucket, granted });
         }
         let bucket = self.added_late(before)?;
@@ -723,7 +723,7 @@ impl LeapArray {
     /// of the stamps tells the rest.
     pub(super) fn number(&self, head: Head) -> u64 {
         let newest = self.words.newest.load(Ordering::Acquire);
-        let bucket = newest.wrapping_add_signed(distance(head.id(), stamp(newest)));
+        let bucket = newest.wrapping_add_signed(distance(head.stamp(), stamp(newest)));
         if newest < bucket {
             self.words.newest.fetch_max(bucket, Ordering::AcqRel);
         }
@@ -740,7 +740,7 @@ impl LeapArray {
     #[inline]
     pub(super) fn whole_cut(&self, bucket: u64) -> Option<Cut> {
         let cut = Cut(self.cut_cell(bucket).load(Ordering::Acquire));
-        (cut.id() == stamp(bucket)).then_some(cut)
+        (cut.stamp() == stamp(bucket)).then_some(cut)
     }
 
     #[inline]

@@ -19,7 +19,7 @@
 //! window than any before it starts with what there is.
 
 use super::leap_array::{Grid, LeapArray, Moved};
-use super::word::{Cut, Head, Loan as Cell, swap};
+use super::word::{Cut, Head, LoanCell, swap};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
 
@@ -73,9 +73,9 @@ impl LeapArray {
     fn seal_for_good(&self, newest: u64, target: u64) -> u32 {
         let cell = self.loan_cell(target);
         loop {
-            let found = Cell(cell.load(Ordering::Acquire));
+            let found = LoanCell(cell.load(Ordering::Acquire));
             let count = self.count_in(found, newest, target);
-            if swap(cell, found.0, Cell::open(count, newest).sealed().0) {
+            if swap(cell, found.0, LoanCell::open(count, newest).sealed().0) {
                 return count;
             }
         }
@@ -96,10 +96,10 @@ impl Image<'_> {
             if target > newest {
                 let target = target.min(newest + array.ahead());
                 let cell = array.loan_cell(target);
-                let sum = Cell(cell.load(Ordering::Relaxed))
+                let sum = LoanCell(cell.load(Ordering::Relaxed))
                     .count()
                     .wrapping_add(count);
-                cell.store(Cell::open(sum, newest).0, Ordering::Relaxed);
+                cell.store(LoanCell::open(sum, newest).0, Ordering::Relaxed);
                 held = held.wrapping_add(count);
             }
         }

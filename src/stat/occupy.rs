@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved};
 use super::quota::{Lending, Quota};
-use super::word::{Head, Loan as Cell, fits, stamp, swap};
+use super::word::{Head, LoanCell, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
 use crate::sync::{Bug, Ordering, fence, planted};
 
@@ -389,13 +389,13 @@ impl LeapArray {
     fn hold(&self, bucket: u64, offer: Offer, n: u32) -> bool {
         let cell = self.loan_cell(offer.bucket);
         loop {
-            let found = Cell(cell.load(Ordering::Acquire));
+            let found = LoanCell(cell.load(Ordering::Acquire));
             let Some(count) = self.count_as_of(found, offer.bucket, bucket) else {
                 return false;
             };
             match count.checked_add(n) {
                 Some(sum) if sum <= offer.most => {
-                    if swap(cell, found.0, Cell::open(sum, bucket).0) {
+                    if swap(cell, found.0, LoanCell::open(sum, bucket).0) {
                         return true;
                     }
                 }
@@ -406,14 +406,14 @@ impl LeapArray {
 
     /// What `cell` holds for `target` while `bucket` is the newest one; `None`
     /// if that is over.
-    fn count_as_of(&self, cell: Cell, target: u64, bucket: u64) -> Option<u32> {
-        if cell.id() == stamp(bucket) {
+    fn count_as_of(&self, cell: LoanCell, target: u64, bucket: u64) -> Option<u32> {
+        if cell.stamp() == stamp(bucket) {
             return (!cell.is_sealed()).then(|| cell.count());
         }
         // Left from an earlier bucket, unless the head has moved on.
         let place = target & (self.ahead() - 1);
         let head = self.load_head();
-        (head.is_open() && head.id() == stamp(bucket)).then(|| self.carried(cell, place, bucket))
+        (head.is_open() && head.stamp() == stamp(bucket)).then(|| self.carried(cell, place, bucket))
     }
 
     /// Whether no window that lay in the future when the loan for `target` was
@@ -440,7 +440,7 @@ impl LeapArray {
                 });
             // What the cells say is true only as of this bucket.
             let again = self.load_head();
-            if again.is_open() && again.id() == head.id() {
+            if again.is_open() && again.stamp() == head.stamp() {
                 return fits;
             }
         }
@@ -474,7 +474,7 @@ impl LeapArray {
                 self.refund_at(bucket, loan.n);
             }
             let cell = self.loan_cell(loan.bucket.0);
-            let found = Cell(cell.load(Ordering::Acquire));
+            let found = LoanCell(cell.load(Ordering::Acquire));
             let Some(count) = self.count_as_of(found, loan.bucket.0, bucket) else {
                 // Being opened: help, and look again.
                 let head = self.load_head();
@@ -489,7 +489,7 @@ impl LeapArray {
             };
             // First the cell, then the head: in between the tokens count as
             // taken, which errs on the refusing side.
-            if swap(cell, found.0, Cell::open(rest, bucket).0) {
+            if swap(cell, found.0, LoanCell::open(rest, bucket).0) {
                 return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.n);
             }
         }
@@ -514,15 +514,15 @@ impl LeapArray {
     /// Tokens held as of `bucket` for `target`.
     pub(super) fn held_for(&self, bucket: u64, target: u64) -> u32 {
         self.count_in(
-            Cell(self.loan_cell(target).load(Ordering::Acquire)),
+            LoanCell(self.loan_cell(target).load(Ordering::Acquire)),
             bucket,
             target,
         )
     }
 
     /// What `cell` says is held as of `bucket` for `target`.
-    pub(super) fn count_in(&self, cell: Cell, bucket: u64, target: u64) -> u32 {
-        if cell.id() == stamp(bucket) {
+    pub(super) fn count_in(&self, cell: LoanCell, bucket: u64, target: u64) -> u32 {
+        if cell.stamp() == stamp(bucket) {
             cell.count()
         } else {
             self.carried(cell, target & (self.ahead() - 1), bucket)

@@ -4,7 +4,7 @@
 //! anyone may take them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
-use super::word::{Cut, Head, Loan, stamp, swap};
+use super::word::{Cut, Head, LoanCell, stamp, swap};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
 
@@ -125,18 +125,18 @@ impl LeapArray {
         for place in 0..=u64::from(self.loan_mask) {
             let cell = self.loan_cell(place);
             held = held.wrapping_add(loop {
-                let loan = Loan(cell.load(Ordering::Acquire));
-                if loan.id() == stamp(bucket) && loan.is_sealed() {
+                let loan = LoanCell(cell.load(Ordering::Acquire));
+                if loan.stamp() == stamp(bucket) && loan.is_sealed() {
                     break loan.count();
                 }
-                let next = if loan.id() == stamp(bucket) {
+                let next = if loan.stamp() == stamp(bucket) {
                     loan.sealed()
                 } else if self.load_head() != sealed {
                     return None;
                 } else {
                     // The head still stands here, so the foreign stamp is an
                     // older one, whatever its number says.
-                    Loan::open(self.carried(loan, place, bucket), bucket).sealed()
+                    LoanCell::open(self.carried(loan, place, bucket), bucket).sealed()
                 };
                 if swap(cell, loan.0, next.0) {
                     break next.count();
@@ -148,8 +148,8 @@ impl LeapArray {
 
     /// What a cell that was sealed as of the bucket before `bucket` still holds
     /// in `bucket`: nothing, if it was held for `bucket` itself.
-    pub(super) fn carried(&self, loan: Loan, place: u64, bucket: u64) -> u32 {
-        let is_previous = loan.is_sealed() && loan.id() == stamp(bucket.wrapping_sub(1));
+    pub(super) fn carried(&self, loan: LoanCell, place: u64, bucket: u64) -> u32 {
+        let is_previous = loan.is_sealed() && loan.stamp() == stamp(bucket.wrapping_sub(1));
         let is_due = place == bucket & u64::from(self.loan_mask);
         if is_previous && !is_due {
             loan.count()
@@ -164,7 +164,7 @@ impl LeapArray {
         let cell = self.cut_cell(bucket);
         loop {
             let found = Cut(cell.load(Ordering::Acquire));
-            if found.id() == stamp(bucket) {
+            if found.stamp() == stamp(bucket) {
                 return true;
             }
             // The head never returns to an earlier value. So if it still stands,

@@ -98,6 +98,6 @@ impl LeapArray {
 
     /// Whether the head stands at the bucket of `head`.
     pub(super) fn is_still_at(&self, head: Head) -> bool {
-        self.load_head().id() == head.id() || planted(Bug::ReadAcrossBuckets)
+        self.load_head().stamp() == head.stamp() || planted(Bug::ReadAcrossBuckets)
     }
 }

@@ -2,13 +2,13 @@
 //! one compare-and-swap decides.
 //!
 //! ```text
-//! Head   [ granted:32 | id:30 | frozen:1 | sealed:1 ]
-//! Cut    [ value:32   | id:30 | used:1   | –      ]
-//! Loan   [ count:32   | id:30 | –        | sealed:1 ]
+//! Head       [ granted:32 | stamp:30 | frozen:1 | sealed:1 ]
+//! Cut        [ value:32   | stamp:30 | used:1   | –        ]
+//! LoanCell   [ count:32   | stamp:30 | –        | sealed:1 ]
 //! ```
 //!
 //! `granted` is the high half, so that a `fetch_add` may wrap without touching
-//! the rest. An id is the low 30 bits of a bucket's number; two ids are only
+//! the rest. A stamp is the low 30 bits of a bucket's number; two stamps are only
 //! compared for equality or by their signed distance, never by size.
 
 use crate::clock::Tick;
@@ -17,17 +17,17 @@ use crate::sync::{AtomicU64, Ordering};
 const SEALED: u64 = 1;
 const FROZEN: u64 = 2;
 const USED: u64 = 2;
-const ID_BITS: u32 = 30;
-const ID_MASK: u64 = (1 << ID_BITS) - 1;
+const STAMP_BITS: u32 = 30;
+const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
 /// The low bits of bucket number `bucket`, as stamped into words.
 pub(super) const fn stamp(bucket: u64) -> u32 {
-    (bucket & ID_MASK) as u32
+    (bucket & STAMP_MASK) as u32
 }
 
 /// How far the stamp `a` is ahead of the stamp `b`, within half their range.
 pub(super) const fn distance(a: u32, b: u32) -> i64 {
-    ((a.wrapping_sub(b) << (32 - ID_BITS)) as i32 >> (32 - ID_BITS)) as i64
+    ((a.wrapping_sub(b) << (32 - STAMP_BITS)) as i32 >> (32 - STAMP_BITS)) as i64
 }
 
 const fn pack(high: u32, bucket: u64, flags: u64) -> u64 {
@@ -38,7 +38,7 @@ const fn high(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-const fn id(word: u64) -> u32 {
+const fn stamp_of(word: u64) -> u32 {
     (word as u32) >> 2
 }
 
@@ -88,8 +88,8 @@ impl Head {
     }
 
     /// The stamp of the newest bucket.
-    pub(super) const fn id(self) -> u32 {
-        id(self.0)
+    pub(super) const fn stamp(self) -> u32 {
+        stamp_of(self.0)
     }
 
     /// Whether takers may take: neither sealed nor frozen.
@@ -97,9 +97,9 @@ impl Head {
         self.0 & (SEALED | FROZEN) == 0
     }
 
-    /// Whether takers may take in the bucket with the stamp `id`.
-    pub(super) const fn is_open_at(self, id: u32) -> bool {
-        self.0 as u32 == id << 2
+    /// Whether takers may take in the bucket with this stamp.
+    pub(super) const fn is_open_at(self, stamp: u32) -> bool {
+        self.0 as u32 == stamp << 2
     }
 
     /// Whether the newest bucket is closed and the next one is being opened.
@@ -147,8 +147,8 @@ impl Cut {
         high(self.0)
     }
 
-    pub(super) const fn id(self) -> u32 {
-        id(self.0)
+    pub(super) const fn stamp(self) -> u32 {
+        stamp_of(self.0)
     }
 
     /// Whether the bucket was opened by a caller whose clock was in it (or
@@ -158,11 +158,11 @@ impl Cut {
     }
 }
 
-/// Tokens held for one future bucket, as of bucket `id`.
+/// Tokens held for one future bucket, as of the bucket with its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Loan(pub(super) u64);
+pub(super) struct LoanCell(pub(super) u64);
 
-impl Loan {
+impl LoanCell {
     pub(super) const fn open(count: u32, bucket: u64) -> Self {
         Self(pack(count, bucket, 0))
     }
@@ -171,8 +171,8 @@ impl Loan {
         high(self.0)
     }
 
-    pub(super) const fn id(self) -> u32 {
-        id(self.0)
+    pub(super) const fn stamp(self) -> u32 {
+        stamp_of(self.0)
     }
 
     pub(super) const fn is_sealed(self) -> bool {
@@ -216,7 +216,7 @@ mod tests {
         let head = Head::open(u32::MAX, 77).sealed();
         let next = head.plus(3);
         assert_eq!(next.granted(), 2);
-        assert_eq!(next.id(), 77);
+        assert_eq!(next.stamp(), 77);
         assert!(next.is_sealed() && !next.is_frozen());
         assert_eq!(next.minus(3), head);
     }
