@@ -71,7 +71,7 @@ impl RuledRing<'_> {
         }
         let loan = match self.node {
             Some(node) => node.borrow_for(wish, &self.quotas),
-            None => self.ring.borrow_for(wish, &self.quotas).loan,
+            None => self.ring.borrow_for(wish, &self.quotas, &mut 0),
         };
         match loan {
             Ok(loan) => Ok(Held::Loan(loan)),

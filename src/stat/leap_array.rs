@@ -343,13 +343,11 @@ pub(crate) struct Grid {
     pub(crate) ahead: u32,
 }
 
-type Judged = Result<Taken, Denied>;
-
-/// What a judge makes of a head.
-enum Finding {
-    Room,
+/// Why quotas do not agree while a head stands.
+pub(super) enum Refusal {
+    /// The quota with this index is full.
     Full(usize),
-    /// The cut that is needed is not there: the head stands in a jump.
+    /// A cut that is needed is not there: the head stands in a jump.
     Gap,
 }
 
@@ -361,16 +359,16 @@ impl Words {
             head: AtomicU64::new(Head::open(0, newest).0),
             newest: AtomicU64::new(newest),
             loans: std::array::from_fn(|_| AtomicU64::new(LoanCell::open(0, newest).0)),
-            cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest, 0)),
+            cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest)),
         }
     }
 }
 
 /// The cut that stands at `place` of `len` in an array whose first bucket is
 /// `newest`: that of the youngest bucket that belongs there.
-fn first_cut(place: usize, len: usize, newest: u64, value: u32) -> AtomicU64 {
+fn first_cut(place: usize, len: usize, newest: u64) -> AtomicU64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
-    AtomicU64::new(Cut::new(value, newest.wrapping_sub(back), back == 0).0)
+    AtomicU64::new(Cut::new(0, newest.wrapping_sub(back), back == 0).0)
 }
 
 // === impl LeapArray ===
@@ -405,7 +403,7 @@ impl LeapArray {
         let loans = (grid.ahead as usize).next_power_of_two();
         let more = (cuts > SMALL_CUTS || loans > SMALL_LOANS).then(|| {
             let loan_cells = (0..loans).map(|_| AtomicU64::new(LoanCell::open(0, newest).0));
-            let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest, 0));
+            let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest));
             cut_cells.chain(loan_cells).collect()
         });
         Self {
@@ -610,9 +608,15 @@ impl LeapArray {
     /// One attempt to take `n` tokens while `head` stands at `bucket`; `None` if
     /// it does not stand any more.
     #[inline(always)]
-    fn attempt(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Option<Judged> {
+    fn attempt(
+        &self,
+        head: Head,
+        bucket: u64,
+        n: u32,
+        quotas: &[Quota],
+    ) -> Option<Result<Taken, Denied>> {
         match self.judge(head, bucket, n, quotas) {
-            Finding::Room => {
+            Ok(()) => {
                 let next = head.plus(n);
                 let granted = next.granted();
                 let is_ours = self.swap_head(head, next);
@@ -621,9 +625,9 @@ impl LeapArray {
                 }
                 is_ours.then_some(Ok(Taken { bucket, granted }))
             }
-            Finding::Full(index) => Some(Err(Denied::Full(index))),
-            Finding::Gap if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
-            Finding::Gap => {
+            Err(Refusal::Full(index)) => Some(Err(Denied::Full(index))),
+            Err(Refusal::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
+            Err(Refusal::Gap) => {
                 // A quota of another array may look for a cut that never comes.
                 self.check(quotas);
                 self.leave_gap(head, bucket);
@@ -634,16 +638,14 @@ impl LeapArray {
 
     /// Whether every quota has room for `n` tokens while `head` stands.
     #[inline(always)]
-    fn judge(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Finding {
+    fn judge(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Result<(), Refusal> {
         for (index, quota) in quotas.iter().enumerate() {
-            let Some(cut) = self.cut(quota.start(bucket)) else {
-                return Finding::Gap;
-            };
+            let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
             if !fits(head.granted(), cut, n, quota.limit()) {
-                return Finding::Full(index);
+                return Err(Refusal::Full(index));
             }
         }
-        Finding::Room
+        Ok(())
     }
 
     /// Adds `n` in bucket `now` or later. The bucket that it tells is one that
@@ -654,7 +656,7 @@ impl LeapArray {
         let (head, bucket) = self.present(now)?;
         let before = Head(self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel));
         let granted = before.plus(n).granted();
-        if before.is_open() && before.stamp() == head.stamp() {
+        if before.is_open_at(head.stamp()) {
             return Ok(Taken { bucket, granted });
         }
         let bucket = self.added_late(before)?;
@@ -693,12 +695,6 @@ impl LeapArray {
     /// Whether another array counts on in its place.
     pub(super) fn has_moved(&self) -> bool {
         self.load_head().is_frozen()
-    }
-
-    /// Whether `head` is open at bucket `now`.
-    #[inline]
-    pub(super) fn is_present(&self, head: Head, now: u64) -> bool {
-        head.is_open_at(stamp(now)) && self.words.newest.load(Ordering::Relaxed) == now
     }
 
     #[inline]

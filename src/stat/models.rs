@@ -21,7 +21,7 @@ use loom::thread;
 
 use super::cuts::{Cuts, StepHead};
 use super::leap_array::{Denied, Grid, LeapArray, Taken};
-use super::occupy::{Loan, Wish};
+use super::occupy::Wish;
 use super::quota::{Lending, Quota};
 use crate::clock::Tick;
 use crate::sync::fault::model;
@@ -65,12 +65,11 @@ impl Tally {
         }
     }
 
-    fn borrowed(loan: Option<Loan>, spent: u32) -> Self {
+    fn borrow(array: &LeapArray, now: u64, quotas: &[Quota]) -> Self {
+        let mut spent = 0;
+        let loan = array.borrow_for(wish(now), quotas, &mut spent);
         Self {
-            ran: loan
-                .map(|loan| loan.bucket().number())
-                .into_iter()
-                .collect(),
+            ran: loan.iter().map(|loan| loan.bucket().number()).collect(),
             spent,
         }
     }
@@ -121,10 +120,7 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
     let other = array.clone();
-    let borrower = thread::spawn(move || {
-        let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
-        Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-    });
+    let borrower = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
     let takers = clocks.map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
     let first = Tally {
         ran: vec![10],
@@ -138,7 +134,7 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
 fn cancel_beside_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
-    let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+    let loan = array.borrow_for(wish(11), &[quota(2, 1)], &mut 0).unwrap();
     let other = array.clone();
     let canceller = thread::spawn(move || {
         let spent = u32::from(!other.cancel_at(11, loan));
@@ -228,12 +224,8 @@ model! {
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = array.clone();
-        let thread = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
-        let borrowed = array.borrow_for(wish(11), &[quota(2, 1)]);
-        let ours = Tally::borrowed(borrowed.loan.ok(), borrowed.spent);
+        let thread = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
+        let ours = Tally::borrow(&array, 11, &[quota(2, 1)]);
         let first = Tally { ran: vec![10], spent: 0 };
         let tally = Tally::join([first, ours, thread.join().unwrap()]);
         assert_eq!(tally.ran.len(), 2, "one of the two borrows");
@@ -251,12 +243,8 @@ model! {
         assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
         assert!(array.bring_to(Tick::from_nanos(10)).is_ok());
         let other = array.clone();
-        let thread = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(10), &[quota(2, 1)]);
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
-        let borrowed = array.borrow_for(wish(10), &[quota(2, 1)]);
-        let ours = Tally::borrowed(borrowed.loan.ok(), borrowed.spent);
+        let thread = thread::spawn(move || Tally::borrow(&other, 10, &[quota(2, 1)]));
+        let ours = Tally::borrow(&array, 10, &[quota(2, 1)]);
         let first = Tally { ran: vec![9], spent: 0 };
         Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(2, 1)]);
     }
@@ -291,10 +279,7 @@ model! {
         let array = array(4);
         assert!(array.acquire_at(10, 1, &quotas()).is_ok());
         let other = array.clone();
-        let borrower = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(11), &quotas());
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
+        let borrower = thread::spawn(move || Tally::borrow(&other, 11, &quotas()));
         let taker = Tally::took(array.acquire_at(12, 1, &quotas()));
         let first = Tally { ran: vec![10], spent: 0 };
         let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
@@ -386,10 +371,7 @@ model! {
         let old = array(2);
         assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = old.clone();
-        let borrower = thread::spawn(move || {
-            let borrowed = other.borrow_for(wish(11), &[quota(2, 1)]);
-            Tally::borrowed(borrowed.loan.ok(), borrowed.spent)
-        });
+        let borrower = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
         let now = Tick::from_nanos(11);
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, now);
         let ours = Tally::took(new.acquire_at(12, 1, &[quota(2, 1)]));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::counters::{Counters, Shape};
 use super::event::{Event, Outcome};
 use super::leap_array::{Denied, Grid, LeapArray, Taken};
-use super::occupy::{Borrowed, Loan, Wish};
+use super::occupy::{Loan, Wish};
 use super::quota::Quota;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
@@ -221,7 +221,8 @@ impl Node {
     /// Holds tokens for a call that will wait.
     pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Result<Loan, Denied> {
         self.advance(wish.now);
-        let Borrowed { loan, spent } = self.ring.borrow_for(wish, quotas);
+        let mut spent = 0;
+        let loan = self.ring.borrow_for(wish, quotas, &mut spent);
         self.counters.spend(spent);
         loan
     }

@@ -42,7 +42,7 @@
 
 use std::time::Duration;
 
-use super::leap_array::{Bucket, Denied, Full, LeapArray, Moved};
+use super::leap_array::{Bucket, Denied, Full, LeapArray, Refusal};
 use super::quota::{Lending, Quota};
 use super::word::{Head, LoanCell, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
@@ -110,14 +110,6 @@ impl Loan {
     pub const fn spent(self) -> u32 {
         self.spent
     }
-}
-
-/// What came of asking for a loan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Borrowed {
-    pub(crate) loan: Result<Loan, Denied>,
-    /// Tokens that were charged for a bucket which closed meanwhile: spent.
-    pub(crate) spent: u32,
 }
 
 /// What to ask for.
@@ -189,11 +181,9 @@ impl LeapArray {
             patience,
             n,
         };
-        let Borrowed { loan, spent } = self.borrow_for(wish, quotas);
-        match loan {
-            Ok(loan) => Ok(Loan { spent, ..loan }),
-            Err(denied) => Err(denied.full(spent)),
-        }
+        let mut spent = 0;
+        self.borrow_for(wish, quotas, &mut spent)
+            .map_err(|denied| denied.full(spent))
     }
 
     /// Gives a loan back. Returns false if that came too late, and the tokens stay spent:
@@ -220,28 +210,20 @@ impl LeapArray {
         }
     }
 
-    /// The earliest loan that fulfils `wish`.
-    pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Borrowed {
-        let mut spent = 0_u32;
+    /// The earliest loan that fulfils `wish`. What is charged for a bucket which closes
+    /// meanwhile is added to `spent`.
+    pub(crate) fn borrow_for(
+        &self,
+        wish: Wish,
+        quotas: &[Quota],
+        spent: &mut u32,
+    ) -> Result<Loan, Denied> {
         loop {
-            let (head, bucket) = match self.present(self.bucket_number(wish.now)) {
-                Ok(present) => present,
-                Err(Moved) => {
-                    return Borrowed {
-                        loan: Err(Denied::Moved),
-                        spent,
-                    };
-                }
-            };
+            let (head, bucket) = self.present(self.bucket_number(wish.now))?;
             let offer = match self.earliest(head, bucket, wish, quotas) {
                 Ok(offer) => offer,
-                Err(Some(denied)) => {
-                    return Borrowed {
-                        loan: Err(denied),
-                        spent,
-                    };
-                }
-                Err(None) => {
+                Err(Refusal::Full(index)) => return Err(Denied::Full(index)),
+                Err(Refusal::Gap) => {
                     self.leave_gap(head, bucket);
                     continue;
                 }
@@ -255,7 +237,7 @@ impl LeapArray {
                 // The bucket has closed, or others took this place: charged for
                 // nothing. What cannot be given back counts as spent.
                 if !self.refund_at(bucket, wish.n) {
-                    spent = spent.saturating_add(wish.n);
+                    *spent = spent.saturating_add(wish.n);
                 }
                 continue;
             }
@@ -263,77 +245,75 @@ impl LeapArray {
                 bucket: Bucket(offer.bucket),
                 start: self.start_of(offer.bucket),
                 n: wish.n,
-                spent: 0,
+                spent: *spent,
             };
-            if !self.still_fits(bucket, offer.bucket, quotas) {
-                if !self.cancel_at(bucket, loan) {
-                    spent = spent.saturating_add(wish.n);
-                }
-                return Borrowed {
-                    loan: Err(Denied::Full(offer.judge)),
-                    spent,
-                };
+            if self.still_fits(bucket, offer.bucket, quotas) {
+                return Ok(loan);
             }
-            return Borrowed {
-                loan: Ok(loan),
-                spent,
-            };
+            if !self.cancel_at(bucket, loan) {
+                *spent = spent.saturating_add(wish.n);
+            }
+            return Err(Denied::Full(offer.judge));
         }
     }
 
     /// The earliest bucket that every quota agrees to while `head` stands.
-    /// `Err(None)` says that the head stands in a jump.
     fn earliest(
         &self,
         head: Head,
         bucket: u64,
         wish: Wish,
         quotas: &[Quota],
-    ) -> Result<Offer, Option<Denied>> {
-        let mut refused = 0;
+    ) -> Result<Offer, Refusal> {
+        let mut full = 0;
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         let first = self.bucket_number(wish.from).max(bucket + 1);
         for target in first..=bucket + self.ahead() {
             if self.start_of(target).as_nanos() >= last {
                 break;
             }
-            let mut offer = Offer {
-                bucket: target,
-                most: u32::MAX,
-                judge: 0,
-            };
-            let mut agreed = true;
-            for (index, quota) in quotas.iter().enumerate() {
-                match self.lends(head, bucket, target, wish.n, quota) {
-                    Ok(most) => {
-                        if most < offer.most {
-                            (offer.most, offer.judge) = (most, index);
-                        }
-                    }
-                    Err(Refusal::Full) => {
-                        agreed = false;
-                        refused = index;
-                        break;
-                    }
-                    Err(Refusal::Gap) => return Err(None),
-                }
-                if planted(Bug::LoanIgnoresRoom) {
-                    break;
-                }
-            }
-            let held = self.held_for(bucket, target);
-            if agreed && u64::from(held) + u64::from(wish.n) <= u64::from(offer.most) {
-                return Ok(offer);
-            }
-            if agreed {
-                refused = offer.judge;
+            match self.offer(head, bucket, target, wish.n, quotas) {
+                Err(Refusal::Full(index)) => full = index,
+                answer => return answer,
             }
         }
-        Err(Some(Denied::Full(refused)))
+        Err(Refusal::Full(full))
     }
 
-    /// Whether `quota` agrees to `n` tokens in bucket `target`, and how many
-    /// may be held there in all.
+    /// Whether every quota agrees to `n` tokens in bucket `target` while `head` stands.
+    fn offer(
+        &self,
+        head: Head,
+        bucket: u64,
+        target: u64,
+        n: u32,
+        quotas: &[Quota],
+    ) -> Result<Offer, Refusal> {
+        let mut offer = Offer {
+            bucket: target,
+            most: u32::MAX,
+            judge: 0,
+        };
+        for (index, quota) in quotas.iter().enumerate() {
+            let most = self
+                .lends(head, bucket, target, n, quota)?
+                .ok_or(Refusal::Full(index))?;
+            if most < offer.most {
+                (offer.most, offer.judge) = (most, index);
+            }
+            if planted(Bug::LoanIgnoresRoom) {
+                break;
+            }
+        }
+        let held = self.held_for(bucket, target);
+        if u64::from(held) + u64::from(n) > u64::from(offer.most) {
+            return Err(Refusal::Full(offer.judge));
+        }
+        Ok(offer)
+    }
+
+    /// How many tokens `quota` lets bucket `target` hold in all; `None` if it does not
+    /// agree to `n` more there.
     fn lends(
         &self,
         head: Head,
@@ -341,26 +321,26 @@ impl LeapArray {
         target: u64,
         n: u32,
         quota: &Quota,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<Option<u32>, Refusal> {
         let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
         if fits(head.granted(), cut, n, quota.limit()) {
             // It has room: the tokens are charged now and stay charged.
-            return Ok(u32::MAX);
+            return Ok(Some(u32::MAX));
         }
         if quota.lending() == Lending::Nothing {
-            return Err(Refusal::Full);
+            return Ok(None);
         }
         let start = quota.start(target);
         let is_future = start.wrapping_sub(bucket) as i64 > 0;
         let leaving = if is_future {
             // Nothing that is used now counts in that window, nor in the other
             // ones that contain the target.
-            let is_full = |held: u32| u64::from(held) + u64::from(n) > u64::from(quota.limit());
-            if self
-                .windows_ahead(bucket, target, quota)
-                .any(|(_, held)| is_full(held))
-            {
-                return Err(Refusal::Full);
+            let is_full = |start| {
+                let held = self.held_between(bucket, start, start + quota.span_u64());
+                u64::from(held) + u64::from(n) > u64::from(quota.limit())
+            };
+            if quota.starts_ahead(bucket, target).any(is_full) {
+                return Ok(None);
             }
             // Nothing leaves but where one of the quota's own buckets begins, so that a
             // part is lent once for each of these.
@@ -372,16 +352,16 @@ impl LeapArray {
         } else {
             let cut = self.cut(start).ok_or(Refusal::Gap)?;
             if !fits(head.granted(), cut, n, quota.limit()) {
-                return Err(Refusal::Full);
+                return Ok(None);
             }
             let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
             cut.wrapping_sub(before)
         };
-        Ok(match quota.lending() {
+        Ok(Some(match quota.lending() {
             // Who takes nothing borrows no part of it.
             Lending::Part(part) if n > 0 => (f64::from(leaving) * part) as u32,
             _ => u32::MAX,
-        })
+        }))
     }
 
     /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
@@ -390,30 +370,15 @@ impl LeapArray {
         let cell = self.loan_cell(offer.bucket);
         loop {
             let found = LoanCell(cell.load(Ordering::Acquire));
-            let Some(count) = self.count_as_of(found, offer.bucket, bucket) else {
+            let count = self.open_count(found, bucket, offer.bucket);
+            let sum = count.and_then(|count| count.checked_add(n));
+            let Some(sum) = sum.filter(|&sum| sum <= offer.most) else {
                 return false;
             };
-            match count.checked_add(n) {
-                Some(sum) if sum <= offer.most => {
-                    if swap(cell, found.0, LoanCell::open(sum, bucket).0) {
-                        return true;
-                    }
-                }
-                _ => return false,
+            if swap(cell, found.0, LoanCell::open(sum, bucket).0) {
+                return true;
             }
         }
-    }
-
-    /// What `cell` holds for `target` while `bucket` is the newest one; `None`
-    /// if that is over.
-    fn count_as_of(&self, cell: LoanCell, target: u64, bucket: u64) -> Option<u32> {
-        if cell.stamp() == stamp(bucket) {
-            return (!cell.is_sealed()).then(|| cell.count());
-        }
-        // Left from an earlier bucket, unless the head has moved on.
-        let place = target & (self.ahead() - 1);
-        let head = self.load_head();
-        (head.is_open() && head.stamp() == stamp(bucket)).then(|| self.carried(cell, place, bucket))
     }
 
     /// Whether no window that lay in the future when the loan for `target` was
@@ -428,37 +393,21 @@ impl LeapArray {
             };
             let fits = planted(Bug::LoanLooksOnce)
                 || quotas.iter().all(|quota| {
-                    self.windows_ahead(judged, target, quota).all(|(start, _)| {
+                    quota.starts_ahead(judged, target).all(|start| {
                         let used = if start.wrapping_sub(bucket) as i64 > 0 {
                             Some(self.held_between(bucket, start, start + quota.span_u64()))
                         } else {
                             // It has begun meanwhile: everything in it counts.
-                            self.cut(start).map(|cut| head.granted().wrapping_sub(cut))
+                            self.used(head, start)
                         };
                         used.is_some_and(|used| used <= quota.limit())
                     })
                 });
             // What the cells say is true only as of this bucket.
-            let again = self.load_head();
-            if again.is_open() && again.stamp() == head.stamp() {
+            if self.load_head().is_open_at(head.stamp()) {
                 return fits;
             }
         }
-    }
-
-    /// The windows of `quota` that begin after `bucket` and contain `target`:
-    /// their first buckets, and what is held in them.
-    fn windows_ahead(
-        &self,
-        bucket: u64,
-        target: u64,
-        quota: &Quota,
-    ) -> impl Iterator<Item = (u64, u32)> {
-        let first = quota.next_start(bucket).max(quota.start(target));
-        let span = quota.span_u64();
-        (first..=target)
-            .step_by(quota.stride())
-            .map(move |start| (start, self.held_between(bucket, start, start + span)))
     }
 
     pub(crate) fn cancel_at(&self, now: u64, loan: Loan) -> bool {
@@ -475,12 +424,8 @@ impl LeapArray {
             }
             let cell = self.loan_cell(loan.bucket.0);
             let found = LoanCell(cell.load(Ordering::Acquire));
-            let Some(count) = self.count_as_of(found, loan.bucket.0, bucket) else {
+            let Some(count) = self.open_count(found, bucket, loan.bucket.0) else {
                 // Being opened: help, and look again.
-                let head = self.load_head();
-                if head.is_frozen() {
-                    return false;
-                }
                 continue;
             };
             let Some(rest) = count.checked_sub(loan.n) else {
@@ -513,20 +458,33 @@ impl LeapArray {
 
     /// Tokens held as of `bucket` for `target`.
     pub(super) fn held_for(&self, bucket: u64, target: u64) -> u32 {
-        self.count_in(
-            LoanCell(self.loan_cell(target).load(Ordering::Acquire)),
-            bucket,
-            target,
-        )
+        let cell = self.loan_cell(target).load(Ordering::Acquire);
+        self.count_in(LoanCell(cell), bucket, target)
     }
 
     /// What `cell` says is held as of `bucket` for `target`.
     pub(super) fn count_in(&self, cell: LoanCell, bucket: u64, target: u64) -> u32 {
-        if cell.stamp() == stamp(bucket) {
+        // What was sealed as of the bucket before is carried on, unless it was held for
+        // `bucket` itself.
+        let is_previous = || cell.is_sealed() && cell.stamp() == stamp(bucket.wrapping_sub(1));
+        let is_due = (target ^ bucket) & u64::from(self.loan_mask) == 0;
+        if cell.stamp() == stamp(bucket) || (!is_due && is_previous()) {
             cell.count()
         } else {
-            self.carried(cell, target & (self.ahead() - 1), bucket)
+            0
         }
+    }
+
+    /// The same for one who changes the cell while `bucket` is the newest one; `None` if
+    /// that is over.
+    fn open_count(&self, cell: LoanCell, bucket: u64, target: u64) -> Option<u32> {
+        let is_open = if cell.stamp() == stamp(bucket) {
+            !cell.is_sealed()
+        } else {
+            // Left from an earlier bucket, unless the head has moved on.
+            self.load_head().is_open_at(stamp(bucket))
+        };
+        is_open.then(|| self.count_in(cell, bucket, target))
     }
 }
 
@@ -538,11 +496,6 @@ struct Offer {
     most: u32,
     /// The quota that said so.
     judge: usize,
-}
-
-enum Refusal {
-    Full,
-    Gap,
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

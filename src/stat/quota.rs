@@ -102,11 +102,6 @@ impl Quota {
         self.span() as u64
     }
 
-    /// How many buckets of the array one of the window's spans.
-    pub(crate) const fn stride(&self) -> usize {
-        self.stride.get() as usize
-    }
-
     /// The oldest bucket of the window whose newest is `bucket`. It wraps below
     /// zero, like all arithmetic on bucket numbers.
     #[inline]
@@ -125,6 +120,16 @@ impl Quota {
     pub(crate) const fn next_start(&self, bucket: u64) -> u64 {
         let stride = self.stride.get() as u64;
         (bucket / stride + 1) * stride
+    }
+
+    /// The oldest buckets of all windows that begin after `bucket` and contain `target`.
+    pub(super) fn starts_ahead(
+        &self,
+        bucket: u64,
+        target: u64,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let first = self.next_start(bucket).max(self.start(target));
+        (first..=target).step_by(self.stride.get() as usize)
     }
 }
 

@@ -19,7 +19,7 @@ impl LeapArray {
     #[inline]
     pub(super) fn present(&self, now: u64) -> Result<(Head, u64), Moved> {
         let head = self.load_head();
-        if self.is_present(head, now) {
+        if head.is_open_at(stamp(now)) && self.words.newest.load(Ordering::Relaxed) == now {
             return Ok((head, now));
         }
         self.catch_up(head, now)
@@ -129,33 +129,18 @@ impl LeapArray {
                 if loan.stamp() == stamp(bucket) && loan.is_sealed() {
                     break loan.count();
                 }
-                let next = if loan.stamp() == stamp(bucket) {
-                    loan.sealed()
-                } else if self.load_head() != sealed {
+                // While the head stands here a foreign stamp is an older one, whatever its
+                // number says.
+                if loan.stamp() != stamp(bucket) && self.load_head() != sealed {
                     return None;
-                } else {
-                    // The head still stands here, so the foreign stamp is an
-                    // older one, whatever its number says.
-                    LoanCell::open(self.carried(loan, place, bucket), bucket).sealed()
-                };
-                if swap(cell, loan.0, next.0) {
-                    break next.count();
+                }
+                let count = self.count_in(loan, bucket, place);
+                if swap(cell, loan.0, LoanCell::open(count, bucket).sealed().0) {
+                    break count;
                 }
             });
         }
         Some(held)
-    }
-
-    /// What a cell that was sealed as of the bucket before `bucket` still holds
-    /// in `bucket`: nothing, if it was held for `bucket` itself.
-    pub(super) fn carried(&self, loan: LoanCell, place: u64, bucket: u64) -> u32 {
-        let is_previous = loan.is_sealed() && loan.stamp() == stamp(bucket.wrapping_sub(1));
-        let is_due = place == bucket & u64::from(self.loan_mask);
-        if is_previous && !is_due {
-            loan.count()
-        } else {
-            0
-        }
     }
 
     /// Makes sure that the cut of `bucket` stands, `cut` if nobody was faster.

@@ -79,12 +79,12 @@ impl LeapArray {
 
     /// Tokens granted from bucket `start` on, when the head was `head`; `None` if
     /// the cut is missing.
-    fn used(&self, head: Head, start: u64) -> Option<u32> {
-        let cut = self.cut(start);
+    pub(super) fn used(&self, head: Head, start: u64) -> Option<u32> {
+        let used = self.cut(start).map(|cut| head.granted().wrapping_sub(cut));
         if planted(Bug::GapIsFree) {
-            return cut.map_or(Some(0), |cut| Some(head.granted().wrapping_sub(cut)));
+            return used.or(Some(0));
         }
-        cut.map(|cut| head.granted().wrapping_sub(cut))
+        used
     }
 
     /// A cut that `quota` needs is missing: the head has moved on since it was

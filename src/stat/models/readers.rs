@@ -36,7 +36,7 @@ fn borrow_for_13(array: &LeapArray) {
         from: Tick::from_nanos(13),
         ..wish(now)
     };
-    let loan = array.borrow_for(wish, &[quota(2, 2)]).loan.unwrap();
+    let loan = array.borrow_for(wish, &[quota(2, 2)], &mut 0).unwrap();
     assert_eq!(loan.bucket().number(), 13);
 }
 
@@ -49,7 +49,7 @@ model! {
         assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let other = array.clone();
         let reader = thread::spawn(move || other.sum_of(11, 1));
-        let loan = array.borrow_for(wish(11), &[quota(2, 1)]).loan.unwrap();
+        let loan = array.borrow_for(wish(11), &[quota(2, 1)], &mut 0).unwrap();
         assert!(array.cancel_at(11, loan));
         let sum = reader.join().unwrap();
         assert!(sum <= 1, "{sum} of one token that was held for a moment");
