@@ -628,9 +628,7 @@ impl LeapArray {
             Err(Refusal::Full(index)) => Some(Err(Denied::Full(index))),
             Err(Refusal::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
             Err(Refusal::Gap) => {
-                // A quota of another array may look for a cut that never comes.
-                self.check(quotas);
-                self.leave_gap(head, bucket);
+                self.find_cut(head, bucket, quotas);
                 None
             }
         }
@@ -745,17 +743,6 @@ impl LeapArray {
             None => &self.words.cuts[bucket as usize % SMALL_CUTS],
             Some(more) => &more[(bucket as u32 & self.cut_mask) as usize],
         }
-    }
-
-    /// Sets a cut of an array that nobody else can see yet.
-    pub(super) fn set_cut(&self, bucket: u64, cut: Cut) {
-        self.cut_cell(bucket).store(cut.0, Ordering::Relaxed);
-    }
-
-    /// Sets the head of an array that nobody else can see yet.
-    pub(super) fn restart(&self, head: Head, newest: u64) {
-        self.words.head.store(head.0, Ordering::Relaxed);
-        self.words.newest.store(newest, Ordering::Relaxed);
     }
 
     /// The cell of tokens held for the buckets that fall on `bucket`'s place.

@@ -86,13 +86,13 @@ impl Image<'_> {
     /// Casts the counts into an array of the shape `grid`.
     fn cast(&self, grid: Grid, now: Tick) -> LeapArray {
         let array = LeapArray::with_grid(grid, now);
-        let newest = array.newest().max(self.start_of_newest() / grid.bucket_ns);
-        let due = |target: u64| self.old.start_of(target).as_nanos() / grid.bucket_ns;
+        let bucket_of = |old: u64| self.old.start_of(old).as_nanos() / grid.bucket_ns;
+        let newest = array.newest().max(bucket_of(self.newest));
 
-        // Tokens whose bucket has come in the new array are taken there.
+        // Nobody else can see it yet. Tokens whose bucket has come there are taken.
         let mut held = 0_u32;
         for &(target, count) in &self.held {
-            let target = due(target);
+            let target = bucket_of(target);
             if target > newest {
                 let target = target.min(newest + array.ahead());
                 let cell = array.loan_cell(target);
@@ -106,37 +106,28 @@ impl Image<'_> {
         for back in 0..=u64::from(array.reach()) {
             let bucket = newest.wrapping_sub(back);
             let cut = Cut::new(self.taken_before(bucket, grid), bucket, back == 0);
-            array.set_cut(bucket, cut);
+            array.cut_cell(bucket).store(cut.0, Ordering::Relaxed);
         }
-        array.restart(Head::open(self.granted, newest), newest);
+        let head = Head::open(self.granted, newest);
+        array.words.head.store(head.0, Ordering::Relaxed);
+        array.words.newest.store(newest, Ordering::Relaxed);
         array
-    }
-
-    fn start_of_newest(&self) -> u64 {
-        self.old.start_of(self.newest).as_nanos()
     }
 
     /// What had been taken before the new bucket `bucket`, as far as is certain.
     fn taken_before(&self, bucket: u64, grid: Grid) -> u32 {
-        let waiting: u32 = self.held.iter().map(|(_, count)| count).sum();
         // Buckets before zero wrap; they are as old as can be.
         let start = if (bucket as i64) < 0 {
             0
         } else {
             bucket.saturating_mul(grid.bucket_ns)
         };
-        let mut old = (start / self.old.grid().bucket_ns).min(self.newest.wrapping_add(1));
         let oldest = self.newest.saturating_sub(u64::from(self.old.reach()));
-        old = old.max(oldest);
-        loop {
-            if old > self.newest {
-                return self.granted.wrapping_sub(waiting);
-            }
-            if let Some(taken) = self.old.cut(old) {
-                return taken;
-            }
-            old += 1;
-        }
+        let first = (start / self.old.grid().bucket_ns).max(oldest);
+        let held: u32 = self.held.iter().map(|(_, count)| count).sum();
+        (first..=self.newest)
+            .find_map(|bucket| self.old.cut(bucket))
+            .unwrap_or_else(|| self.granted.wrapping_sub(held))
     }
 }
 

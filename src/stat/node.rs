@@ -98,7 +98,7 @@ pub struct Node {
     ring: Arc<LeapArray>,
     counters: Arc<Counters>,
     /// How many buckets of the ring make one step of the counters.
-    per_step: u64,
+    per_step: u32,
 }
 
 impl Node {
@@ -130,7 +130,7 @@ impl Node {
     }
 
     fn of(ring: Arc<LeapArray>, counters: Arc<Counters>) -> Self {
-        let per_step = counters.shape().step_ns / ring.grid().bucket_ns;
+        let per_step = (counters.shape().step_ns / ring.grid().bucket_ns) as u32;
         Self {
             ring,
             counters,
@@ -308,15 +308,17 @@ impl Node {
         }
     }
 
-    /// Brings the node to `now` for a reader, and returns the ring's bucket of
-    /// `now`.
-    fn advance_for_read(&self, now: Tick) -> u64 {
-        let bucket = self.ring.bucket_number(now);
-        let step = self.step(bucket);
+    /// Brings the node to `now` for a reader.
+    fn advance_for_read(&self, now: Tick) {
+        let step = self.step(self.ring.bucket_number(now));
         if self.counters.head() < step {
             self.roll(now, step);
         }
-        bucket
+    }
+
+    /// How many buckets of the ring make one of the window.
+    fn stride(&self) -> u32 {
+        self.counters.shape().stride * self.per_step
     }
 
     #[inline]
@@ -324,7 +326,7 @@ impl Node {
         if self.per_step == 1 {
             bucket
         } else {
-            divide(bucket, self.per_step)
+            divide(bucket, self.per_step.into())
         }
     }
 
@@ -397,17 +399,11 @@ impl Node {
     /// present second.
     #[must_use]
     pub fn sum(&self, now: Tick, event: Event) -> u64 {
-        let bucket = self.advance_for_read(now);
+        self.advance_for_read(now);
         match event {
             Event::Pass => {
-                let shape = self.counters.shape();
-                let stride = u64::from(shape.stride) * self.per_step;
-                let buckets = u64::from(shape.buckets);
-                u64::from(self.ring.sum_from(bucket, |newest| {
-                    (newest / stride + 1)
-                        .wrapping_sub(buckets)
-                        .wrapping_mul(stride)
-                }))
+                let buckets = self.counters.shape().buckets;
+                self.ring.window(buckets, self.stride()).sum(now).into()
             }
             Event::Occupied => self.counters.occupied_now(&self.ring),
             event => self.counters.sum(event),
@@ -495,8 +491,7 @@ impl Node {
     #[must_use]
     pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
         self.advance_for_read(now);
-        let shape = self.counters.shape();
-        let stride = u64::from(shape.stride) * self.per_step;
+        let stride = u64::from(self.stride());
         self.counters.buckets(|bucket| {
             let start = bucket * stride;
             let passed = self.ring.taken_between(start, start + stride);

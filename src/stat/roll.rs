@@ -4,6 +4,7 @@
 //! anyone may take them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
+use super::quota::Quota;
 use super::word::{Cut, Head, LoanCell, stamp, swap};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
@@ -173,6 +174,14 @@ impl LeapArray {
             // The jumper's clock is further on, so this bucket is stepped over.
             self.advance(head, bucket, bucket.wrapping_add(2));
         }
+    }
+
+    /// The same where `quotas` need the cut, which is never there for those of another
+    /// array.
+    #[cold]
+    pub(super) fn find_cut(&self, head: Head, bucket: u64, quotas: &[Quota]) {
+        self.check(quotas);
+        self.leave_gap(head, bucket);
     }
 }
 

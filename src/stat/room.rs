@@ -4,6 +4,8 @@
 //! not change while it is there; where it is missing the head has moved on, or stands
 //! in a jump, and it is looked for again: it is never taken for an empty window.
 
+use std::slice::from_ref;
+
 use super::leap_array::LeapArray;
 use super::quota::Quota;
 use super::word::Head;
@@ -15,26 +17,24 @@ use crate::sync::{Bug, planted};
 impl LeapArray {
     /// How many tokens `quota` has room for now.
     pub(crate) fn room(&self, now: Tick, quota: &Quota) -> u32 {
-        let used = self.used_now(now, quota);
-        used.map_or(0, |used| quota.limit().saturating_sub(used))
+        self.left(now, quota).unwrap_or(0)
     }
 
     /// Whether `quota` has room for `n` tokens now. Where more is used than it lets, as
     /// after a reload, it has none for 0 tokens either.
     pub(crate) fn has_room(&self, now: Tick, n: u32, quota: &Quota) -> bool {
-        let used = self.used_now(now, quota);
-        let left = used.and_then(|used| quota.limit().checked_sub(used));
-        left.is_some_and(|left| n <= left)
+        self.left(now, quota).is_some_and(|left| n <= left)
     }
 
-    /// How many tokens the window of `quota` holds now; `None` if the array has moved.
-    fn used_now(&self, now: Tick, quota: &Quota) -> Option<u32> {
+    /// What is left of `quota` now; `None` if more is used than it lets, or if the array
+    /// has moved.
+    fn left(&self, now: Tick, quota: &Quota) -> Option<u32> {
         loop {
             let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
             if let Some(used) = self.used(head, quota.start(bucket)) {
-                return Some(used);
+                return quota.limit().checked_sub(used);
             }
-            self.find_cut(head, bucket, quota);
+            self.find_cut(head, bucket, from_ref(quota));
         }
     }
 
@@ -45,7 +45,7 @@ impl LeapArray {
         loop {
             let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
             let Some(target) = self.target_of(head, bucket, most, quota) else {
-                self.find_cut(head, bucket, quota);
+                self.find_cut(head, bucket, from_ref(quota));
                 continue;
             };
             // What the cells say is true only as of this bucket.
@@ -85,15 +85,6 @@ impl LeapArray {
             return used.or(Some(0));
         }
         used
-    }
-
-    /// A cut that `quota` needs is missing: the head has moved on since it was
-    /// `head`, at `bucket`, or stands in a jump.
-    #[cold]
-    fn find_cut(&self, head: Head, bucket: u64, quota: &Quota) {
-        // A quota of another array may look for a cut that never comes.
-        self.check(std::slice::from_ref(quota));
-        self.leave_gap(head, bucket);
     }
 
     /// Whether the head stands at the bucket of `head`.

@@ -129,11 +129,7 @@ impl LeapArray {
         if buckets == 0 || span % buckets != 0 {
             return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, own));
         }
-        Ok(WindowView {
-            array: self,
-            buckets,
-            stride: span / buckets,
-        })
+        Ok(self.window(buckets, span / buckets))
     }
 
     /// Returns the number of tokens granted since the array was made, taken or held, modulo
@@ -146,15 +142,20 @@ impl LeapArray {
     /// Returns the tokens taken in the window that ends with the present bucket.
     #[must_use]
     pub fn sum(&self, now: Tick) -> u32 {
-        self.sum_of(self.bucket_number(now), self.buckets_per_window())
+        self.whole().sum(now)
     }
 
     /// The window of the array itself.
     pub(crate) fn whole(&self) -> WindowView<'_> {
+        self.window(self.buckets_per_window(), 1)
+    }
+
+    /// A window of `buckets` buckets, each of which spans `stride` of the array.
+    pub(super) fn window(&self, buckets: u32, stride: u32) -> WindowView<'_> {
         WindowView {
             array: self,
-            buckets: self.buckets_per_window(),
-            stride: 1,
+            buckets,
+            stride,
         }
     }
 
@@ -234,18 +235,6 @@ impl LeapArray {
             loans.filter(|loan| loan.count > 0).collect::<Vec<_>>()
         });
         loans.into_iter()
-    }
-
-    /// Tokens taken in the newest `buckets` buckets.
-    pub(crate) fn sum_of(&self, now: u64, buckets: u32) -> u32 {
-        self.sum_from(now, |newest| newest.wrapping_sub(u64::from(buckets) - 1))
-    }
-
-    /// Tokens taken from bucket `start(newest)` on.
-    pub(crate) fn sum_from(&self, now: u64, start: impl Fn(u64) -> u64) -> u32 {
-        self.read(now, |reading| {
-            reading.between(start(reading.newest), reading.newest.wrapping_add(1))
-        })
     }
 
     /// Tokens taken from bucket `start` up to, not including, `end`, of which some

@@ -48,7 +48,7 @@ model! {
         assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let other = array.clone();
-        let reader = thread::spawn(move || other.sum_of(11, 1));
+        let reader = thread::spawn(move || other.window(1, 1).sum(Tick::from_nanos(11)));
         let loan = array.borrow_for(wish(11), &[quota(2, 1)], &mut 0).unwrap();
         assert!(array.cancel_at(11, loan));
         let sum = reader.join().unwrap();
@@ -195,7 +195,7 @@ model! {
         assert!(new.acquire_at(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
         assert_eq!(new.granted(), 2, "lost or counted twice");
         // The old array still tells what it had taken, wherever it was stopped.
-        let then = old.sum_of(41, 2);
+        let then = old.window(2, 1).sum(Tick::from_nanos(41));
         assert!(then <= 1, "{then} in a window of one");
     }
 }
