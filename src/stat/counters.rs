@@ -36,20 +36,19 @@ const MAX_RT_NS: u64 = MAX_RT.as_nanos() as u64;
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
 
-/// Counters that both rings of cuts keep, by their place in a cut.
+/// Counters that cuts of buckets and of seconds keep, by their place in a cut.
 pub(super) const CALLS: u32 = 0;
 pub(super) const RT: u32 = 1;
 pub(super) const BLOCK: u32 = 2;
 pub(super) const ERROR: u32 = 3;
 pub(super) const EXTRA: u32 = 4;
-const COMMON: u32 = 5;
-/// Only in the second's ring.
+/// Only in cuts of buckets.
 pub(super) const CANCELLED: u32 = 5;
-const SECOND_WORDS: usize = 6;
-/// Only in the minute's ring.
+const BUCKET_WORDS: usize = 6;
+/// Only in cuts of seconds.
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
-const MINUTE_WORDS: usize = 7;
+const SECOND_WORDS: usize = 7;
 /// Sixty seconds, the present one included, and the one being opened.
 const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
     4
@@ -100,7 +99,7 @@ pub(super) struct Counters {
     pub(super) waiting_dropped: AtomicU64,
     pub(super) waiting: AtomicU32,
     pub(super) in_use: AtomicU32,
-    pub(super) second: Cuts<SECOND_WORDS>,
+    pub(super) bucket_cuts: Cuts<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
     later: OnceLock<Box<Later>>,
     pub(super) shape: StdArc<Shape>,
@@ -113,7 +112,7 @@ pub(super) struct Counters {
 struct Later {
     /// Refusals by kind, each at its place.
     refused: [AtomicU64; BlockKind::ALL.len()],
-    minute: OnceLock<Cuts<MINUTE_WORDS>>,
+    second_cuts: OnceLock<Cuts<SECOND_WORDS>>,
     /// The ring of the newest node over these counters, if there was another one
     /// before. Only who finds its own ring moved looks here.
     successor: Lock<Option<Arc<LeapArray>>>,
@@ -139,12 +138,17 @@ impl Shape {
 
     /// The bucket that `step` lies in.
     #[inline]
-    fn bucket(&self, step: u64) -> u64 {
+    pub(super) fn bucket(&self, step: u64) -> u64 {
         if self.stride == 1 {
             step
         } else {
             divide(step, self.stride.into())
         }
+    }
+
+    /// The second that `step` lies in.
+    pub(super) fn second(&self, step: u64) -> u64 {
+        step / u64::from(self.per_second)
     }
 
     /// Where a jump from step `from` towards step `to` ends. It is no longer than stamps
@@ -176,7 +180,7 @@ impl Counters {
         // The window, whose newest bucket is the present one, and the bucket
         // that is being opened.
         let slots = shape.buckets + 1;
-        let bucket = head / u64::from(shape.stride);
+        let bucket = shape.bucket(head);
         Self {
             head: StepHead::new(head),
             used_until: AtomicU64::new(shape.end_of(head)),
@@ -196,7 +200,7 @@ impl Counters {
             waiting_dropped: zero(),
             waiting: AtomicU32::new(0),
             in_use: AtomicU32::new(0),
-            second: Cuts::new(slots, bucket),
+            bucket_cuts: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             later: OnceLock::new(),
             shape,
@@ -204,17 +208,13 @@ impl Counters {
         }
     }
 
-    pub(super) fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
     /// Bytes that the counters occupy, heap included.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>()
-            + self.second.footprint()
+            + self.bucket_cuts.footprint()
             + self.extremes.footprint()
             + self.later.get().map_or(0, |_| size_of::<Later>())
-            + self.minute().map_or(0, Cuts::footprint)
+            + self.second_cuts().map_or(0, Cuts::footprint)
     }
 
     /// `ring` takes the place of those before.
@@ -239,9 +239,9 @@ impl Counters {
         }
     }
 
-    /// The ring of seconds, if there is one.
-    pub(super) fn minute(&self) -> Option<&Cuts<MINUTE_WORDS>> {
-        self.later.get()?.minute.get()
+    /// The cuts of the last minute's seconds, if there are any.
+    pub(super) fn second_cuts(&self) -> Option<&Cuts<SECOND_WORDS>> {
+        self.later.get()?.second_cuts.get()
     }
 
     /// The newest step.
@@ -348,7 +348,7 @@ impl Counters {
     /// The newest bucket.
     #[inline]
     fn bucket(&self) -> u64 {
-        self.shape.bucket(self.head.step())
+        self.shape.bucket(self.head())
     }
 
     // --- gauges ---
@@ -401,11 +401,11 @@ impl Counters {
     pub(super) fn roll(&self, ring: &LeapArray, to: u64) {
         let stride = u64::from(self.shape.stride);
         let per_second = u64::from(self.shape.per_second);
-        let mut reach = self.second.slots() * stride;
+        let mut reach = self.bucket_cuts.slots() * stride;
         if self.shape.minute {
             reach = reach.max(u64::from(MINUTE_SLOTS) * per_second);
         }
-        if self.head() / per_second < to / per_second {
+        if self.shape.second(self.head()) < self.shape.second(to) {
             self.note_totals(ring);
         }
         loop {
@@ -428,57 +428,49 @@ impl Counters {
 
     /// Whether all cuts have been rewritten since the last jump.
     fn is_whole(&self, head: u64) -> bool {
-        self.second.is_whole(head / u64::from(self.shape.stride))
+        self.bucket_cuts.is_whole(self.shape.bucket(head))
             && self
-                .minute()
-                .is_none_or(|minute| minute.is_whole(head / u64::from(self.shape.per_second)))
+                .second_cuts()
+                .is_none_or(|cuts| cuts.is_whole(self.shape.second(head)))
     }
 
     fn cut_bucket(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         self.extremes.open(bucket, stands)
-            && (0..SECOND_WORDS as u32).all(|word| {
-                self.second
-                    .publish(bucket, word, self.second_value(word), stands)
+            && (0..BUCKET_WORDS as u32).all(|word| {
+                self.bucket_cuts
+                    .publish(bucket, word, self.value(word), stands)
             })
     }
 
     fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
-        let Some(minute) = self.minute_at(ring, second) else {
+        if !self.shape.minute {
             return true;
-        };
+        }
+        let cuts = self.second_cuts_before(ring, second);
         let passed = self.passed_before_second(ring, second);
-        (0..COMMON).all(|word| minute.publish(second, word, self.second_value(word), stands))
-            && minute.publish(second, PASS, u64::from(passed), stands)
-            && minute.publish(
-                second,
-                OCCUPIED,
-                self.occupied.load(Ordering::Relaxed),
-                stands,
-            )
+        (0..SECOND_WORDS as u32).all(|word| {
+            let value = self.second_value(word, || passed);
+            cuts.publish(second, word, value, stands)
+        })
     }
 
-    /// The ring of seconds, made now if there is none.
-    fn minute_at(&self, ring: &LeapArray, second: u64) -> Option<&Cuts<MINUTE_WORDS>> {
-        if !self.shape.minute {
-            return None;
-        }
-        if self.minute().is_none() {
+    /// The cuts of seconds, made now, before that of `second`, if there are none.
+    fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &Cuts<SECOND_WORDS> {
+        let made = &self.later().second_cuts;
+        if made.get().is_none() {
             // Everything so far happened in the second in which the node was
             // made: any later one would have come by here.
-            let born = self.born / u64::from(self.shape.per_second);
+            let born = self.shape.second(self.born);
             let cuts = Cuts::new(MINUTE_SLOTS, second - 1);
             let idle = (second - 1 - born.min(second - 1)).min(u64::from(MINUTE_SLOTS) - 1);
             for missed in (second - idle)..second {
-                cuts.replace(missed, |word| match word {
-                    PASS => u64::from(self.passed_before_second(ring, missed)),
-                    OCCUPIED => self.occupied.load(Ordering::Relaxed),
-                    word => self.second_value(word),
-                });
+                let passed = self.passed_before_second(ring, missed);
+                cuts.replace(missed, |word| self.second_value(word, || passed));
             }
-            // Another thread may have been faster; its ring says the same.
-            let _ = self.later().minute.set(cuts);
+            // Another thread may have been faster; its cuts say the same.
+            let _ = made.set(cuts);
         }
-        self.minute()
+        made.get().expect("they have been made")
     }
 
     /// What the ring had taken when `second` began.

@@ -3,6 +3,8 @@
 //! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`,
 //! written only when a call beats what is there: normally one load.
 
+use std::time::Duration;
+
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
 const CONCURRENCY_BITS: u32 = 22;
@@ -12,8 +14,8 @@ const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
 const NO_RT: u64 = (1 << RT_BITS) - 1;
 
 /// What one bucket saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extreme {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extreme {
     /// The smallest response time in microseconds.
     pub(super) min_rt_us: Option<u32>,
     /// The largest concurrency; beyond 4 194 303 it stays there.
@@ -21,10 +23,9 @@ pub(super) struct Extreme {
 }
 
 impl Extreme {
-    pub(super) const NONE: Self = Self {
-        min_rt_us: None,
-        max_concurrency: 0,
-    };
+    pub(super) fn min_rt(self) -> Option<Duration> {
+        self.min_rt_us.map(|us| Duration::from_micros(us.into()))
+    }
 
     /// What two buckets saw together.
     pub(super) fn merge(self, other: Self) -> Self {
@@ -68,7 +69,7 @@ impl Extremes {
         let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
         Self(
             (0..slots)
-                .map(|place| AtomicU64::new(Extreme::NONE.pack(youngest(place))))
+                .map(|place| AtomicU64::new(Extreme::default().pack(youngest(place))))
                 .collect(),
         )
     }
@@ -88,7 +89,7 @@ impl Extremes {
                 bucket,
                 Extreme {
                     min_rt_us: Some(rt_us),
-                    max_concurrency: 0,
+                    ..Extreme::default()
                 },
             );
         }
@@ -102,8 +103,8 @@ impl Extremes {
             self.improve(
                 bucket,
                 Extreme {
-                    min_rt_us: None,
                     max_concurrency: concurrency,
+                    ..Extreme::default()
                 },
             );
         }
@@ -120,7 +121,7 @@ impl Extremes {
                 (bucket as u16).wrapping_sub((found >> (RT_BITS + CONCURRENCY_BITS)) as u16);
             let known = match behind {
                 0 => Extreme::unpack(found),
-                1..=0x7fff => Extreme::NONE,
+                1..=0x7fff => Extreme::default(),
                 _ => return,
             };
             let next = known.merge(seen).pack(bucket);
@@ -140,7 +141,7 @@ impl Extremes {
     /// whether the head is still at the bucket before; false means that it has moved
     /// on, and that nothing was done.
     pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
-        let (cell, new) = (self.cell(bucket), Extreme::NONE.pack(bucket));
+        let (cell, new) = (self.cell(bucket), Extreme::default().pack(bucket));
         loop {
             let found = cell.load(Ordering::Acquire);
             if found == new {
@@ -168,7 +169,7 @@ impl Extremes {
         if is_of(found, bucket) {
             Extreme::unpack(found)
         } else {
-            Extreme::NONE
+            Extreme::default()
         }
     }
 
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn keeps_the_smallest_and_the_largest_of_each_bucket() {
         let extremes = Extremes::new(3, 0);
-        assert_eq!(extremes.get(0), Extreme::NONE);
+        assert_eq!(extremes.get(0), Extreme::default());
         extremes.note_rt(0, 9);
         extremes.note_rt(0, 7);
         extremes.note_rt(0, 8);
@@ -212,7 +213,7 @@ mod tests {
         extremes.note_rt(4, 8);
         extremes.note_rt(0, 1);
         assert_eq!(extremes.get(4), rt(8));
-        assert_eq!(extremes.get(0), Extreme::NONE);
+        assert_eq!(extremes.get(0), Extreme::default());
     }
 
     #[test]
@@ -233,7 +234,7 @@ mod tests {
         let extremes = Extremes::new(3, 0);
         extremes.note_rt(3, 8);
         assert!(extremes.open(3 + (1 << 16), &|| true));
-        assert_eq!(extremes.get(3 + (1 << 16)), Extreme::NONE);
+        assert_eq!(extremes.get(3 + (1 << 16)), Extreme::default());
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
         for first in [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 120_000_000] {
             let extremes = Extremes::new(3, first);
             for bucket in first..first + 4 {
-                assert_eq!(extremes.get(bucket), Extreme::NONE);
+                assert_eq!(extremes.get(bucket), Extreme::default());
                 extremes.note_rt(bucket, 7);
                 assert_eq!(extremes.get(bucket), rt(7), "bucket {bucket} after {first}");
             }

@@ -14,7 +14,8 @@ use crate::sync::{AtomicU64, Ordering};
 // === impl Counters ===
 
 impl Counters {
-    pub(super) fn second_value(&self, word: u32) -> u64 {
+    /// What `word` has counted by now.
+    pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
             CALLS => {
                 let calls = self.done.load(Ordering::Relaxed) & CALL_MASK;
@@ -30,36 +31,34 @@ impl Counters {
         counter.load(Ordering::Relaxed)
     }
 
-    /// What `word` has counted by now, while `second` is the newest one.
-    fn minute_value(&self, ring: &LeapArray, word: u32, second: u64) -> u64 {
+    /// The same for a word of a second's cut. Passes are those that `passed` tells: the
+    /// ring may have come further than that second.
+    pub(super) fn second_value(&self, word: u32, passed: impl FnOnce() -> u32) -> u64 {
         match word {
-            // The ring may be in the next second already.
-            PASS => u64::from(self.passed_before_second(ring, second + 1)),
+            PASS => u64::from(passed()),
             OCCUPIED => self.occupied.load(Ordering::Relaxed),
-            word => self.second_value(word),
+            word => self.value(word),
         }
     }
 
     /// What `word` counted in `bucket` of the window, with the head at `head`.
     fn in_bucket(&self, word: u32, bucket: u64, head: u64) -> Option<u64> {
-        let newest = head / u64::from(self.shape.stride);
-        let later = if bucket == newest {
-            self.second_value(word)
+        let later = if bucket == self.shape.bucket(head) {
+            self.value(word)
         } else {
-            self.second.get(bucket + 1, word)?
+            self.bucket_cuts.get(bucket + 1, word)?
         };
-        Some(difference(later, self.second.get(bucket, word)?))
+        Some(difference(later, self.bucket_cuts.get(bucket, word)?))
     }
 
     fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
-        let minute = self.minute()?;
-        let newest = head / u64::from(self.shape.per_second);
-        let later = if second == newest {
-            self.minute_value(ring, word, second)
+        let cuts = self.second_cuts()?;
+        let later = if second == self.shape.second(head) {
+            self.second_value(word, || self.passed_before_second(ring, second + 1))
         } else {
-            minute.get(second + 1, word)?
+            cuts.get(second + 1, word)?
         };
-        let difference = difference(later, minute.get(second, word)?);
+        let difference = difference(later, cuts.get(second, word)?);
         Some(if word == PASS {
             // The ring counts modulo 2³², and less than half of that in a second. One
             // that has moved has counted less than the cut says.
@@ -119,12 +118,12 @@ impl Counters {
     pub(super) fn extreme(&self) -> Extreme {
         self.window(self.head())
             .map(|bucket| self.extremes.get(bucket))
-            .fold(Extreme::NONE, Extreme::merge)
+            .fold(Extreme::default(), Extreme::merge)
     }
 
     /// The buckets of the window, oldest first.
     fn window(&self, head: u64) -> impl Iterator<Item = u64> + use<> {
-        let newest = head / u64::from(self.shape.stride);
+        let newest = self.shape.bucket(head);
         (newest + 1).saturating_sub(u64::from(self.shape.buckets))..=newest
     }
 
@@ -135,21 +134,13 @@ impl Counters {
             self.window(head)
                 .map(|bucket| {
                     let of = |word| self.in_bucket(word, bucket, head);
-                    let extreme = self.extremes.get(bucket);
-                    let calls = of(CALLS)?;
                     let length = self.shape.step_ns * u64::from(self.shape.stride);
                     Some(NodeBucket {
                         start: Tick::from_nanos(bucket * length),
                         pass: pass(bucket)?,
-                        block: of(BLOCK)?,
-                        complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
-                        error: of(ERROR)?,
                         cancelled: of(CANCELLED)?,
-                        occupied: 0,
-                        calls,
-                        rt_us: of(RT)?,
-                        min_rt_us: extreme.min_rt_us,
-                        max_concurrency: extreme.max_concurrency,
+                        extreme: self.extremes.get(bucket),
+                        ..counted(of)?
                     })
                 })
                 .collect::<Option<Vec<_>>>()
@@ -161,7 +152,7 @@ impl Counters {
     pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
         self.shape.minute.then(|| {
             self.steady(|head| {
-                let newest = head / u64::from(self.shape.per_second);
+                let newest = self.shape.second(head);
                 ((newest + 1).saturating_sub(60)..=newest)
                     .map(|second| self.second_at(ring, second, head))
                     .collect::<Option<Vec<_>>>()
@@ -173,30 +164,22 @@ impl Counters {
     pub(super) fn previous_second(&self, ring: &LeapArray) -> Option<NodeBucket> {
         self.shape.minute.then(|| {
             self.steady(|head| {
-                let newest = head / u64::from(self.shape.per_second);
+                let newest = self.shape.second(head);
                 self.second_at(ring, newest.checked_sub(1)?, head)
             })
         })
     }
 
     fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
-        if self.minute().is_none() {
+        if self.second_cuts().is_none() {
             return Some(self.first_second(ring, second, head));
         }
         let of = |word| self.in_second(ring, word, second, head);
-        let calls = of(CALLS)?;
         Some(NodeBucket {
             start: Tick::from_nanos(second * 1_000_000_000),
             pass: of(PASS)?,
-            block: of(BLOCK)?,
-            complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
-            error: of(ERROR)?,
-            cancelled: 0,
             occupied: of(OCCUPIED)?,
-            calls,
-            rt_us: of(RT)?,
-            min_rt_us: None,
-            max_concurrency: 0,
+            ..counted(of)?
         })
     }
 
@@ -204,7 +187,7 @@ impl Counters {
     /// not been used after the second in which it was made, the present one.
     fn first_second(&self, ring: &LeapArray, second: u64, head: u64) -> NodeBucket {
         let start = Tick::from_nanos(second * 1_000_000_000);
-        if second != head / u64::from(self.shape.per_second) {
+        if second != self.shape.second(head) {
             return NodeBucket {
                 start,
                 ..NodeBucket::default()
@@ -231,8 +214,8 @@ impl Counters {
             return 0;
         }
         self.steady(|head| {
-            let second = head / u64::from(self.shape.per_second);
-            if self.minute().is_none() {
+            let second = self.shape.second(head);
+            if self.second_cuts().is_none() {
                 return Some(self.first_second(ring, second, head).occupied);
             }
             self.in_second(ring, OCCUPIED, second, head)
@@ -259,6 +242,19 @@ impl Counters {
             block_by: self.refused(),
         }
     }
+}
+
+/// What buckets and seconds have in common, of what each word counted.
+fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
+    let calls = of(CALLS)?;
+    Some(NodeBucket {
+        block: of(BLOCK)?,
+        complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
+        error: of(ERROR)?,
+        calls,
+        rt_us: of(RT)?,
+        ..NodeBucket::default()
+    })
 }
 
 /// A difference of 40 bits that may be negative: completions of weight 0.

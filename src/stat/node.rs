@@ -130,7 +130,7 @@ impl Node {
     }
 
     fn of(ring: Arc<LeapArray>, counters: Arc<Counters>) -> Self {
-        let per_step = (counters.shape().step_ns / ring.grid().bucket_ns) as u32;
+        let per_step = (counters.shape.step_ns / ring.grid().bucket_ns) as u32;
         Self {
             ring,
             counters,
@@ -318,7 +318,7 @@ impl Node {
 
     /// How many buckets of the ring make one of the window.
     fn stride(&self) -> u32 {
-        self.counters.shape().stride * self.per_step
+        self.counters.shape.stride * self.per_step
     }
 
     #[inline]
@@ -386,13 +386,13 @@ impl Node {
     }
 
     fn start_of(&self, step: u64) -> Tick {
-        Tick::from_nanos(step.saturating_mul(self.counters.shape().step_ns))
+        Tick::from_nanos(step.saturating_mul(self.counters.shape.step_ns))
     }
 
     /// Returns the window over which figures per second are computed.
     #[must_use]
     pub fn interval(&self) -> Duration {
-        self.counters.shape().interval()
+        self.counters.shape.interval()
     }
 
     /// Returns the count of `event` in the window, by weight; [`Event::Occupied`] in the
@@ -402,7 +402,7 @@ impl Node {
         self.advance_for_read(now);
         match event {
             Event::Pass => {
-                let buckets = self.counters.shape().buckets;
+                let buckets = self.counters.shape.buckets;
                 self.ring.window(buckets, self.stride()).sum(now).into()
             }
             Event::Occupied => self.counters.occupied_now(&self.ring),
@@ -437,10 +437,7 @@ impl Node {
     #[must_use]
     pub fn min_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
-        self.counters
-            .extreme()
-            .min_rt_us
-            .map(|us| Duration::from_micros(us.into()))
+        self.counters.extreme().min_rt()
     }
 
     /// Returns the largest concurrency that a call of the window found when it passed,
@@ -484,7 +481,7 @@ impl Node {
 
     /// How many buckets a window has; the first ones of a clock have fewer before them.
     pub(crate) fn bucket_count(&self) -> u32 {
-        self.counters.shape().buckets
+        self.counters.shape.buckets
     }
 
     /// Returns the buckets of the window, oldest first. Copies them.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::extremes::Extreme;
 use crate::block_kind::BlockKind;
 use crate::clock::Tick;
 
@@ -86,8 +87,7 @@ pub struct NodeBucket {
     pub(crate) occupied: u64,
     pub(crate) calls: u64,
     pub(crate) rt_us: u64,
-    pub(crate) min_rt_us: Option<u32>,
-    pub(crate) max_concurrency: u32,
+    pub(crate) extreme: Extreme,
 }
 
 // === impl Totals ===
@@ -221,8 +221,6 @@ figures!(NodeBucket {
     occupied: u64,
     /// Calls that delivered a response or an error, each counted as one.
     calls: u64,
-    /// The largest concurrency that a call found; not kept for whole seconds.
-    max_concurrency: u32,
 });
 
 impl NodeBucket {
@@ -245,11 +243,7 @@ impl NodeBucket {
         ] {
             *mine = mine.wrapping_add(theirs);
         }
-        self.min_rt_us = match (self.min_rt_us, other.min_rt_us) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.max_concurrency = self.max_concurrency.max(other.max_concurrency);
+        self.extreme = self.extreme.merge(other.extreme);
     }
 
     /// Returns the sum of the response times of the bucket's calls.
@@ -268,6 +262,12 @@ impl NodeBucket {
     /// seconds.
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
-        self.min_rt_us.map(|us| Duration::from_micros(us.into()))
+        self.extreme.min_rt()
+    }
+
+    /// The largest concurrency that a call found; not kept for whole seconds.
+    #[must_use]
+    pub const fn max_concurrency(&self) -> u32 {
+        self.extreme.max_concurrency
     }
 }
