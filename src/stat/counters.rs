@@ -98,7 +98,7 @@ pub(super) struct Counters {
     pub(super) waited_us: AtomicU64,
     pub(super) waiting_dropped: AtomicU64,
     pub(super) waiting: AtomicU32,
-    pub(super) in_use: AtomicU32,
+    pub(super) slots_in_use: AtomicU32,
     pub(super) bucket_cuts: Cuts<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
     later: OnceLock<Box<Later>>,
@@ -199,7 +199,7 @@ impl Counters {
             waited_us: zero(),
             waiting_dropped: zero(),
             waiting: AtomicU32::new(0),
-            in_use: AtomicU32::new(0),
+            slots_in_use: AtomicU32::new(0),
             bucket_cuts: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             later: OnceLock::new(),
@@ -381,17 +381,17 @@ impl Counters {
     }
 
     /// Concurrency slots in use.
-    pub(super) fn in_use(&self) -> u32 {
-        self.in_use.load(Ordering::Relaxed)
+    pub(super) fn slots_in_use(&self) -> u32 {
+        self.slots_in_use.load(Ordering::Relaxed)
     }
 
     /// `units` concurrency slots, unless more than `limit` would be in use.
     pub(super) fn take_slots(&self, units: u32, limit: u32) -> bool {
-        add_below(&self.in_use, units, limit)
+        add_below(&self.slots_in_use, units, limit)
     }
 
     pub(super) fn free_slots(&self, units: u32) {
-        self.in_use.fetch_sub(units, Ordering::Release);
+        self.slots_in_use.fetch_sub(units, Ordering::Release);
     }
 
     // --- time ---

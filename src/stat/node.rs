@@ -357,7 +357,7 @@ impl Node {
     }
 
     pub(crate) fn slots_in_use(&self) -> u32 {
-        self.counters.in_use()
+        self.counters.slots_in_use()
     }
 
     pub(crate) fn start_waiting(&self, most: u32) -> bool {

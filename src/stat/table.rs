@@ -147,19 +147,12 @@ impl<V: Resident> Table<V> {
         if let Some(found) = self.find(key, Arc::clone) {
             return Some(found);
         }
-        let back = writer
-            .limbo
-            .iter()
-            .position(|entry| key.equivalent(entry.key()));
-        let entry = if let Some(index) = back {
-            writer.limbo.swap_remove(index)
-        } else {
-            if writer.entries.len() + writer.limbo.len() >= self.capacity
-                && !self.make_room(&mut writer, now)
-            {
-                return None;
+        let entry = match writer.recall(key) {
+            Some(entry) => entry,
+            None if writer.len() < self.capacity || self.make_room(&mut writer, now) => {
+                Arc::new(make())
             }
-            Arc::new(make())
+            None => return None,
         };
         self.map.pin().insert(entry.key().clone(), entry.clone());
         writer.push(entry.clone());
@@ -179,29 +172,22 @@ impl<V: Resident> Table<V> {
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
         let mut writer = self.writer.lock();
-        let limbo = writer
-            .limbo
-            .iter()
-            .position(|entry| key.equivalent(entry.key()));
-        let old = match limbo {
-            Some(index) => Some(writer.limbo.swap_remove(index)),
-            None => self.find(key, Arc::clone),
-        };
+        let old = writer.recall(key).or_else(|| self.find(key, Arc::clone));
         let entry = Arc::new(change(old.as_ref()));
-        let is_more = old.is_none() || limbo.is_some();
-        if is_more && writer.entries.len() + writer.limbo.len() >= self.capacity {
+        let listed = old.as_ref().filter(|old| old.is_listed());
+        if listed.is_none() && writer.len() >= self.capacity {
             self.make_room(&mut writer, now);
         }
         self.map.pin().insert(entry.key().clone(), entry.clone());
         // What both share shall be the new one's alone when nobody uses the old one.
         self.map.guard().flush();
-        match &old {
-            Some(old) if limbo.is_none() => {
-                let place = old.place().load(Ordering::Relaxed);
-                old.place().store(UNLISTED, Ordering::Relaxed);
-                writer.put(entry.clone(), place);
-            }
-            _ => writer.push(entry.clone()),
+        if let Some(old) = listed {
+            let place = old.place().load(Ordering::Relaxed);
+            old.place().store(UNLISTED, Ordering::Relaxed);
+            entry.place().store(place, Ordering::Relaxed);
+            writer.entries[place as usize] = entry.clone();
+        } else {
+            writer.push(entry.clone());
         }
         (entry, old)
     }
@@ -227,17 +213,15 @@ impl<V: Resident> Table<V> {
         }
         // Make the map let go of what it has removed.
         self.map.guard().flush();
-        let mut retired = std::mem::take(&mut writer.retired);
         let limbo = std::mem::take(&mut writer.limbo);
         writer.limbo = limbo
             .into_iter()
             .filter_map(|entry| {
-                let retire = |entry: &V| entry.retire(&mut retired);
+                let retire = |entry: &V| entry.retire(&mut writer.retired);
                 settle(entry, |entry| entry.is_idle(now), retire).err()
             })
             .collect();
-        writer.retired = retired;
-        writer.entries.len() + writer.limbo.len() < self.capacity
+        writer.len() < self.capacity
     }
 
     /// How many entries the table has.
@@ -265,16 +249,25 @@ impl<V: Resident> Table<V> {
 }
 
 impl<V: Resident> Writer<V> {
+    fn len(&self) -> usize {
+        self.entries.len() + self.limbo.len()
+    }
+
+    /// The entry of `key`, if it waits in limbo: out of it.
+    fn recall<Q>(&mut self, key: &Q) -> Option<Arc<V>>
+    where
+        Q: Equivalent<V::Key> + ?Sized,
+    {
+        let mut limbo = self.limbo.iter();
+        let index = limbo.position(|entry| key.equivalent(entry.key()))?;
+        Some(self.limbo.swap_remove(index))
+    }
+
     fn push(&mut self, entry: Arc<V>) {
         entry
             .place()
             .store(self.entries.len() as u32, Ordering::Relaxed);
         self.entries.push(entry);
-    }
-
-    fn put(&mut self, entry: Arc<V>, place: u32) {
-        entry.place().store(place, Ordering::Relaxed);
-        self.entries[place as usize] = entry;
     }
 
     fn take(&mut self, place: usize) -> Arc<V> {

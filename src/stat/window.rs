@@ -199,28 +199,6 @@ struct Bounds {
     most_buckets: u32,
 }
 
-impl LeapArray {
-    /// Adds `n` and returns the sum of the window, this `n` included: each of
-    /// several callers sees a different one.
-    fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
-        let now = self.bucket_number(now);
-        loop {
-            let Ok((head, bucket)) = self.present(now) else {
-                return 0;
-            };
-            let start = bucket.wrapping_sub(u64::from(self.buckets_per_window()) - 1);
-            let Some(cut) = self.cut(start) else {
-                self.leave_gap(head, bucket);
-                continue;
-            };
-            let next = head.plus(n);
-            if self.swap_head(head, next) {
-                return next.granted().wrapping_sub(cut);
-            }
-        }
-    }
-}
-
 impl SlidingWindow {
     /// Creates a window of `slices` slices of `length` each.
     ///
@@ -316,7 +294,21 @@ impl SlidingWindow {
     /// If several threads add at the same time, each gets a different sum, as if they had
     /// come one after the other.
     pub fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
-        self.0.add_and_sum(now, n)
+        let now = self.0.bucket_number(now);
+        loop {
+            let Ok((head, bucket)) = self.0.present(now) else {
+                return 0;
+            };
+            let start = bucket.wrapping_sub(u64::from(self.slices()) - 1);
+            let Some(cut) = self.0.cut(start) else {
+                self.0.leave_gap(head, bucket);
+                continue;
+            };
+            let next = head.plus(n);
+            if self.0.swap_head(head, next) {
+                return next.granted().wrapping_sub(cut);
+            }
+        }
     }
 
     /// Adds `n` if the sum of the window, including this `n`, is then at most `limit`;

@@ -85,7 +85,7 @@ model! {
         let theirs = other.join().unwrap();
         assert!(ours || theirs, "refused with a free slot");
         assert!(!(ours && theirs), "two calls in one slot");
-        assert_eq!(counters.in_use(), 1);
+        assert_eq!(counters.slots_in_use(), 1);
     }
 }
 
