@@ -53,10 +53,7 @@ pub(crate) enum Count {
 
 /// What one key may take, made ready by the [`HotKeys`] that it is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Limit(Kind);
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(crate) enum Limit {
     Refill(Rate),
     Window(u32),
     Line(Pace, Duration),
@@ -72,7 +69,7 @@ pub(crate) struct Taken {
     /// `None` if nothing was taken.
     place: Option<Place>,
     /// For a line the word before the call, else what the call has paid.
-    paid: u64,
+    pub(super) paid: u64,
     /// The word after the call.
     after: u64,
 }
@@ -112,12 +109,12 @@ impl HotKeys {
     pub(crate) fn limit(&self, threshold: f64, burst: u32) -> Limit {
         // The conversion saturates, and takes what is no number for 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
-        Limit(match self.count {
-            Count::Refill => Kind::Refill(Rate::new(threshold, burst, self.interval)),
-            Count::Window => Kind::Window(whole.min(window::MOST)),
-            Count::Line(max_wait) => Kind::Line(Pace::new(threshold, self.interval), max_wait),
-            Count::Running => Kind::Running(whole),
-        })
+        match self.count {
+            Count::Refill => Limit::Refill(Rate::new(threshold, burst, self.interval)),
+            Count::Window => Limit::Window(whole.min(window::MOST)),
+            Count::Line(max_wait) => Limit::Line(Pace::new(threshold, self.interval), max_wait),
+            Count::Running => Limit::Running(whole),
+        }
     }
 
     /// By what `key` is known.
@@ -142,23 +139,23 @@ impl HotKeys {
         if n == 0 {
             return Ok(Taken::nothing(now, key));
         }
-        let (change, start, paid) = match limit.0 {
-            Kind::Refill(rate) => {
+        let (change, start, paid) = match *limit {
+            Limit::Refill(rate) => {
                 let judge = Refill::new(self.origin, now, rate, n);
                 let change = self.decide(now, key, judge)?;
                 (change, now, judge.cost())
             }
-            Kind::Window(limit) => {
+            Limit::Window(limit) => {
                 let judge = Window::new(now, self.interval, limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
-            Kind::Line(pace, max_wait) => {
+            Limit::Line(pace, max_wait) => {
                 let judge = Line::new(self.origin, now, pace, max_wait, n);
                 let change = self.decide(now, key, judge)?;
                 let wait = Duration::from_nanos(judge.wait_ns(change.after));
                 (change, now + wait, change.before)
             }
-            Kind::Running(limit) => {
+            Limit::Running(limit) => {
                 let judge = Running::new(limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
@@ -174,36 +171,36 @@ impl HotKeys {
 
     /// From when on `key` has room for `n` tokens, `now` if it has; takes nothing.
     pub(crate) fn room_at(&self, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
-        let wait_ns = match limit.0 {
+        let wait_ns = match *limit {
             _ if n == 0 => Some(0),
-            Kind::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
-            Kind::Window(limit) => self.read_wait(key, Window::new(now, self.interval, limit, n)),
-            Kind::Line(pace, max_wait) => {
+            Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
+            Limit::Window(limit) => self.read_wait(key, Window::new(now, self.interval, limit, n)),
+            Limit::Line(pace, max_wait) => {
                 self.read_wait(key, Line::new(self.origin, now, pace, max_wait, n))
             }
-            Kind::Running(limit) => self.read_wait(key, Running::new(limit, n)),
+            Limit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
         };
         wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
     }
 
     /// How many tokens `key` could take now, one by one.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
-        match limit.0 {
-            Kind::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
-            Kind::Window(limit) => self.read_left(key, Window::new(now, self.interval, limit, 1)),
-            Kind::Line(pace, max_wait) => {
+        match *limit {
+            Limit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
+            Limit::Window(limit) => self.read_left(key, Window::new(now, self.interval, limit, 1)),
+            Limit::Line(pace, max_wait) => {
                 self.read_left(key, Line::new(self.origin, now, pace, max_wait, 1))
             }
-            Kind::Running(limit) => self.read_left(key, Running::new(limit, 1)),
+            Limit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
         }
     }
 
     /// From when on a key that takes nothing has one more token; `now` if it never has.
     pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &Limit) -> Tick {
         let left = self.left(now, key, limit);
-        let more = match limit.0 {
+        let more = match *limit {
             // One more stands behind all that are left.
-            Kind::Line(pace, max_wait) => pace
+            Limit::Line(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
                 .and_then(|most| self.room_at(now, key, &limit.waiting(most), 1)),
@@ -231,22 +228,17 @@ impl HotKeys {
                     refill::refund(self.origin, start, now, word, paid)
                 });
             }
-            // What was paid came from a `u32`.
+            // What was paid came from a `u32`, here and below.
             Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
             Count::Line(_) => self.change(taken, |word| line::leave(word, paid, after)),
-            Count::Running => self.free(taken),
+            Count::Running => self.change(taken, |word| running::free(word, paid as u32)),
         }
     }
 
-    /// The call that `taken` was for has ended: its place is free. Nothing to do,
-    /// unless calls at once are counted.
-    pub(crate) fn free(&self, taken: &Taken) {
-        self.free_pinned(taken.pinned(), taken.paid as u32);
-    }
-
-    /// The same for a call of weight `n` that has kept its place only.
+    /// A call of weight `n` has ended that has kept its place. Nothing to do, unless calls
+    /// at once are counted.
     #[inline]
-    pub(crate) fn free_pinned(&self, pinned: Pinned, n: u32) {
+    pub(crate) fn free(&self, pinned: Pinned, n: u32) {
         let place = match pinned.0 {
             Pinned::NOTHING => return,
             Pinned::OVERFLOW => Place::Overflow,
@@ -266,15 +258,14 @@ impl HotKeys {
 
     /// How many keys are not at rest. Looks at the whole table.
     pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
-        let limit = self.limit(0.0, 0);
-        match limit.0 {
-            Kind::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
-            Kind::Window(limit) => self.table.in_use(Window::new(now, self.interval, limit, 0)),
-            Kind::Line(pace, max_wait) => {
+        match self.limit(0.0, 0) {
+            Limit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
+            Limit::Window(limit) => self.table.in_use(Window::new(now, self.interval, limit, 0)),
+            Limit::Line(pace, max_wait) => {
                 let judge = Line::new(self.origin, now, pace, max_wait, 0);
                 self.table.in_use(judge)
             }
-            Kind::Running(limit) => self.table.in_use(Running::new(limit, 0)),
+            Limit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
         }
     }
 
@@ -312,10 +303,10 @@ impl HotKeys {
 impl Limit {
     /// The same limit, of calls that wait in a line no longer than `most`.
     pub(crate) fn waiting(self, most: Duration) -> Self {
-        Self(match self.0 {
-            Kind::Line(pace, _) => Kind::Line(pace, most),
+        match self {
+            Self::Line(pace, _) => Self::Line(pace, most),
             other => other,
-        })
+        }
     }
 }
 

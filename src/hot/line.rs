@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use super::Judge;
 use crate::clock::{Tick, nanos};
+use crate::shape::cost;
 
 const GAP_BITS: u32 = 5;
 const GAPS: u64 = (1 << GAP_BITS) - 1;
@@ -41,9 +42,9 @@ const GAP_BASE: u32 = 8;
 
 /// A threshold as a distance between calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     threshold: f64,
-    interval_ns: u64,
+    interval: Duration,
     /// What one token costs; `None` if none passes.
     single_ns: Option<u64>,
 }
@@ -61,13 +62,11 @@ pub(super) struct Line {
 
 impl Pace {
     pub(super) fn new(threshold: f64, interval: Duration) -> Self {
-        let mut pace = Self {
+        Self {
             threshold,
-            interval_ns: nanos(interval),
-            single_ns: None,
-        };
-        pace.single_ns = pace.exactly(1);
-        pace
+            interval,
+            single_ns: cost(1, threshold, interval),
+        }
     }
 
     /// What a call of `n` tokens costs; `None` if no token passes.
@@ -75,7 +74,7 @@ impl Pace {
         if n == 1 {
             self.single_ns
         } else {
-            self.exactly(n)
+            cost(n, self.threshold, self.interval)
         }
     }
 
@@ -84,14 +83,6 @@ impl Pace {
     pub(super) fn time_of(self, n: u32) -> Option<Duration> {
         let all_ns = self.single_ns?.checked_mul(n.into())?;
         Some(Duration::from_nanos(all_ns))
-    }
-
-    fn exactly(self, n: u32) -> Option<u64> {
-        // The conversion saturates.
-        (self.threshold > 0.0).then(|| {
-            let exact = f64::from(n) * self.interval_ns as f64 / self.threshold;
-            (exact.ceil() as u64).max(1)
-        })
     }
 }
 

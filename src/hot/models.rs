@@ -121,11 +121,11 @@ model! {
         let keys = keys(Count::Running, 1);
         let limit = keys.limit(1.0, 0);
         let first = take(&keys, 0, A, limit).unwrap();
-        keys.free(&first);
+        keys.free(first.pinned(), 1);
         let other = spawn(&keys, move |keys| {
             let taken = take(keys, 0, B, limit);
             if let Some(taken) = &taken {
-                keys.free(taken);
+                keys.free(taken.pinned(), 1);
             }
             taken.is_some()
         });
@@ -136,7 +136,7 @@ model! {
         if keys.keys_in_use(at(0)) == 1 {
             assert!(take(&keys, 0, A, limit).is_none(), "two at once");
         }
-        keys.free(&ours);
+        keys.free(ours.pinned(), 1);
         assert_eq!(keys.keys_in_use(at(0)), 0);
         assert!(take(&keys, 0, A, limit).is_some());
     }

@@ -73,7 +73,7 @@ const LONGEST: u64 = (1 << 62) - 1;
 
 /// A threshold and a burst, in units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// What one token costs; 0 if nothing ever passes.
     cost: u64,
     /// How long the debt after a call may be.

@@ -95,7 +95,8 @@ const NOBODY: u64 = 0;
 #[derive(Debug)]
 pub(super) struct Table {
     sets: Box<[Set]>,
-    overflow: AtomicU64,
+    /// The word that all keys without a slot share. It stays nobody's.
+    overflow: Slot,
     /// How many calls were judged on the overflow word.
     overflows: AtomicU64,
     locks: Box<[Lock<()>]>,
@@ -152,7 +153,7 @@ impl Table {
         let locks = sets.next_power_of_two().min(MOST_LOCKS);
         Self {
             sets: (0..sets).map(|_| Set::new()).collect(),
-            overflow: AtomicU64::new(0),
+            overflow: Slot::new(),
             overflows: AtomicU64::new(0),
             locks: (0..locks).map(|_| Lock::new(())).collect(),
         }
@@ -170,28 +171,20 @@ impl Table {
 
     /// Changes the word that a call of the key `tag` has found at `place`, unless
     /// that has changed hands since or `change` gives none.
-    pub(super) fn change(
-        &self,
-        place: Place,
-        tag: u64,
-        change: impl Fn(u64) -> Option<u64>,
-    ) -> bool {
-        let change = |word| change(word).ok_or(());
-        match place {
-            Place::Overflow => update(&self.overflow, change).is_ok(),
-            Place::Slot(index) => matches!(self.slot(index).update(tag, change), Some(Ok(_))),
-        }
+    pub(super) fn change(&self, place: Place, tag: u64, change: impl Fn(u64) -> Option<u64>) {
+        let tag = match place {
+            Place::Overflow => NOBODY,
+            Place::Slot(_) => tag,
+        };
+        let _ = self.update(place, tag, |word| change(word).ok_or(()));
     }
 
     /// Changes the word at `place`, whose owner cannot change because a call of it
     /// is in flight.
     #[inline]
     pub(super) fn change_pinned(&self, place: Place, change: impl Fn(u64) -> Option<u64>) {
-        let tag = match place {
-            Place::Overflow => NOBODY,
-            // Relaxed: the call has seen its tag there, and nobody stores one since.
-            Place::Slot(index) => self.slot(index).tag.load(Ordering::Relaxed),
-        };
+        // Relaxed: the call has seen its tag there, and nobody stores one since.
+        let tag = self.slot(place).tag.load(Ordering::Relaxed);
         self.change(place, tag, change);
     }
 
@@ -207,7 +200,7 @@ impl Table {
         }
         match self.room(tag, judge) {
             Some((_, last)) => read(judge.fresh(last)),
-            None => read(self.overflow.load(Ordering::Relaxed)),
+            None => read(self.overflow.word.load(Ordering::Relaxed)),
         }
     }
 
@@ -257,13 +250,9 @@ impl Table {
             let bit = found.trailing_zeros() as usize;
             let set = if bit < SLOTS { sets[0] } else { sets[1] };
             let index = (set * SLOTS + bit % SLOTS) as u32;
-            let outcome = self.slot(index).update(tag, |word| judge.take(word));
-            if let Some(outcome) = outcome {
-                return Some(outcome.map(|(before, after)| Change {
-                    place: Place::Slot(index),
-                    before,
-                    after,
-                }));
+            let outcome = self.update(Place::Slot(index), tag, |word| judge.take(word));
+            if outcome.is_some() {
+                return outcome;
             }
             found &= found - 1;
         }
@@ -283,8 +272,8 @@ impl Table {
         while let Some((index, last)) = self.room(tag, judge) {
             let before = judge.fresh(last);
             let after = judge.take(before)?;
-            if self.slot(index).pass_on(last, tag, after) {
-                let place = Place::Slot(index);
+            let place = Place::Slot(index);
+            if self.slot(place).pass_on(last, tag, after) {
                 return Ok(Change {
                     place,
                     before,
@@ -293,13 +282,8 @@ impl Table {
             }
         }
         self.overflows.fetch_add(1, Ordering::Relaxed);
-        let (before, after) = update(&self.overflow, |word| judge.take(word))?;
-        let place = Place::Overflow;
-        Ok(Change {
-            place,
-            before,
-            after,
-        })
+        self.update(Place::Overflow, NOBODY, |word| judge.take(word))
+            .expect("the overflow word stays nobody's")
     }
 
     /// A slot for the key `tag` that nobody needs, and its word.
@@ -336,8 +320,29 @@ impl Table {
         index as usize / LINE == home / LINE
     }
 
-    fn slot(&self, index: u32) -> &Slot {
-        &self.sets[index as usize / SLOTS].0[index as usize % SLOTS]
+    /// Changes the word at `place` by `change`, or gives `None` if it is not that of the
+    /// key `tag`.
+    #[inline(always)]
+    fn update<E>(
+        &self,
+        place: Place,
+        tag: u64,
+        change: impl Fn(u64) -> Result<u64, E>,
+    ) -> Option<Result<Change, E>> {
+        let outcome = self.slot(place).update(tag, change)?;
+        Some(outcome.map(|(before, after)| Change {
+            place,
+            before,
+            after,
+        }))
+    }
+
+    #[inline(always)]
+    fn slot(&self, place: Place) -> &Slot {
+        match place {
+            Place::Slot(index) => &self.sets[index as usize / SLOTS].0[index as usize % SLOTS],
+            Place::Overflow => &self.overflow,
+        }
     }
 }
 
@@ -353,29 +358,11 @@ const fn scale(bits: u64, size: usize) -> usize {
     ((bits * size as u64) >> 32) as usize
 }
 
-/// Changes a word that has no owner by `change`: its values before and after.
-fn update<E>(word: &AtomicU64, change: impl Fn(u64) -> Result<u64, E>) -> Result<(u64, u64), E> {
-    // Acquire: `change` may read the clock, and does so after the word. Release: who
-    // finds this value reads a clock that is not before the one of this call.
-    let (won, lost) = (Ordering::Release, Ordering::Acquire);
-    let mut found = word.load(Ordering::Acquire);
-    loop {
-        let next = change(found)?;
-        match word.compare_exchange_weak(found, next, won, lost) {
-            Ok(_) => return Ok((found, next)),
-            Err(now) => found = now,
-        }
-    }
-}
-
 // === impl Set ===
 
 impl Set {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| Slot {
-            tag: AtomicU64::new(NOBODY),
-            word: AtomicU64::new(0),
-        }))
+        Self(std::array::from_fn(|_| Slot::new()))
     }
 
     /// The slots of one cache line whose tag is `tag`, as bits. Without a branch for
@@ -419,6 +406,13 @@ impl Set {
 // === impl Slot ===
 
 impl Slot {
+    fn new() -> Self {
+        Self {
+            tag: AtomicU64::new(NOBODY),
+            word: AtomicU64::new(0),
+        }
+    }
+
     /// Changes the word of the key `tag` by `change`: its values before and
     /// after, or `None` if the slot is another's.
     #[inline(always)]
@@ -439,7 +433,8 @@ impl Slot {
                 Ok(next) => next,
                 Err(error) => return Some(Err(error)),
             };
-            // As in the other `update`.
+            // Acquire: `change` may read the clock, and does so after the word. Release:
+            // who finds this value reads a clock that is not before the one of this call.
             let (won, lost) = (Ordering::Release, Ordering::Acquire);
             match self.word.compare_exchange_weak(word, next, won, lost) {
                 Ok(_) => return Some(Ok((word, next))),

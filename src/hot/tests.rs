@@ -48,6 +48,11 @@ fn passes(keys: &HotKeys, now: u64, key: Digest, limit: &Limit, most: u32) -> u3
     (0..most).take_while(pass).count() as u32
 }
 
+/// Ends the call that `taken` was for.
+fn free(keys: &HotKeys, taken: &Taken) {
+    keys.free(taken.pinned(), taken.paid as u32);
+}
+
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
     keys.take(now, key, limit, n).unwrap_err().room_at
 }

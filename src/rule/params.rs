@@ -220,7 +220,7 @@ impl HotParams {
     pub(crate) fn free(&self, running: Running) {
         let all = self.0.iter().filter_map(|rule| Some((rule, rule.running?)));
         for (rule, ordinal) in all {
-            rule.keys.free_pinned(running.0[ordinal], 1);
+            rule.keys.free(running.0[ordinal], 1);
         }
     }
 

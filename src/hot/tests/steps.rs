@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::exact::{Exact, Held};
-use super::{Table, digest};
+use super::{Table, digest, free};
 use crate::clock::Tick;
 use crate::hot::{Count, HotKeys, Limit, Spec, Taken};
 
@@ -204,7 +204,7 @@ impl Pair {
 
     fn end(&mut self, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
-        self.keys.free(&taken);
+        free(&self.keys, &taken);
         if self.count == Count::Running {
             self.exact_of(key, is_overflow).end(held);
         }

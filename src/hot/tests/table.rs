@@ -31,7 +31,7 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
         }
         // Who is at rest gives its slot away, and no other.
         if count == Count::Running {
-            keys.free(&held[3]);
+            free(&keys, &held[3]);
         }
         let later = if count == Count::Running {
             1_000
@@ -70,7 +70,7 @@ fn a_call_that_was_pushed_out_credits_nobody() {
         let before = left();
         for taken in &held {
             keys.give_back(|| at(1_000), taken);
-            keys.free(taken);
+            free(&keys, taken);
         }
         assert_eq!(left(), before, "{count:?}");
     }
@@ -291,11 +291,11 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
             let key = digest(mixed(thread << 32 | step) % 24);
             held.extend(keys.take(at(0), key, &limit, 1));
             if held.len() > 2 {
-                keys.free(&held.swap_remove(step as usize % 3));
+                free(&keys, &held.swap_remove(step as usize % 3));
             }
         }
         for taken in &held {
-            keys.free(taken);
+            free(&keys, taken);
         }
     };
     std::thread::scope(|scope| {
@@ -330,7 +330,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
                     if call % 2 == 0 {
                         keys.give_back(|| now, &taken);
                     } else {
-                        keys.free(&taken);
+                        free(&keys, &taken);
                     }
                 }
                 keys.left(now, key, &limit);

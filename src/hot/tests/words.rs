@@ -324,11 +324,11 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let take = || keys.take(at(3), digest(1), &limit, 1);
     let (first, second) = (take().unwrap(), take().unwrap());
     assert_eq!(take().unwrap_err().room_at, Some(at(3)));
-    keys.free(&first);
+    free(&keys, &first);
     assert_eq!(keys.left(at(3), digest(1), &limit), 1);
     let third = take().unwrap();
     assert_eq!(keys.left(at(3), digest(1), &limit), 0);
-    keys.free(&second);
+    free(&keys, &second);
     keys.give_back(|| at(4), &third);
     assert_eq!(keys.left(at(3), digest(1), &limit), 2);
     assert_eq!(keys.keys_in_use(at(3)), 0);
