@@ -4,7 +4,6 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use crate::adaptive::End;
 use crate::breaker::Admission;
 use crate::call::{Call, Direction};
 use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
@@ -277,12 +276,7 @@ impl Entry {
     fn free_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
         let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
-            let end = match outcome {
-                Some(Outcome::Success) => End::Delivered,
-                Some(Outcome::Failure) => End::Failed,
-                Some(Outcome::Ignore) | None => End::Cancelled,
-            };
-            limiter.ended(now, rt, || resource.node().slots_in_use(), end);
+            limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
         }
         resource.node().free_slots(1);
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tower_resilience_adaptive::{Aimd, ConcurrencyAlgorithm, Gradient2, Vegas};
 
 use super::simulation::{Change, Model, Policy, Trace, Work};
-use super::{End, Limiter, Settings};
+use super::{Limiter, Settings};
 use crate::clock::Tick;
+use crate::stat::Outcome;
 
 /// The limiter of the tower-resilience project, which is driven by response
 /// times as well. Its clock is only read by its service, not by what decides.
@@ -19,7 +20,7 @@ impl Policy for Limiter {
     }
 
     fn ended(&self, now: Tick, rt: Duration, in_flight: u32) {
-        Limiter::ended(self, now, rt, || in_flight, End::Delivered);
+        Limiter::ended(self, now, rt, || in_flight, Some(Outcome::Success));
     }
 }
 

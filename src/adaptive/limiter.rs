@@ -12,18 +12,8 @@ use std::time::Duration;
 use super::gradient::{Phase, Settings, State};
 use super::window::Window;
 use crate::clock::Tick;
+use crate::stat::Outcome;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// With a response.
-    Delivered,
-    /// With a failure.
-    Failed,
-    /// Before it delivered anything, or with what says nothing of who was called.
-    Cancelled,
-}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -80,7 +70,7 @@ impl Limiter {
     /// is given back. (At its end and not at its start: the engine has the
     /// number there for nothing, and the largest one of a window is the same.)
     ///
-    /// A response counts as it is. Another end counts only if the call took
+    /// A success counts as it is. Another end, or none, counts only if the call took
     /// longer than a response without a queue takes: then a response would have
     /// taken at least as long. A quick failure says nothing about how long the
     /// work takes.
@@ -88,11 +78,17 @@ impl Limiter {
     /// Two relaxed loads, one addition, and the loads that tell that the window
     /// may not close yet; nothing allocates, locks or waits.
     #[inline]
-    pub(crate) fn ended(&self, now: Tick, rt: Duration, in_flight: impl Fn() -> u32, end: End) {
+    pub(crate) fn ended(
+        &self,
+        now: Tick,
+        rt: Duration,
+        in_flight: impl Fn() -> u32,
+        outcome: Option<Outcome>,
+    ) {
         let in_flight = || in_flight().max(1);
         let long = f64::from_bits(self.memory.long.load(Ordering::Relaxed));
         let is_known = long > 0.0 && rt.as_nanos() as f64 > long;
-        if end == End::Delivered || is_known {
+        if outcome == Some(Outcome::Success) || is_known {
             self.window
                 .add(now, rt.min(State::longest(long)), in_flight());
         }
@@ -194,11 +190,17 @@ mod tests {
 
     /// Ends calls that took `rt` at a full limit, 20 in each 100 ms, for
     /// `windows` windows.
-    fn end_calls(limiter: &Limiter, from: Tick, windows: u64, rt: Duration, end: End) -> Tick {
+    fn end_calls(
+        limiter: &Limiter,
+        from: Tick,
+        windows: u64,
+        rt: Duration,
+        outcome: Option<Outcome>,
+    ) -> Tick {
         let mut now = from;
         for _ in 0..windows * 20 {
             now = now + Duration::from_millis(5);
-            limiter.ended(now, rt, || limiter.limit(), end);
+            limiter.ended(now, rt, || limiter.limit(), outcome);
         }
         now
     }
@@ -229,29 +231,29 @@ mod tests {
 
     #[test]
     fn a_quick_failure_or_cancellation_is_no_sample() {
-        for end in [End::Failed, End::Cancelled] {
+        for outcome in [Some(Outcome::Failure), None] {
             let limiter = Limiter::new(settings(1, 20, 200), Tick::ZERO);
             let ms = Duration::from_millis;
             // Nothing is known yet: not even a slow one counts.
-            let now = end_calls(&limiter, Tick::ZERO, 5, ms(900), end);
+            let now = end_calls(&limiter, Tick::ZERO, 5, ms(900), outcome);
             assert_eq!((limiter.limit(), limiter.memory.load().long), (20, 0.0));
-            let now = end_calls(&limiter, now, 30, ms(50), End::Delivered);
+            let now = end_calls(&limiter, now, 30, ms(50), Some(Outcome::Success));
             let before = limiter.memory.load();
             assert_eq!(before.long, 50e6);
-            end_calls(&limiter, now, 30, ms(1), end);
+            end_calls(&limiter, now, 30, ms(1), outcome);
             assert_eq!(limiter.memory.load(), before);
         }
     }
 
     #[test]
     fn cancelled_calls_that_are_slower_than_known_lower_the_limit() {
-        for end in [End::Failed, End::Cancelled] {
+        for outcome in [Some(Outcome::Failure), None] {
             let limiter = Limiter::new(settings(1, 20, 200), Tick::ZERO);
             let ms = Duration::from_millis;
-            let now = end_calls(&limiter, Tick::ZERO, 30, ms(50), End::Delivered);
+            let now = end_calls(&limiter, Tick::ZERO, 30, ms(50), Some(Outcome::Success));
             let before = limiter.estimate();
             // Too few windows for a probe that would take it for the service's own.
-            end_calls(&limiter, now, 3, ms(500), end);
+            end_calls(&limiter, now, 3, ms(500), outcome);
             assert!(limiter.estimate() < before * 0.85, "{}", limiter.estimate());
         }
     }
@@ -264,7 +266,7 @@ mod tests {
             Tick::ZERO,
             100,
             Duration::from_millis(50),
-            End::Delivered,
+            Some(Outcome::Success),
         );
         assert!(old.estimate() > 30.0);
         for (floor, ceiling) in [(1, 200), (1, 10), (150, 200)] {
@@ -286,10 +288,10 @@ mod tests {
             Tick::from_millis(3_600_000),
             30,
             ms(50),
-            End::Delivered,
+            Some(Outcome::Success),
         );
         let before = limiter.estimate();
-        end_calls(&limiter, Tick::ZERO, 60, ms(50), End::Delivered);
+        end_calls(&limiter, Tick::ZERO, 60, ms(50), Some(Outcome::Success));
         assert!(limiter.estimate() > before + 5.0);
     }
 
@@ -303,12 +305,17 @@ mod tests {
                 now,
                 Duration::from_millis(50),
                 || limiter.limit(),
-                End::Delivered,
+                Some(Outcome::Success),
             );
         }
         assert!(limiter.limit() < 20);
         let later = now + Duration::from_secs(3_600);
-        limiter.ended(later, Duration::from_millis(50), || 1, End::Delivered);
+        limiter.ended(
+            later,
+            Duration::from_millis(50),
+            || 1,
+            Some(Outcome::Success),
+        );
         assert_eq!(limiter.limit(), limiter.estimate() as u32);
     }
 
@@ -350,8 +357,8 @@ mod tests {
                 } else {
                     Tick::from_nanos(time)
                 };
-                let end = [End::Delivered, End::Failed, End::Cancelled][end as usize];
-                limiter.ended(now, Duration::from_nanos(rt), || in_flight, end);
+                let outcome = [Some(Outcome::Success), Some(Outcome::Failure), None][end as usize];
+                limiter.ended(now, Duration::from_nanos(rt), || in_flight, outcome);
                 let state = limiter.memory.load();
                 prop_assert!((floor..=ceiling).contains(&limiter.limit()));
                 let bounds = f64::from(floor)..=f64::from(ceiling);

@@ -20,4 +20,4 @@ mod models;
 mod simulation;
 
 pub(crate) use gradient::Settings;
-pub(crate) use limiter::{End, Limiter};
+pub(crate) use limiter::Limiter;
