@@ -73,14 +73,8 @@ impl Ramp {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// How many steps a refill stands for that was `due` before the present step
-    /// had `begun`, or then.
-    pub(super) const fn steps(&self, begun: u64, due: u64) -> u64 {
-        begun.saturating_sub(due) / self.step_ns + 1
-    }
-
-    /// What has passed in the steps that such a refill stands for, of what passed
-    /// `since_last`. Where nobody came in the step before the present one, nothing
+    /// What has passed in the steps that a refill stands for which was `due` before the
+    /// present step had `begun`, or then, of what passed `since_last`. Where nobody came in the step before the present one, nothing
     /// passed in it, but from a line that had turns then still.
     pub(super) fn load(
         &self,
@@ -100,8 +94,9 @@ impl Ramp {
         }
     }
 
-    /// `stored` after so many `steps`, in which `passed` tokens passed.
-    pub(super) fn refilled(&self, stored: f64, steps: u64, passed: u64) -> f64 {
+    /// `stored` after such a refill, in whose steps `passed` tokens passed.
+    pub(super) fn refilled(&self, stored: f64, begun: u64, due: u64, passed: u64) -> f64 {
+        let steps = begun.saturating_sub(due) / self.step_ns + 1;
         let is_idle = stored <= self.warning || passed < self.cold.saturating_mul(steps);
         let filled = if is_idle {
             let seconds = steps as f64 * Duration::from_nanos(self.step_ns).as_secs_f64();

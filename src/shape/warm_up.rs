@@ -176,7 +176,7 @@ impl WarmUp {
             let begun = ramp.begin(at);
             let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));
             let load = ramp.load(begun, due, last_turn, since_last);
-            let stored = ramp.refilled(self.stored(), ramp.steps(begun, due), load);
+            let stored = ramp.refilled(self.stored(), begun, due, load);
             let found = room(self.curve.at(stored));
             if found.is_some_and(|found| found <= at) {
                 return Some(at);
@@ -261,10 +261,9 @@ impl WarmUp {
             return;
         }
         let load = ramp.load(begun, due, last_turn, since_last);
-        let steps = ramp.steps(begun, due);
         let mut found = self.stored.load(Ordering::Relaxed);
         loop {
-            let stored = ramp.refilled(f64::from_bits(found), steps, load);
+            let stored = ramp.refilled(f64::from_bits(found), begun, due, load);
             if planted(Bug::FillBlind) {
                 return self.stored.store(stored.to_bits(), Ordering::Relaxed);
             }
