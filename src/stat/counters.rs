@@ -500,20 +500,17 @@ fn add_below(gauge: &AtomicU32, n: u32, most: u32) -> bool {
     }
     let mut found = gauge.load(Ordering::Relaxed);
     loop {
-        match found.checked_add(n) {
-            Some(sum) if sum <= most => {
-                if planted(Bug::CheckThenClaim) {
-                    gauge.fetch_add(n, Ordering::Acquire);
-                    return true;
-                }
-                // Acquire: pairs with the release of the call that freed it.
-                match gauge.compare_exchange_weak(found, sum, Ordering::Acquire, Ordering::Relaxed)
-                {
-                    Ok(_) => return true,
-                    Err(now) => found = now,
-                }
-            }
-            _ => return false,
+        let Some(sum) = found.checked_add(n).filter(|&sum| sum <= most) else {
+            return false;
+        };
+        if planted(Bug::CheckThenClaim) {
+            gauge.fetch_add(n, Ordering::Acquire);
+            return true;
+        }
+        // Acquire: pairs with the release of the call that freed it.
+        match gauge.compare_exchange_weak(found, sum, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => found = now,
         }
     }
 }

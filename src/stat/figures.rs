@@ -160,12 +160,13 @@ impl Counters {
         })
     }
 
-    /// What the second before the present one counted; `None` likewise.
-    pub(super) fn previous_second(&self, ring: &LeapArray) -> Option<NodeBucket> {
+    /// What the second that was the present one `ago` seconds ago counted; `None`
+    /// likewise.
+    pub(super) fn second_ago(&self, ring: &LeapArray, ago: u64) -> Option<NodeBucket> {
         self.shape.minute.then(|| {
             self.steady(|head| {
                 let newest = self.shape.second(head);
-                self.second_at(ring, newest.checked_sub(1)?, head)
+                self.second_at(ring, newest.checked_sub(ago)?, head)
             })
         })
     }
@@ -176,7 +177,7 @@ impl Counters {
         }
         let of = |word| self.in_second(ring, word, second, head);
         Some(NodeBucket {
-            start: Tick::from_nanos(second * 1_000_000_000),
+            start: Tick::from_millis(second * 1_000),
             pass: of(PASS)?,
             occupied: of(OCCUPIED)?,
             ..counted(of)?
@@ -186,7 +187,7 @@ impl Counters {
     /// What `second` counted while there is no ring of seconds yet: the node has
     /// not been used after the second in which it was made, the present one.
     fn first_second(&self, ring: &LeapArray, second: u64, head: u64) -> NodeBucket {
-        let start = Tick::from_nanos(second * 1_000_000_000);
+        let start = Tick::from_millis(second * 1_000);
         if second != self.shape.second(head) {
             return NodeBucket {
                 start,
@@ -205,21 +206,6 @@ impl Counters {
             rt_us: totals.rt_us,
             ..NodeBucket::default()
         }
-    }
-
-    /// What calls that had borrowed started with in the present second; 0 if seconds
-    /// are not kept.
-    pub(super) fn occupied_now(&self, ring: &LeapArray) -> u64 {
-        if !self.shape.minute {
-            return 0;
-        }
-        self.steady(|head| {
-            let second = self.shape.second(head);
-            if self.second_cuts().is_none() {
-                return Some(self.first_second(ring, second, head).occupied);
-            }
-            self.in_second(ring, OCCUPIED, second, head)
-        })
     }
 
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {

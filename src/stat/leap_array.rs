@@ -497,18 +497,10 @@ impl LeapArray {
         let length = nanos(interval);
         let span = length / self.bucket_ns;
         if length % self.bucket_ns != 0 || span == 0 || span > u64::from(self.buckets.get()) {
-            return Err(InvalidWindow::not_on_grid(
-                interval,
-                self.bucket_ns,
-                self.buckets.get(),
-            ));
+            return Err(InvalidWindow::not_on_grid(interval, self));
         }
         if buckets == 0 || span % u64::from(buckets) != 0 {
-            return Err(InvalidWindow::not_in_grid_buckets(
-                interval,
-                buckets,
-                self.bucket_ns,
-            ));
+            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, self));
         }
         if limit > MAX_TOKENS {
             return Err(InvalidWindow::limit(limit));

@@ -112,13 +112,13 @@ impl Node {
     /// of one second.
     pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+        let shape = Shape::new(bucket_ns, buckets, true);
         let grid = Grid {
-            bucket_ns: bucket_ns.min(1_000_000_000),
-            buckets: buckets * bucket_ns.div_ceil(1_000_000_000) as u32,
+            bucket_ns: shape.step_ns,
+            buckets: buckets * shape.stride,
             ahead: buckets.min(64),
         };
-        let shape = StdArc::new(Shape::new(bucket_ns, buckets, true));
-        Ok(Self::with_grid(grid, shape, now))
+        Ok(Self::with_grid(grid, StdArc::new(shape), now))
     }
 
     /// A node with a ring of its own shape, whose buckets are parts of a step.
@@ -405,7 +405,10 @@ impl Node {
                 let buckets = self.counters.shape.buckets;
                 self.ring.window(buckets, self.stride()).sum(now).into()
             }
-            Event::Occupied => self.counters.occupied_now(&self.ring),
+            Event::Occupied => {
+                let second = self.counters.second_ago(&self.ring, 0);
+                second.map_or(0, |second| second.occupied)
+            }
             event => self.counters.sum(event),
         }
     }
@@ -514,7 +517,7 @@ impl Node {
     #[must_use]
     pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.advance_for_read(now);
-        self.counters.previous_second(&self.ring)
+        self.counters.second_ago(&self.ring, 1)
     }
 
     /// Returns everything counted since the node was made.

@@ -336,7 +336,7 @@ impl LeapArray {
             // Nothing that is used now counts in that window, nor in the other
             // ones that contain the target.
             let is_full = |start| {
-                let held = self.held_between(bucket, start, start + quota.span_u64());
+                let held = self.held_between(bucket, start, start + u64::from(quota.span()));
                 u64::from(held) + u64::from(n) > u64::from(quota.limit())
             };
             if quota.starts_ahead(bucket, target).any(is_full) {
@@ -395,7 +395,7 @@ impl LeapArray {
                 || quotas.iter().all(|quota| {
                     quota.starts_ahead(judged, target).all(|start| {
                         let used = if start.wrapping_sub(bucket) as i64 > 0 {
-                            Some(self.held_between(bucket, start, start + quota.span_u64()))
+                            Some(self.held_between(bucket, start, start + u64::from(quota.span())))
                         } else {
                             // It has begun meanwhile: everything in it counts.
                             self.used(head, start)

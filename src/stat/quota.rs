@@ -98,10 +98,6 @@ impl Quota {
         self.buckets.get() * self.stride.get()
     }
 
-    pub(crate) const fn span_u64(&self) -> u64 {
-        self.span() as u64
-    }
-
     /// The oldest bucket of the window whose newest is `bucket`. It wraps below
     /// zero, like all arithmetic on bucket numbers.
     #[inline]

@@ -119,7 +119,7 @@ impl LeapArray {
     /// Returns [`InvalidWindow`] unless the view's buckets are made of whole buckets of the
     /// array and its interval divides the array's.
     pub fn view(&self, interval: Duration, buckets: u32) -> Result<WindowView<'_>, InvalidWindow> {
-        let own = self.bucket_length().as_nanos() as u64;
+        let own = nanos(self.bucket_length());
         let length = nanos(interval);
         let whole = nanos(self.interval());
         if length == 0 || whole % length != 0 || length % own != 0 {
@@ -127,7 +127,7 @@ impl LeapArray {
         }
         let span = (length / own) as u32;
         if buckets == 0 || span % buckets != 0 {
-            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, own));
+            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, self));
         }
         Ok(self.window(buckets, span / buckets))
     }

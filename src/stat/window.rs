@@ -117,15 +117,15 @@ impl InvalidWindow {
         Ok(length / parts)
     }
 
-    pub(super) fn not_on_grid(interval: Duration, bucket_ns: u64, buckets: u32) -> Self {
-        let bucket = Duration::from_nanos(bucket_ns);
-        let allowed = format!("between 1 and {buckets} whole buckets of {bucket:?}");
+    pub(super) fn not_on_grid(interval: Duration, array: &LeapArray) -> Self {
+        let (bucket, most) = (array.bucket_length(), array.buckets_per_window());
+        let allowed = format!("between 1 and {most} whole buckets of {bucket:?}");
         Self::new("interval", format_args!("{interval:?}"), allowed)
     }
 
-    pub(super) fn not_in_grid_buckets(interval: Duration, buckets: u32, bucket_ns: u64) -> Self {
-        let bucket = Duration::from_nanos(bucket_ns);
-        let whole = interval.as_nanos() / u128::from(bucket_ns);
+    pub(super) fn not_in_grid_buckets(interval: Duration, buckets: u32, array: &LeapArray) -> Self {
+        let bucket = array.bucket_length();
+        let whole = interval.as_nanos() / bucket.as_nanos();
         let allowed =
             format!("a number that divides {whole}, the buckets of {bucket:?} in {interval:?}");
         Self::new("buckets", buckets, allowed)
