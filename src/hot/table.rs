@@ -163,10 +163,8 @@ impl Table {
     /// key's word if the call passes.
     #[inline]
     pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
-        match self.take_known(tag, judge) {
-            Some(outcome) => outcome,
-            None => self.take_unknown(tag, judge),
-        }
+        self.take_known(tag, judge)
+            .unwrap_or_else(|| self.take_unknown(tag, judge))
     }
 
     /// Changes the word that a call of the key `tag` has found at `place`, unless

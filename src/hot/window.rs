@@ -91,18 +91,15 @@ impl Window {
     /// What counts for the call, at its own time or that of a faster clock.
     const fn counts(self, word: u64) -> Counts {
         let found = Counts::of(word);
-        match self.ahead(word) {
-            0..=SLACK => found,
-            NUMBERS => Counts {
-                number: self.number,
-                before: found.newest,
-                newest: 0,
-            },
-            _ => Counts {
-                number: self.number,
-                before: 0,
-                newest: 0,
-            },
+        let before = match self.ahead(word) {
+            0..=SLACK => return found,
+            NUMBERS => found.newest,
+            _ => 0,
+        };
+        Counts {
+            number: self.number,
+            before,
+            newest: 0,
         }
     }
 }
@@ -120,16 +117,9 @@ impl Judge for Window {
             return Ok(counts.word());
         }
         // In the next bucket the newest one still counts, in the one after not.
-        let ahead = match self.ahead(word) {
-            ahead @ 0..=SLACK => u64::from(ahead),
-            _ => 0,
-        };
-        let buckets = ahead
-            + if counts.newest + self.n <= self.limit {
-                1
-            } else {
-                2
-            };
+        let is_next = counts.newest + self.n <= self.limit;
+        let ahead = counts.number.wrapping_sub(self.number) & NUMBERS;
+        let buckets = u64::from(ahead) + if is_next { 1 } else { 2 };
         let into_ns = self.now_ns % self.bucket_ns;
         Err(Some(self.bucket_ns.saturating_mul(buckets) - into_ns))
     }
