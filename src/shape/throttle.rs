@@ -130,22 +130,18 @@ impl Throttle {
         let mut last = self.0.load(Ordering::Relaxed);
         loop {
             let place = place(last, now, cost_ns, max_wait_ns);
+            let before = Some(last);
             if planted(Bug::MoveThenCheck) && last != FRESH {
                 self.0.fetch_add(cost_ns, Ordering::Relaxed);
                 if place.is_err() {
                     self.0.fetch_sub(cost_ns, Ordering::Relaxed);
                 }
+                return place.map(|start| Turn { start, before });
             }
             let start = place?;
-            let turn = Turn {
-                start,
-                before: Some(last),
-            };
+            let turn = Turn { start, before };
             if planted(Bug::StoreAtIdle) && start == now {
                 self.0.store(start, Ordering::Relaxed);
-                return Ok(turn);
-            }
-            if planted(Bug::MoveThenCheck) && last != FRESH {
                 return Ok(turn);
             }
             match self

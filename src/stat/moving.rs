@@ -52,19 +52,13 @@ impl LeapArray {
             }
         };
         let newest = self.number(head);
-        let mut held = Vec::new();
-        for ahead in 1..=self.ahead() {
-            let target = newest.wrapping_add(ahead);
-            let count = self.seal_for_good(newest, target);
-            if count > 0 {
-                held.push((target, count));
-            }
-        }
+        let targets = (1..=self.ahead()).map(|ahead| newest.wrapping_add(ahead));
+        let held = targets.map(|target| (target, self.seal_for_good(newest, target)));
         Image {
             old: self,
             newest,
             granted: head.granted(),
-            held,
+            held: held.filter(|&(_, count)| count > 0).collect(),
         }
     }
 

@@ -323,17 +323,15 @@ impl LeapArray {
 
     /// What has been taken by now, if `newest` is the newest bucket.
     fn taken_at(&self, newest: u64) -> u32 {
-        let mut head = self.load_head();
-        let mut taken = head.granted().wrapping_sub(self.held(newest));
+        let mut taken = 0;
         // Two words: look until the first has not changed meanwhile, but do not
         // insist where that never happens.
-        for _ in 0..8 {
-            let again = self.load_head();
-            if again == head {
+        for _ in 0..9 {
+            let head = self.load_head();
+            taken = head.granted().wrapping_sub(self.held(newest));
+            if self.load_head() == head {
                 break;
             }
-            head = again;
-            taken = head.granted().wrapping_sub(self.held(newest));
         }
         // The same word need not mean that nobody borrowed and cancelled meanwhile.
         // But all that is taken after a bucket's beginning is more than before.
