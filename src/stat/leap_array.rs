@@ -382,14 +382,12 @@ impl LeapArray {
     /// `interval` into buckets of at least 1 ms.
     pub fn new(interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check(interval, buckets)?;
-        Ok(Self::with_grid(
-            Grid {
-                bucket_ns,
-                buckets,
-                ahead: buckets.min(64),
-            },
-            Tick::ZERO,
-        ))
+        let grid = Grid {
+            bucket_ns,
+            buckets,
+            ahead: buckets.min(64),
+        };
+        Ok(Self::with_grid(grid, Tick::ZERO))
     }
 
     /// An empty array whose first bucket is that of `now`.

@@ -104,6 +104,13 @@ macro_rules! figures {
     };
 }
 
+/// Adds these fields of another one, modulo 2⁶⁴.
+macro_rules! add_each {
+    ($mine:ident += $other:ident: $($field:ident),+) => {
+        $($mine.$field = $mine.$field.wrapping_add($other.$field);)+
+    };
+}
+
 figures!(Totals {
     /// Calls that passed, by weight, including those that still wait although their bucket
     /// has begun. Falls when such a call is dropped.
@@ -180,22 +187,8 @@ impl Totals {
 
     /// Adds what another node counted.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.pass, other.pass),
-            (&mut self.block, other.block),
-            (&mut self.complete, other.complete),
-            (&mut self.error, other.error),
-            (&mut self.cancelled, other.cancelled),
-            (&mut self.occupied, other.occupied),
-            (&mut self.calls, other.calls),
-            (&mut self.panicked, other.panicked),
-            (&mut self.rt_us, other.rt_us),
-            (&mut self.waits, other.waits),
-            (&mut self.waited_us, other.waited_us),
-            (&mut self.waiting_dropped, other.waiting_dropped),
-        ] {
-            *mine = mine.wrapping_add(theirs);
-        }
+        add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls);
+        add_each!(self += other: panicked, rt_us, waits, waited_us, waiting_dropped);
         for (mine, theirs) in self.block_by.iter_mut().zip(other.block_by) {
             *mine = mine.wrapping_add(theirs);
         }
@@ -231,18 +224,7 @@ impl NodeBucket {
             *self = *other;
             return;
         }
-        for (mine, theirs) in [
-            (&mut self.pass, other.pass),
-            (&mut self.block, other.block),
-            (&mut self.complete, other.complete),
-            (&mut self.error, other.error),
-            (&mut self.cancelled, other.cancelled),
-            (&mut self.occupied, other.occupied),
-            (&mut self.calls, other.calls),
-            (&mut self.rt_us, other.rt_us),
-        ] {
-            *mine = mine.wrapping_add(theirs);
-        }
+        add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls, rt_us);
         self.extreme = self.extreme.merge(other.extreme);
     }
 

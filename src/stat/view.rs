@@ -433,16 +433,11 @@ impl<'a> WindowView<'a> {
     /// Iterates over the buckets of the view, oldest first; the last one is still open.
     /// Copies them.
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
-        let Self {
-            array,
-            buckets,
-            stride,
-        } = *self;
-        let stride = u64::from(stride);
+        let (array, stride) = (self.array, u64::from(self.stride));
         let counts = array.read(array.bucket_number(now), |reading| {
             let newest = reading.newest / stride;
             let mut later = reading.taken();
-            let counts = (0..u64::from(buckets)).map_while(|back| {
+            let counts = (0..u64::from(self.buckets)).map_while(|back| {
                 let bucket = newest.checked_sub(back)?;
                 let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, || later);
                 let count = later.wrapping_sub(cut);
