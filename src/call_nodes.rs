@@ -15,7 +15,7 @@ use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
-use crate::rule::{Basis, Gate, Line, Standing, Turns};
+use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
 use crate::ruled_ring::{Held, RuledRing, own_ring, side_rings};
 use crate::stat::Node;
 use crate::sync::Arc;
@@ -224,25 +224,25 @@ impl CallNodes {
         })
     }
 
-    /// Whether a rule lets calls stand in a line.
-    pub(crate) fn is_paced(&self) -> bool {
-        self.lines().next().is_some()
+    /// Whether a rule lets calls wait in a queue.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.queues().next().is_some()
     }
 
-    /// A turn in every line for a call of weight `n`; none if that is 0. If a line has
+    /// A turn in every queue for a call of weight `n`; none if that is 0. If a queue has
     /// no place, a turn in none of them, and its rule.
-    pub(crate) fn line_up(&self, now: Tick, n: u32) -> Result<Turns, u32> {
+    pub(crate) fn queue_up(&self, now: Tick, n: u32) -> Result<Turns, u32> {
         let mut turns = Turns::EMPTY;
         if n == 0 {
             return Ok(turns);
         }
-        for (node, line) in self.lines() {
-            let rule = line.index();
-            let Some(turn) = line.join(now, n, node.ring()) else {
+        for (node, queue) in self.queues() {
+            let rule = queue.index();
+            let Some(turn) = queue.join(now, n, node.ring()) else {
                 self.leave(&turns);
                 return Err(rule);
             };
-            turns.push(Standing { rule, turn });
+            turns.push(QueuedTurn { rule, turn });
         }
         Ok(turns)
     }
@@ -255,17 +255,17 @@ impl CallNodes {
         }
     }
 
-    /// Gives the turns up that [`line_up`](Self::line_up) gave.
+    /// Gives the turns up that [`queue_up`](Self::queue_up) gave.
     fn leave(&self, turns: &Turns) {
-        for (standing, (_, line)) in turns.iter().zip(self.lines()) {
-            line.leave(standing.turn);
+        for (queued, (_, queue)) in turns.iter().zip(self.queues()) {
+            queue.leave(queued.turn);
         }
     }
 
-    /// The lines that the call stands in, and the nodes that they are on.
-    fn lines(&self) -> impl Iterator<Item = (&Node, &Line)> {
+    /// The queues that the call waits in, and the nodes that they are on.
+    fn queues(&self) -> impl Iterator<Item = (&Node, &Queue)> {
         self.gates()
-            .flat_map(|(node, gate)| gate.lines().iter().map(move |line| (node, line)))
+            .flat_map(|(node, gate)| gate.queues().iter().map(move |queue| (node, queue)))
     }
 
     /// The first rule that has no room for `n` tokens now.

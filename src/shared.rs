@@ -69,7 +69,7 @@ impl Default for Config {
 }
 
 impl Shared {
-    /// A node for `rules` on a resource whose calls may stand in line for
+    /// A node for `rules` on a resource whose calls may wait in a queue for
     /// `longest_wait`, and the gate over it. They go on from what was there `before`:
     /// the node is that one, over another ring if the rules need it.
     pub(crate) fn node<'a>(

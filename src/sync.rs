@@ -170,9 +170,9 @@ pub(crate) enum Bug {
     FreezeWithoutMark,
     /// A cut of what passed comes from a ring that counts no more.
     CutFromOldRing,
-    /// Who finds a throttle's line empty writes its turn without comparing.
+    /// Who finds a throttle's queue empty writes its turn without comparing.
     StoreAtIdle,
-    /// A caller moves a throttle's line first, and back if it is refused.
+    /// A caller moves a throttle's queue first, and back if it is refused.
     MoveThenCheck,
     /// A turn is given back without looking whether others stand behind it.
     BlindLeave,

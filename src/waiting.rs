@@ -251,7 +251,7 @@ impl Waiting {
             }
         };
         let waited = now - inner.since;
-        // A place in a line is the call's own; what it waits for beyond its turn
+        // A place in a queue is the call's own; what it waits for beyond its turn
         // is borrowed.
         let turn = inner.claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| inner.start > turn);

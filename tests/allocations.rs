@@ -273,17 +273,17 @@ fn no_extractor_and_no_skip_allocates() {
 
 #[test]
 fn a_call_whose_turn_it_is_allocates_nothing() {
-    let line = FlowRule::per_second("r", 1_000).throttle(MINUTE);
+    let queue = FlowRule::per_second("r", 1_000).throttle(MINUTE);
     let (sentinel, clock) = engine(
         Rules::new()
-            .with(line)
+            .with(queue)
             .with(FlowRule::per_second("r", OPEN)),
     );
     let call = || {
         clock.advance(Duration::from_millis(1));
         assert_passes(&sentinel, Call::new("r"));
     };
-    assert_allocates_nothing("a line", &clock, call);
+    assert_allocates_nothing("a queue", &clock, call);
 }
 
 /// What ten thousand waiting calls take, for each: bytes and allocations.
@@ -349,7 +349,7 @@ fn a_rule_of_each_kind_allocates_nothing() {
         .with(
             FlowRule::per_second("r", OPEN)
                 .throttle(MINUTE)
-                .for_origin("line"),
+                .for_origin("queue"),
         )
         .with(FlowRule::per_second("r", OPEN).memory(0.5..0.9, OPEN / 2))
         .with(FlowRule::per_second("r", OPEN).warm_up(MINUTE))
@@ -515,15 +515,15 @@ fn a_footprint_is_what_the_heap_gave() {
             .with(FlowRule::per(name, 100, MINUTE))
             .with(apart)
     });
-    assert_all_else_is_told("a line", |name| {
-        let line = FlowRule::per_second(name, 10).throttle(MINUTE);
-        line.id(format!("{name} in line")).into()
+    assert_all_else_is_told("a queue", |name| {
+        let queue = FlowRule::per_second(name, 10).throttle(MINUTE);
+        queue.id(format!("{name} in queue")).into()
     });
     assert_all_else_is_told("warm-ups", |name| {
         let rule = FlowRule::per_second(name, 10).warm_up(MINUTE);
         Rules::new()
             .with(rule.clone())
-            .with(rule.throttle(MINUTE).id(format!("{name} in line")))
+            .with(rule.throttle(MINUTE).id(format!("{name} in queue")))
     });
     assert_all_else_is_told("memory", |name| {
         FlowRule::per_second(name, 10).memory(0.7..0.9, 1).into()

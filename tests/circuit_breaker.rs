@@ -527,8 +527,8 @@ fn a_reload_keeps_what_is_open() {
 #[test]
 fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
     let rules = |open_for| {
-        let line = FlowRule::per_second("r", 1).throttle(ms(5_000));
-        Rules::new().with(line).with(errors().open_for(open_for))
+        let queue = FlowRule::per_second("r", 1).throttle(ms(5_000));
+        Rules::new().with(queue).with(errors().open_for(open_for))
     };
     let bench = Bench::new(rules(ms(100)));
     let mut first = bench.enter().unwrap();
@@ -537,7 +537,7 @@ fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
     };
     assert!(bench.sentinel.reload(rules(ms(60_000))));
     for _ in 0..5 {
-        // What weighs nothing does not stand in the line.
+        // What weighs nothing does not wait in the queue.
         match bench.sentinel.try_enter(Call::new("r").batch(0)) {
             Verdict::Pass(mut entry) => entry.fail(),
             other => panic!("{other:?}"),
@@ -829,9 +829,9 @@ impl Service<Request<Body>> for Moody {
 async fn a_service_that_is_not_ready_after_the_wait_leaves_the_way_free() {
     let mut rng = Rng::seeded();
     for round in 0..20 {
-        let line = FlowRule::per_second("r", 20).throttle(ms(5_000));
+        let queue = FlowRule::per_second("r", 20).throttle(ms(5_000));
         let sentinel = Sentinel::builder()
-            .rules(Rules::new().with(errors()).with(line))
+            .rules(Rules::new().with(errors()).with(queue))
             .clock(TokioClock::new())
             .build();
         let is_unready = Arc::new(AtomicBool::new(false));

@@ -150,9 +150,9 @@ fn a_reload_brings_takes_and_keeps_them() {
 fn a_rule_of_its_own_goes_on_from_a_default_one_and_back() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let named = |name: &str, limit: u32| Rules::from(FlowRule::per(name, limit, MINUTE));
-    let line = |name: &str, limit: u32| {
-        let line = FlowRule::per_second(name, limit);
-        Rules::from(line.throttle(Duration::ZERO))
+    let queue = |name: &str, limit: u32| {
+        let queue = FlowRule::per_second(name, limit);
+        Rules::from(queue.throttle(Duration::ZERO))
     };
     let days = |name: &str, limit: u32| {
         let day = FlowRule::per(name, limit, 24 * HOUR);
@@ -178,11 +178,11 @@ fn a_rule_of_its_own_goes_on_from_a_default_one_and_back() {
         sentinel.reload(days(second, 4));
         assert_eq!(passed(&sentinel, "/a"), 1, "{first} {second}");
 
-        // A line.
-        let (sentinel, clock) = engine(line(first, 1));
+        // A queue.
+        let (sentinel, clock) = engine(queue(first, 1));
         assert_eq!(passed(&sentinel, "/a"), 1);
         clock.advance(Duration::from_millis(499));
-        sentinel.reload(line(second, 2));
+        sentinel.reload(queue(second, 2));
         assert_eq!(passed(&sentinel, "/a"), 0, "{first} {second}");
         clock.advance(Duration::from_millis(1));
         assert_eq!(passed(&sentinel, "/a"), 1, "{first} {second}");

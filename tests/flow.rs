@@ -473,7 +473,7 @@ fn the_plain_window_admits_seven_of_ten_and_reads_zero_after_any_idle_time()
 
 #[test]
 fn whoever_refuses_a_call_says_when_all_others_have_room() {
-    let line = |seconds| FlowRule::per("r", 1, SECOND * seconds).throttle(Duration::ZERO);
+    let queue = |seconds| FlowRule::per("r", 1, SECOND * seconds).throttle(Duration::ZERO);
     let window = |seconds| FlowRule::per("r", 1, SECOND * seconds);
     let yields = |seconds| window(seconds).when("other");
     let each = |seconds| HotParamRule::per("r", 1, SECOND * seconds);
@@ -484,17 +484,17 @@ fn whoever_refuses_a_call_says_when_all_others_have_room() {
     };
     // When all have room, and whether they ever have for a heavier call.
     let cases: [(Rules, u32, bool); 10] = [
-        (Rules::new().with(line(1)).with(line(3)), 3, true),
-        (Rules::new().with(line(1)).with(window(4)), 4, false),
+        (Rules::new().with(queue(1)).with(queue(3)), 3, true),
+        (Rules::new().with(queue(1)).with(window(4)), 4, false),
         (Rules::new().with(yields(1)).with(yields(4)), 4, false),
         (Rules::new().with(yields(1)).with(window(4)), 4, false),
-        (Rules::new().with(yields(1)).with(line(3)), 3, false),
+        (Rules::new().with(yields(1)).with(queue(3)), 3, false),
         (Rules::new().with(each(1)).with(yields(4)), 4, false),
-        (Rules::new().with(each(1)).with(line(3)), 3, false),
+        (Rules::new().with(each(1)).with(queue(3)), 3, false),
         (Rules::new().with(breaker(1)).with(breaker(3)), 3, true),
         (Rules::new().with(breaker(1)).with(window(4)), 4, false),
         (
-            Rules::new().with(breaker(1)).with(each(2)).with(line(3)),
+            Rules::new().with(breaker(1)).with(each(2)).with(queue(3)),
             3,
             false,
         ),

@@ -100,7 +100,7 @@ fn a_flood_of_values_pushes_nobody_out_of_a_window() {
 }
 
 #[test]
-fn a_flood_of_values_pushes_nobody_out_of_a_line() {
+fn a_flood_of_values_pushes_nobody_out_of_a_queue() {
     let rule = HotParamRule::per("r", 5, HOUR).throttle(ms(0));
     flood(rule, 1, &mut Rng::seeded());
 }

@@ -84,7 +84,7 @@ fn a_refusal_says_when_the_value_has_room() {
 }
 
 #[test]
-fn values_stand_in_lines_of_their_own() {
+fn values_wait_in_queues_of_their_own() {
     let bench = Bench::new(HotParamRule::per_second("r", 10).throttle(ms(250)));
     let mut waits = Vec::new();
     let mut queue = Vec::new();
@@ -106,7 +106,7 @@ fn values_stand_in_lines_of_their_own() {
         waits,
         [Some(0), Some(100), Some(0), Some(200), None, Some(100)]
     );
-    // The last of a line gives its turn back; who runs keeps it.
+    // The last in a queue gives its turn back; who runs keeps it.
     drop(queue.remove(1));
     let Verdict::Wait(next) = bench.sentinel.try_enter(by("x")) else {
         panic!("a turn is free");
@@ -134,7 +134,7 @@ fn a_turn_may_be_later_than_any_loan() {
     let mut queue: Vec<_> = (0..6).map_while(|_| wait()).collect();
     let waits: Vec<_> = queue.iter().map(|(wait, _)| wait.as_millis()).collect();
     assert_eq!(waits, [0, 500, 1_000, 1_500, 2_000]);
-    // New rules may have a longer wait for the same line, or a shorter one.
+    // New rules may have a longer wait for the same queue, or a shorter one.
     assert!(bench.sentinel.reload(rules(256_000).into()));
     queue.extend((0..600).map_while(|_| wait()));
     assert_eq!(queue.last().unwrap().0, ms(256_000));
@@ -172,7 +172,7 @@ fn a_threshold_of_0_refuses_everything_whatever_the_burst() {
 }
 
 #[test]
-fn a_line_and_a_window_of_the_resource_are_one_wait() {
+fn a_queue_and_a_window_of_the_resource_are_one_wait() {
     let rules = Rules::new()
         .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
         .with(FlowRule::per_second("r", 2));

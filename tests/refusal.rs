@@ -360,7 +360,7 @@ async fn a_rate_below_one_is_told_as_one_call_in_the_time_that_it_takes() {
         (of_values(0.5).into(), "q=1;w=2", [once, once]),
         (of_values(0.5).throttle(ms(0)).into(), "q=1;w=2", [once; 2]),
         (of_values(7.0).except("-", 0.5).into(), "q=1;w=2", [once; 2]),
-        // A line tells nothing to who passes.
+        // A queue tells nothing to who passes.
         (of_all.into(), "q=1;w=4", [None, Some("\"slow\";r=0;t=4")]),
         // In a window a fraction counts for nothing.
         (
@@ -432,7 +432,7 @@ async fn a_refusal_tells_that_nothing_is_left_and_when_the_call_passes() {
 }
 
 #[tokio::test]
-async fn of_a_line_and_of_another_resource_nothing_is_told_to_who_passes() {
+async fn of_a_queue_and_of_another_resource_nothing_is_told_to_who_passes() {
     let fields = RateLimitFields::Ietf;
     for rule in [
         FlowRule::per_second("/x", 1).throttle(ms(0)),

@@ -373,7 +373,7 @@ fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
 }
 
 #[test]
-fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
+fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_queue() {
     let memory = ManualProbe::new();
     // A call a minute, in three ways.
     let falling = FlowRule::per("r", 60, MINUTE).memory(0.5..0.9, 1);
@@ -384,7 +384,7 @@ fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_line() {
     ];
     memory.set_memory(Memory::new(95, 100));
     for rule in rules {
-        // Beside a quick line, which alone would forget it soon.
+        // Beside a quick queue, which alone would forget it soon.
         let quick = FlowRule::per_second("r", 1_000);
         let rules = [quick, rule.clone()].map(|it| it.by_origin().throttle(Duration::ZERO));
         let (sentinel, clock) = configured(Rules::build(rules).unwrap(), |builder| {

@@ -294,16 +294,16 @@ fn a_view_and_a_call_from_before_follow_the_resource_to_another_ring() {
 
 #[test]
 fn who_is_dropped_while_it_waits_leaves_its_tokens_if_the_buckets_have_changed() {
-    let line = || FlowRule::per("r", 1, 2 * SECOND).throttle(3 * SECOND);
+    let queue = || FlowRule::per("r", 1, 2 * SECOND).throttle(3 * SECOND);
     let window = |buckets| FlowRule::per_second("r", 2).buckets(buckets);
     // The buckets of another rule, and what its window has left at the turn.
     for (buckets, left) in [(2, 2), (4, 1)] {
-        let (sentinel, clock) = engine(line());
+        let (sentinel, clock) = engine(queue());
         drop(run(&sentinel));
         let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r")) else {
             panic!("its turn comes in two seconds");
         };
-        assert!(sentinel.reload(Rules::new().with(line()).with(window(buckets))));
+        assert!(sentinel.reload(Rules::new().with(queue()).with(window(buckets))));
         assert_eq!(sentinel.node("r").unwrap().held(), 1);
         drop(waiting);
         clock.advance(2 * SECOND);

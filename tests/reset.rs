@@ -57,10 +57,10 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let line = FlowRule::per("/wait", 1, SPACING).throttle(SPACING * SHARE);
+        let queue = FlowRule::per("/wait", 1, SPACING).throttle(SPACING * SHARE);
         let at_once = |path| IsolationRule::new(path, SHARE);
         let rules = Rules::new()
-            .with(line)
+            .with(queue)
             .with(at_once("/hang"))
             .with(at_once("/stream"))
             .with(at_once("/endless"))
@@ -183,7 +183,7 @@ impl Connection {
 /// returned are the answers to come: who drops them resets the streams.
 fn open(sender: &mut SendRequest<Body>, paths: &[&str]) -> Vec<impl Future + use<>> {
     let all = paths.iter().flat_map(|path| (0..SHARE).map(move |_| path));
-    // Hyper sends before it is polled; only a place in line needs `ready`.
+    // Hyper sends before it is polled; only a place in the queue needs `ready`.
     all.map(|path| sender.send_request(request(path))).collect()
 }
 
@@ -296,7 +296,7 @@ async fn connections_that_break_off_leave_nothing_behind() {
     let tasks = alive();
 
     for round in 1..=10 {
-        // Over HTTP/1.1: before the answer, in the line, and in the middle of it.
+        // Over HTTP/1.1: before the answer, in the queue, and in the middle of it.
         let mut broken = Vec::new();
         for path in PATHS {
             for _ in 0..2 {

@@ -123,7 +123,7 @@ fn a_rule_of_every_kind_tells_what_it_would_refuse_and_refuses_nothing() {
         let running: Vec<_> = (0..5).map(|_| bench.enter(call())).collect();
         let told = bench.told();
         let expected = if told.len() == 4 {
-            // A line without a wait lets one pass.
+            // A queue without a wait lets one pass.
             (1, 4)
         } else {
             (2, 3)

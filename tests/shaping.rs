@@ -1,4 +1,4 @@
-//! Rules with a line, that warm up, or that look at memory; and how they meet
+//! Rules with a queue, that warm up, or that look at memory; and how they meet
 //! windows and loans.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -50,7 +50,7 @@ fn paced(threshold: u32, max_wait: u64) -> FlowRule {
     FlowRule::per_second("r", threshold).throttle(ms(max_wait))
 }
 
-// === lines ===
+// === queues ===
 
 #[test]
 fn calls_come_to_their_turn_one_after_the_other() {
@@ -160,7 +160,7 @@ fn a_call_counts_in_the_bucket_of_its_turn_and_its_time_begins_there() {
 }
 
 #[test]
-fn no_more_calls_stand_in_the_line_than_the_rule_lets() {
+fn no_more_calls_wait_in_the_queue_than_the_rule_lets() {
     let bench = Bench::new(paced(10, 10_000).max_waiting(3));
     let (waits, _queue) = bench.burst(6);
     assert_eq!(waits.iter().flatten().count(), 4);
@@ -181,7 +181,7 @@ fn of_two_rules_the_one_that_lets_fewer_wait_holds() {
 }
 
 #[test]
-fn who_finds_no_turn_is_told_whose_line_it_is() {
+fn who_finds_no_turn_is_told_whose_queue_it_is() {
     let rules = [FlowRule::per_second("r", 100), paced(10, 0)];
     let bench = Bench::new(Rules::build(rules).unwrap());
     assert!(bench.call(Call::new("r")).is_ok());
@@ -217,7 +217,7 @@ fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
 }
 
 #[test]
-fn a_line_is_spaced_by_a_threshold_with_a_fraction() {
+fn a_queue_is_spaced_by_a_threshold_with_a_fraction() {
     let half = FlowRule::per_second("r", 0.5).throttle(ms(5_000));
     for rule in [half.clone(), half.by_origin()] {
         let bench = Bench::new(rule);
@@ -232,8 +232,8 @@ fn a_line_is_spaced_by_a_threshold_with_a_fraction() {
 #[test]
 fn nobody_waits_for_more_than_512_buckets_of_the_finest_window() {
     for (buckets, longest) in [(2, 256), (100, 5)] {
-        let line = paced(1, 86_400_000);
-        let bench = Bench::with(line, |builder| {
+        let queue = paced(1, 86_400_000);
+        let bench = Bench::with(queue, |builder| {
             builder.window(Duration::from_secs(1), buckets).unwrap()
         });
         let (waits, _queue) = bench.burst(300);
@@ -243,7 +243,7 @@ fn nobody_waits_for_more_than_512_buckets_of_the_finest_window() {
 }
 
 #[test]
-fn an_impatient_call_does_not_stand_in_line() {
+fn an_impatient_call_does_not_join_the_queue() {
     let bench = Bench::new(paced(10, 1_000));
     assert!(bench.call(Call::new("r")).is_ok());
     let blocked = bench.call(Call::new("r").patience(ms(100))).unwrap_err();
@@ -252,7 +252,7 @@ fn an_impatient_call_does_not_stand_in_line() {
         Some(ms(100)),
         "not before its turn would be"
     );
-    // It has left the line again.
+    // It has left the queue again.
     assert_eq!(
         bench.call(Call::new("r").patience(ms(101))).unwrap().0,
         ms(100)
@@ -268,7 +268,7 @@ fn a_threshold_of_zero_refuses_for_ever() {
 }
 
 #[test]
-fn each_origin_has_a_line_of_its_own() {
+fn each_origin_has_a_queue_of_its_own() {
     let bench = Bench::new(paced(10, 50).by_origin());
     for origin in ["a", "b", "c"] {
         let call = Call::new("r").origin(origin);
@@ -278,7 +278,7 @@ fn each_origin_has_a_line_of_its_own() {
 }
 
 #[test]
-fn a_call_in_line_counts_for_its_origin_as_well() {
+fn a_call_in_the_queue_counts_for_its_origin_as_well() {
     let rules = Rules::new()
         .with(paced(1, 5_000))
         .with(FlowRule::per_second("r", 2).by_origin().lend(true));
@@ -294,14 +294,14 @@ fn a_call_in_line_counts_for_its_origin_as_well() {
 
 #[test]
 fn who_waits_for_a_turn_has_a_place_in_the_window_of_that_time() {
-    // Ten a second in line, and at most three in a second.
+    // Ten a second in the queue, and at most three in a second.
     let rules = Rules::new()
         .with(paced(10, 2_000))
         .with(FlowRule::per_second("r", 3));
     let bench = Bench::new(rules);
     let (waits, queue) = bench.burst(5);
     assert_eq!(waits, [Some(0), Some(100), Some(200), None, None]);
-    // Refused calls have left the line, and all three count.
+    // Refused calls have left the queue, and all three count.
     assert_eq!(bench.sentinel.node("r").unwrap().totals().block(), 2);
     bench.at(300);
     for waiting in queue {
@@ -340,7 +340,7 @@ fn a_loan_and_a_turn_are_one_wait_the_longer_of_both() {
 }
 
 #[test]
-fn a_reload_keeps_the_line() {
+fn a_reload_keeps_the_queue() {
     let bench = Bench::new(paced(10, 1_000));
     let (_, queue) = bench.burst(4);
     assert!(bench.sentinel.reload(paced(5, 1_000).into()));
@@ -370,23 +370,23 @@ fn two_rules_with_rings_of_their_own_keep_one_each_over_a_reload() {
 }
 
 #[test]
-fn a_rule_keeps_its_own_line_when_the_one_before_it_goes() {
+fn a_rule_keeps_its_own_queue_when_the_one_before_it_goes() {
     let (slow, fast) = (paced(1, 60_000), paced(10, 60_000).id("fast"));
     let bench = Bench::new(Rules::new().with(slow).with(fast.clone()));
-    // The slow line is 3 s long, the fast one too: they stand in both.
+    // The slow queue is 3 s long, the fast one too: they wait in both.
     let (waits, queue) = bench.burst(4);
     assert_eq!(waits.last(), Some(&Some(3_000)));
     drop(queue);
-    // Only the last of the slow line went back; the fast one has 300 ms.
+    // Only the last of the slow queue went back; the fast one has 300 ms.
     assert!(bench.sentinel.reload(fast.clone().max_waiting(7).into()));
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(300));
-    // A line that is not named goes on as the one that paces alike.
+    // A queue that is not named goes on as the one that paces alike.
     assert!(bench.sentinel.reload(paced(5, 60_000).into()));
     assert_eq!(bench.call(Call::new("r")).unwrap().0, ms(400));
 }
 
 #[test]
-fn the_line_of_each_origin_does_not_go_on_from_that_of_one() {
+fn the_queue_of_each_origin_does_not_go_on_from_that_of_one() {
     let (one, each) = (
         paced(1, 60_000).for_origin("a"),
         paced(10, 60_000).by_origin(),
@@ -395,15 +395,15 @@ fn the_line_of_each_origin_does_not_go_on_from_that_of_one() {
     let call = || bench.call(Call::new("r").origin("a")).unwrap();
     let queue = [call(), call(), call(), call()];
     drop(queue);
-    // The line of one is 2 s long, that of each 200 ms.
+    // The queue of one is 2 s long, that of each 200 ms.
     let other = paced(5, 60_000).by_origin();
     assert!(bench.sentinel.reload(other.into()));
     assert_eq!(call().0, ms(400));
 }
 
 #[test]
-fn a_prioritized_call_in_line_borrows_only_what_comes_after_its_turn() {
-    // Of ten a second in line, two in a window.
+fn a_prioritized_call_in_the_queue_borrows_only_what_comes_after_its_turn() {
+    // Of ten a second in the queue, two in a window.
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 2))
         .with(paced(10, 5_000));
@@ -482,7 +482,7 @@ fn a_reading_of_memory_is_150_ms_old_at_most() {
 }
 
 #[test]
-fn a_line_gets_slower_while_memory_runs_out() {
+fn a_queue_gets_slower_while_memory_runs_out() {
     let (bench, probe) = with_memory(paced(10, 5_000).memory(0.5..0.75, 2));
     assert_eq!(bench.burst(3).0, [Some(0), Some(100), Some(200)]);
     probe.set_memory(Memory::new(800, 1_000));
@@ -550,7 +550,7 @@ fn a_cold_rule_admits_a_third_and_warms_up_within_its_period() {
 }
 
 #[test]
-fn a_cold_line_is_slow_and_gets_faster() {
+fn a_cold_queue_is_slow_and_gets_faster() {
     let rule = paced(10, 0)
         .warm_up(Duration::from_secs(5))
         .cold_factor(5.0);
@@ -567,15 +567,15 @@ fn a_cold_line_is_slow_and_gets_faster() {
 }
 
 #[test]
-fn a_line_that_is_never_empty_warms_up_however_its_calls_come() {
+fn a_queue_that_is_never_empty_warms_up_however_its_calls_come() {
     let period = Duration::from_secs(10);
     for every in [500, 1_000, 1_500, 2_000, 3_000, 4_900] {
         let bench = Bench::new(paced(10, 5_000).warm_up(period));
         let mut in_second = [0; 30];
-        let mut line = Vec::new();
+        let mut queue = Vec::new();
         for now in (0..25_000).step_by(every) {
             let (waits, waiting) = bench.at(now).burst(60);
-            line.extend(waiting);
+            queue.extend(waiting);
             for wait in waits.into_iter().flatten() {
                 in_second[(now as usize + wait as usize) / 1_000] += 1;
             }
@@ -651,7 +651,7 @@ proptest! {
                 continue;
             };
             let nano = Duration::from_nanos(1);
-            // A line takes it sooner, to wait there, and buckets of more than a second
+            // A queue takes it sooner, to wait there, and buckets of more than a second
             // tell late what warmed the rule up.
             if max_wait.unwrap_or(0) == 0 && interval <= 2_000 {
                 bench.clock.advance(wait - nano);
@@ -669,24 +669,24 @@ proptest! {
 }
 
 #[test]
-fn who_cannot_wait_as_long_as_a_line_lets_it_is_told_when_it_need_not() {
+fn who_cannot_wait_as_long_as_a_queue_lets_it_is_told_when_it_need_not() {
     let second = Duration::from_secs(1);
-    let line = || FlowRule::per_second("r", 0.1).throttle(second * 20);
+    let queue = || FlowRule::per_second("r", 0.1).throttle(second * 20);
     let values = || HotParamRule::per_second("r", 0.1).throttle(second * 20);
     let fine = || FlowRule::per("r", 1_000, ms(2));
-    let line_of_nobody = fine().throttle(second).max_waiting(0);
+    let queue_of_nobody = fine().throttle(second).max_waiting(0);
     let cases = [
-        (line().into(), None, 10_000),
+        (queue().into(), None, 10_000),
         // Nobody may wait.
-        (Rules::from(line().max_waiting(0)), None, 30_000),
+        (Rules::from(queue().max_waiting(0)), None, 30_000),
         // The call waits for less than that.
-        (line().into(), Some(second * 3), 27_001),
+        (queue().into(), Some(second * 3), 27_001),
         // A rule with 512 buckets of 1 ms to come.
-        (Rules::new().with(line()).with(fine()), None, 29_488),
-        // The same in the line of a value.
+        (Rules::new().with(queue()).with(fine()), None, 29_488),
+        // The same in the queue of a value.
         (values().into(), None, 10_000),
         (
-            Rules::new().with(values()).with(line_of_nobody),
+            Rules::new().with(values()).with(queue_of_nobody),
             None,
             30_000,
         ),

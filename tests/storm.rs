@@ -67,12 +67,12 @@ fn prioritized_calls_wait_up_to_the_bound_and_half_of_them_may_go() {
 }
 
 #[test]
-fn a_line_holds_as_many_as_its_time_and_its_bound_allow() {
-    let line = || FlowRule::per_second("r", MOST).throttle(Duration::from_millis(500));
-    let (sentinel, _) = engine(line());
+fn a_queue_holds_as_many_as_its_time_and_its_bound_allow() {
+    let rule = || FlowRule::per_second("r", MOST).throttle(Duration::from_millis(500));
+    let (sentinel, _) = engine(rule());
     let (passed, queue) = storm(&sentinel);
     assert_eq!((passed, queue.len()), (1, 500));
-    let (sentinel, clock) = engine(line().max_waiting(100));
+    let (sentinel, clock) = engine(rule().max_waiting(100));
     let (passed, queue) = storm(&sentinel);
     assert_eq!((passed, queue.len()), (1, 100));
     let node = sentinel.node("r").unwrap();

@@ -58,11 +58,11 @@ fn warm_up() -> impl Strategy<Value = (FlowRule, u32)> {
     let intervals = proptest::sample::select(&[100_u64, 500, 700, 1_000, 1_500, 2_500, 30_000]);
     let factors = 1.1..8.0_f64;
     (2_u32..60, intervals, 1_u32..15, factors, any::<bool>()).prop_map(
-        |(threshold, interval, period, factor, is_line)| {
+        |(threshold, interval, period, factor, is_queue)| {
             let rule = FlowRule::per("r", threshold, ms(interval))
                 .warm_up(SECOND * period)
                 .cold_factor(factor);
-            let rule = if is_line {
+            let rule = if is_queue {
                 rule.throttle(Duration::ZERO)
             } else {
                 rule
@@ -273,8 +273,8 @@ fn a_rule_that_cools_is_asked_again_for_the_time_of_those_after_it() {
 }
 
 #[test]
-fn a_line_that_cools_meanwhile_has_a_turn_at_the_time_that_is_told() {
-    let line = |max_wait| {
+fn a_queue_that_cools_meanwhile_has_a_turn_at_the_time_that_is_told() {
+    let queue = |max_wait| {
         FlowRule::per_second("r", 30)
             .warm_up(SECOND * 2)
             .throttle(max_wait)
@@ -282,12 +282,12 @@ fn a_line_that_cools_meanwhile_has_a_turn_at_the_time_that_is_told() {
     let breaker = CircuitBreakerRule::error_count("r", 1)
         .min_calls(1)
         .open_for(ms(2_100));
-    let nobody_waits = line(SECOND * 60).max_waiting(0);
-    // What a call weighs, and how many milliseconds a cold line needs for it. A warm one
+    let nobody_waits = queue(SECOND * 60).max_waiting(0);
+    // What a call weighs, and how many milliseconds a cold queue needs for it. A warm one
     // needs a third.
     let cases: [(Rules, u32, u64); 2] = [
         (
-            Rules::new().with(line(Duration::ZERO)).with(breaker),
+            Rules::new().with(queue(Duration::ZERO)).with(breaker),
             25,
             2_500,
         ),

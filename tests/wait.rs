@@ -125,7 +125,7 @@ async fn a_call_whose_deadline_ends_before_its_turn_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_ends_a_wait_in_a_line_too() {
+async fn a_deadline_ends_a_wait_in_a_queue_too() {
     let rule = FlowRule::per_second(RESOURCE, 1).throttle(Duration::from_secs(9));
     let sentinel = Sentinel::builder()
         .rules(rule)

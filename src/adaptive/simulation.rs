@@ -1,7 +1,7 @@
 //! A service in virtual time, and open-loop traffic against it.
 //!
 //! The service works on as many calls at once as it has slots; further ones
-//! wait in line, first come, first served. Calls arrive whether or not earlier
+//! wait in a queue, first come, first served. Calls arrive whether or not earlier
 //! ones have ended. One that finds as many calls in flight as the limit says is
 //! shed. Everything is computed from one seed, so the same model gives the same
 //! run.
@@ -79,7 +79,7 @@ struct Run<'a, P: ?Sized> {
     busy: u32,
     in_flight: u32,
     /// When each waiting call arrived.
-    line: VecDeque<u64>,
+    queue: VecDeque<u64>,
     /// Calls in work: when each ends and when it arrived.
     work: BinaryHeap<Reverse<(u64, u64)>>,
     trace: Trace,
@@ -123,7 +123,7 @@ impl Model {
             load: self.load,
             busy: 0,
             in_flight: 0,
-            line: VecDeque::new(),
+            queue: VecDeque::new(),
             work: BinaryHeap::new(),
             trace: Trace::default(),
         };
@@ -184,13 +184,13 @@ impl<P: Policy + ?Sized> Run<'_, P> {
             return;
         }
         self.in_flight += 1;
-        self.line.push_back(now);
+        self.queue.push_back(now);
         self.work_on(now);
     }
 
     fn work_on(&mut self, now: u64) {
         while self.busy < self.slots {
-            let Some(arrived) = self.line.pop_front() else {
+            let Some(arrived) = self.queue.pop_front() else {
                 return;
             };
             self.busy += 1;

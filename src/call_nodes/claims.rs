@@ -6,19 +6,19 @@ use crate::rule::{Shares, Turns};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// Turns in lines.
+    /// Turns in queues.
     pub(crate) turns: Turns,
     /// Shares of the quotas of its parameters.
     pub(crate) shares: Shares,
 }
 
 impl Claims {
-    /// The last turn to come, and the rule whose line it is in.
+    /// The last turn to come, and the rule whose queue it is in.
     pub(crate) fn last_turn(&self) -> Option<(Tick, u32)> {
         let turns = self
             .turns
             .iter()
-            .map(|standing| (standing.turn.start(), standing.rule));
+            .map(|queued| (queued.turn.start(), queued.rule));
         let shares = self.shares.iter().map(|share| (share.start(), share.rule));
         turns.chain(shares).max_by_key(|(start, _)| *start)
     }

@@ -1,6 +1,6 @@
 //! When all that judges the rate of a call has room for it: for `Retry-After`.
 //!
-//! Windows, other lines and values keep room that they have until somebody comes. A rule
+//! Windows, other queues and values keep room that they have until somebody comes. A rule
 //! that warms up does not: while nobody comes it cools down, and then may have none for
 //! a call that it had room for. So rules are not asked for the first time at which they
 //! have room, but for the first one *from* some time on, and again for the latest of
@@ -47,7 +47,7 @@ impl CallNodes {
         self.room_at(now, params.max(from), call.weight, longest)
     }
 
-    /// How long `call` can stand in a line, whatever that lets it.
+    /// How long `call` can wait in a queue, whatever that lets it.
     fn longest_wait(&self, call: &Call<'_>, now: Tick) -> Duration {
         if self.waiting_limits().any(|(_, most)| most == 0) {
             return Duration::ZERO;
@@ -58,8 +58,8 @@ impl CallNodes {
         longest.fold(least, Duration::min)
     }
 
-    /// When every line and window has room for `n` tokens, `from` some time on, if nobody
-    /// else takes any, for a call that can stand in a line for `longest` at most; `None`
+    /// When every queue and window has room for `n` tokens, `from` some time on, if nobody
+    /// else takes any, for a call that can wait in a queue for `longest` at most; `None`
     /// if one never has.
     pub(crate) fn room_at(
         &self,
@@ -73,10 +73,10 @@ impl CallNodes {
             return own_ring_room_at(&self.resource, now, n).map(|at| at.max(from));
         }
         for _ in 0..MOST_ROUNDS {
-            let lines = self.lines().try_fold(from, |latest, (node, line)| {
-                Some(latest.max(line.room_at(now, latest, n, longest, node.ring())?))
+            let queues = self.queues().try_fold(from, |latest, (node, queue)| {
+                Some(latest.max(queue.room_at(now, latest, n, longest, node.ring())?))
             })?;
-            let at = self.ruled_rings(now).try_fold(lines, |latest, ruled| {
+            let at = self.ruled_rings(now).try_fold(queues, |latest, ruled| {
                 Some(latest.max(ruled.room_at(now, latest, n)?))
             })?;
             if at == from || !self.warm_up() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::digest::{Digest, Sip};
-use super::line::{self, Line, Pace};
+use super::queue::{self, Pace, Queue};
 use super::refill::{self, Rate, Refill};
 use super::running::{self, Running};
 use super::table::{Change, Place, Table};
@@ -46,7 +46,7 @@ pub(crate) enum Count {
     Window,
     /// One after the other, each waiting no longer than this, unless its limit
     /// [says otherwise](Limit::waiting).
-    Line(Duration),
+    Queue(Duration),
     /// So many at once.
     Running,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Count {
 pub(crate) enum Limit {
     Refill(Rate),
     Window(u32),
-    Line(Pace, Duration),
+    Queue(Pace, Duration),
     Running(u32),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Taken {
     digest: Digest,
     /// `None` if nothing was taken.
     place: Option<Place>,
-    /// For a line the word before the call, else what the call has paid.
+    /// For a queue the word before the call, else what the call has paid.
     pub(super) paid: u64,
     /// The word after the call.
     after: u64,
@@ -112,7 +112,7 @@ impl HotKeys {
         match self.count {
             Count::Refill => Limit::Refill(Rate::new(threshold, burst, self.interval)),
             Count::Window => Limit::Window(whole.min(window::MOST)),
-            Count::Line(max_wait) => Limit::Line(Pace::new(threshold, self.interval), max_wait),
+            Count::Queue(max_wait) => Limit::Queue(Pace::new(threshold, self.interval), max_wait),
             Count::Running => Limit::Running(whole),
         }
     }
@@ -149,8 +149,8 @@ impl HotKeys {
                 let judge = Window::new(now, self.interval, limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
-            Limit::Line(pace, max_wait) => {
-                let judge = Line::new(self.origin, now, pace, max_wait, n);
+            Limit::Queue(pace, max_wait) => {
+                let judge = Queue::new(self.origin, now, pace, max_wait, n);
                 let change = self.decide(now, key, judge)?;
                 let wait = Duration::from_nanos(judge.wait_ns(change.after));
                 (change, now + wait, change.before)
@@ -175,8 +175,8 @@ impl HotKeys {
             _ if n == 0 => Some(0),
             Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
             Limit::Window(limit) => self.read_wait(key, Window::new(now, self.interval, limit, n)),
-            Limit::Line(pace, max_wait) => {
-                self.read_wait(key, Line::new(self.origin, now, pace, max_wait, n))
+            Limit::Queue(pace, max_wait) => {
+                self.read_wait(key, Queue::new(self.origin, now, pace, max_wait, n))
             }
             Limit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
         };
@@ -188,8 +188,8 @@ impl HotKeys {
         match *limit {
             Limit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
             Limit::Window(limit) => self.read_left(key, Window::new(now, self.interval, limit, 1)),
-            Limit::Line(pace, max_wait) => {
-                self.read_left(key, Line::new(self.origin, now, pace, max_wait, 1))
+            Limit::Queue(pace, max_wait) => {
+                self.read_left(key, Queue::new(self.origin, now, pace, max_wait, 1))
             }
             Limit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
         }
@@ -200,7 +200,7 @@ impl HotKeys {
         let left = self.left(now, key, limit);
         let more = match *limit {
             // One more stands behind all that are left.
-            Limit::Line(pace, max_wait) => pace
+            Limit::Queue(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
                 .and_then(|most| self.room_at(now, key, &limit.waiting(most), 1)),
@@ -211,7 +211,7 @@ impl HotKeys {
     }
 
     /// Takes back what a call has taken that does not run after all; `time` reads
-    /// the clock. A window has it back while its bucket still counts, a line while
+    /// the clock. A window has it back while its bucket still counts, a queue while
     /// nobody stands behind the call, and a quota that is refilled less the time
     /// since the call's start.
     pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
@@ -230,7 +230,7 @@ impl HotKeys {
             }
             // What was paid came from a `u32`, here and below.
             Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
-            Count::Line(_) => self.change(taken, |word| line::leave(word, paid, after)),
+            Count::Queue(_) => self.change(taken, |word| queue::leave(word, paid, after)),
             Count::Running => self.change(taken, |word| running::free(word, paid as u32)),
         }
     }
@@ -261,8 +261,8 @@ impl HotKeys {
         match self.limit(0.0, 0) {
             Limit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
             Limit::Window(limit) => self.table.in_use(Window::new(now, self.interval, limit, 0)),
-            Limit::Line(pace, max_wait) => {
-                let judge = Line::new(self.origin, now, pace, max_wait, 0);
+            Limit::Queue(pace, max_wait) => {
+                let judge = Queue::new(self.origin, now, pace, max_wait, 0);
                 self.table.in_use(judge)
             }
             Limit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
@@ -301,10 +301,10 @@ impl HotKeys {
 // === impl Limit ===
 
 impl Limit {
-    /// The same limit, of calls that wait in a line no longer than `most`.
+    /// The same limit, of calls that wait in a queue no longer than `most`.
     pub(crate) fn waiting(self, most: Duration) -> Self {
         match self {
-            Self::Line(pace, _) => Self::Line(pace, most),
+            Self::Queue(pace, _) => Self::Queue(pace, most),
             other => other,
         }
     }
@@ -332,7 +332,7 @@ impl Taken {
         })
     }
 
-    /// From when on the call may run: its now, unless it stands in a line.
+    /// From when on the call may run: its now, unless it waits in a queue.
     pub(crate) const fn start(&self) -> Tick {
         self.start
     }

@@ -6,14 +6,14 @@
 //!                                          │
 //!            refill   a time               │   what a key has spent: one word,
 //!            window   number | count | count   changed by one compare-and-swap
-//!            line     a time
+//!            queue    a time
 //!            running  epoch | count
 //! ```
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
 //! * `table`: which slot belongs to which key, and who may have it next.
-//! * `refill`, `window`, `line`, `running`: the words. Each is arithmetic on a `u64`,
+//! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is
@@ -38,7 +38,7 @@
 mod digest;
 mod keys;
 mod limiter;
-mod line;
+mod queue;
 mod refill;
 mod running;
 mod table;

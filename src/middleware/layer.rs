@@ -537,7 +537,7 @@ impl Settings {
             self.describe_further(head, &mut call, &mut many);
         }
         // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
-        // of the header. Calls that are not prioritized may wait too, in a line.
+        // of the header. Calls that are not prioritized may wait too, in a queue.
         if request.version() == Version::HTTP_2 || call.prioritized {
             call.patience = grpc_timeout(request.headers());
         }

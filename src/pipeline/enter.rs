@@ -52,7 +52,7 @@ fn give_back_probe(resource: &Resource, admission: Option<Admission>) {
 }
 
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
-/// line says so.
+/// queue says so.
 pub(super) fn enter_all_rings(
     engine: &Engine,
     resource: &Arc<Resource>,
@@ -80,7 +80,7 @@ pub(super) fn enter_all_rings(
 }
 
 /// Claims all that a call needs before it takes tokens: a share for each parameter, room on
-/// related resources, a turn in each line. Returns a refusal if something cannot be had; then
+/// related resources, a turn in each queue. Returns a refusal if something cannot be had; then
 /// `claims` are given up, as they are if the rings have moved.
 fn claim(
     engine: &Engine,
@@ -112,8 +112,8 @@ fn claim(
             return Err(moved);
         }
     }
-    if nodes.is_paced() {
-        match nodes.line_up(now, call.weight) {
+    if nodes.has_queue() {
+        match nodes.queue_up(now, call.weight) {
             Ok(turns) => claims.turns = turns,
             Err(rule) => {
                 nodes.give_up(claims);
@@ -170,7 +170,7 @@ fn take_and_enter(
     }
 }
 
-/// Has a call wait whose `turn` in the line of `rule` comes later: its tokens are held for
+/// Has a call wait whose `turn` in the queue of `rule` comes later: its tokens are held for
 /// that time.
 fn wait_for_turn(
     nodes: &CallNodes,
@@ -184,7 +184,7 @@ fn wait_for_turn(
         return Ok(Verdict::Wait(waiting));
     }
     let rule = nodes.full_rule(now, call.weight).unwrap_or(rule);
-    // Until the turn that it could not wait for, the line is taken.
+    // Until the turn that it could not wait for, the queue is taken.
     let at = nodes.room_at(now, turn, call.weight, Duration::ZERO);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
 }

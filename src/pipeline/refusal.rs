@@ -38,7 +38,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// A refusal by the flow rule or the line `rule`, which will have room `at` some
+/// A refusal by the flow rule or the queue `rule`, which will have room `at` some
 /// time or never.
 pub(super) fn refuse_flow(
     counted: Counted<'_>,

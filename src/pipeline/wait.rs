@@ -1,4 +1,4 @@
-//! How a call comes to wait: for its turn in a line, for tokens of a coming bucket, or for
+//! How a call comes to wait: for its turn in a queue, for tokens of a coming bucket, or for
 //! both.
 
 use std::time::Duration;

@@ -43,7 +43,7 @@ impl PathKind {
             breakers,
         } = extras.unwrap_or(&none);
 
-        // Rules with rings or lines of their own judge beside the resource's ring.
+        // Rules with rings or queues of their own judge beside the resource's ring.
         let has_more_rings = !gate.has_one_ring();
         // Rules of an origin or a context judge on the ring of a branch.
         let has_branch_rules = origins.is_some() || contexts.is_some();

@@ -434,8 +434,8 @@ impl FlowRule {
 
     /// How many calls may wait at once, if this rule lets any.
     pub(crate) fn most_waiting(&self) -> Option<u32> {
-        let has_line = self.shaping.max_wait.is_some();
-        (has_line || self.lends()).then_some(self.max_waiting)
+        let has_queue = self.shaping.max_wait.is_some();
+        (has_queue || self.lends()).then_some(self.max_waiting)
     }
 
     fn lends(&self) -> bool {

@@ -1,14 +1,14 @@
 //! The flow rules of one node in the form in which calls are judged.
 //!
 //! Some are judged on the node's ring, some on a ring of their own, and some have a
-//! line. Which is which, and what goes on over a reload, a [plan](super::plan) says.
+//! queue. Which is which, and what goes on over a reload, a [plan](super::plan) says.
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use super::FlowRule;
-use super::line::Line;
 use super::plan::Before;
+use super::queue::Queue;
 use super::threshold::Threshold;
 use crate::clock::Tick;
 use crate::stat::{LeapArray, Node, Quota};
@@ -30,7 +30,7 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 struct Apart {
     sides: Box<[Side]>,
-    lines: Box<[Line]>,
+    queues: Box<[Queue]>,
 }
 
 /// A ring beside the node's.
@@ -150,21 +150,21 @@ impl Deref for Quotas<'_> {
 }
 
 impl Gate {
-    /// A gate of quotas on the node's ring, of rings beside it, and of lines, for at
+    /// A gate of quotas on the node's ring, of rings beside it, and of queues, for at
     /// most `max_waiting` calls that wait at once.
     pub(super) fn new(
         quotas: impl Iterator<Item = (u32, Quota)>,
         sides: impl Iterator<Item = Side>,
-        lines: impl Iterator<Item = Line>,
+        queues: impl Iterator<Item = Queue>,
         max_waiting: u32,
     ) -> Self {
         let (rules, quotas): (Vec<_>, Vec<_>) = quotas.unzip();
-        let (sides, lines): (Box<[_]>, Box<[_]>) = (sides.collect(), lines.collect());
-        let has_any = !(sides.is_empty() && lines.is_empty());
+        let (sides, queues): (Box<[_]>, Box<[_]>) = (sides.collect(), queues.collect());
+        let has_any = !(sides.is_empty() && queues.is_empty());
         Self {
             quotas: quotas.into(),
             rules: rules.into(),
-            apart: has_any.then(|| Box::new(Apart { sides, lines })),
+            apart: has_any.then(|| Box::new(Apart { sides, queues })),
             max_waiting,
         }
     }
@@ -189,12 +189,12 @@ impl Gate {
         self.apart.as_ref().map_or(&[], |apart| &apart.sides)
     }
 
-    /// The rules whose calls stand in a line.
-    pub(crate) fn lines(&self) -> &[Line] {
-        self.apart.as_ref().map_or(&[], |apart| &apart.lines)
+    /// The rules whose calls wait in a queue.
+    pub(crate) fn queues(&self) -> &[Queue] {
+        self.apart.as_ref().map_or(&[], |apart| &apart.queues)
     }
 
-    /// Whether the node's ring is all that judges: no rule has a ring or a line of
+    /// Whether the node's ring is all that judges: no rule has a ring or a queue of
     /// its own.
     #[inline]
     pub(crate) const fn has_one_ring(&self) -> bool {
@@ -204,7 +204,7 @@ impl Gate {
     /// Whether a rule warms up, which may have room at one time and none later.
     pub(crate) fn warms_up(&self) -> bool {
         let sides = self.sides().iter().map(|side| &side.rule);
-        let mut rules = sides.chain(self.lines().iter().map(Line::rule));
+        let mut rules = sides.chain(self.queues().iter().map(Queue::rule));
         rules.any(|rule| rule.shaping.warm_up.is_some())
     }
 
@@ -213,13 +213,13 @@ impl Gate {
         self.max_waiting
     }
 
-    /// How long the longest window looks back, and the longest line, so how long a
+    /// How long the longest window looks back, and the longest queue, so how long a
     /// node matters after its last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
         let apart = self.sides().iter().map(|side| side.ring.interval()).max();
-        let lines = self.lines().iter().map(Line::memory).max();
-        shared.max(apart.max(lines).unwrap_or_default())
+        let queues = self.queues().iter().map(Queue::memory).max();
+        shared.max(apart.max(queues).unwrap_or_default())
     }
 
     /// Bytes that the gate occupies on the heap.
@@ -228,6 +228,6 @@ impl Gate {
             + size_of_val(&*self.rules)
             + self.apart.as_deref().map_or(0, size_of_val)
             + self.sides().iter().map(Side::footprint).sum::<usize>()
-            + self.lines().iter().map(Line::footprint).sum::<usize>()
+            + self.queues().iter().map(Queue::footprint).sum::<usize>()
     }
 }

@@ -12,7 +12,7 @@ use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::{Count, MOST_IN_WINDOW, MOST_KEYS};
 use crate::stat::MAX_TOKENS;
 
-/// Longest wait of one call in the line of its value.
+/// Longest wait of one call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
 /// Most characters that a message shows of a value, which may be of any length.
 const LONGEST_SHOWN: usize = 64;
@@ -189,7 +189,7 @@ impl HotParamRule {
     /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
-        self.count = Count::Line(max_wait);
+        self.count = Count::Queue(max_wait);
         self
     }
 
@@ -313,7 +313,7 @@ impl HotParamRule {
     /// The longest wait for a turn; zero if there are none.
     pub(super) const fn max_wait(&self) -> Duration {
         match self.count {
-            Count::Line(max_wait) => max_wait,
+            Count::Queue(max_wait) => max_wait,
             _ => Duration::ZERO,
         }
     }
@@ -328,7 +328,7 @@ impl HotParamRule {
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.max_keys);
         let same_count = match (self.count, other.count) {
-            (Count::Line(_), Count::Line(_)) => true,
+            (Count::Queue(_), Count::Queue(_)) => true,
             (count, other) => count == other,
         };
         self.resource == other.resource
@@ -370,7 +370,7 @@ impl HotParamRule {
             let allowed = format!("at most {MAX_TOKENS}");
             inspector.refuse("burst", self.burst, allowed);
         }
-        if let Count::Line(wait) = self.count {
+        if let Count::Queue(wait) = self.count {
             if wait > LONGEST_WAIT {
                 let value = format!("{wait:?}");
                 inspector.refuse("max_wait", value, format!("at most {LONGEST_WAIT:?}"));

@@ -91,13 +91,13 @@ mod flow;
 mod gate;
 mod hot_param;
 mod isolation;
-mod line;
 mod named;
 #[cfg(feature = "serde")]
 mod one_by_one;
 mod params;
 mod plan;
 mod problem;
+mod queue;
 mod set;
 #[cfg(feature = "serde")]
 mod setting;
@@ -134,10 +134,10 @@ pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Quotas};
 pub(crate) use hot_param::most_keys;
-pub(crate) use line::{Line, Standing, Turns};
 pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, Running, Shares};
 pub(crate) use plan::{Before, Plan};
+pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;

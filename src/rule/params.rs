@@ -148,7 +148,7 @@ impl HotParams {
 
     /// From when on all rules have room for `call`, if nobody else comes; `None` if
     /// one never has. Those that count calls at once have it now, unless they never
-    /// do: nobody knows when calls end. The call can stand in a line for `longest` at
+    /// do: nobody knows when calls end. The call can wait in a queue for `longest` at
     /// most. Takes nothing.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
         let mut rules = self.0.iter();
@@ -387,7 +387,7 @@ impl HotParam {
         }
     }
 
-    /// From when on the rule has room for `call`, which can stand in a line for
+    /// From when on the rule has room for `call`, which can wait in a queue for
     /// `longest` at most; it takes nothing.
     fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
         let Some(value) = self.value(call).ok()? else {
@@ -411,7 +411,7 @@ impl HotParam {
     fn told(&self, quota: &Quota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {
-            Count::Refill | Count::Line(_) => whole_rate(threshold, interval),
+            Count::Refill | Count::Queue(_) => whole_rate(threshold, interval),
             Count::Window => (threshold as u32, interval),
             Count::Running => (threshold as u32, Duration::ZERO),
         }

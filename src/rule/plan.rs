@@ -1,5 +1,5 @@
 //! How the flow rules of one node are laid out: which share its ring, which have a ring
-//! of their own, which have a line, and what each of them goes on from.
+//! of their own, which have a queue, and what each of them goes on from.
 //!
 //! Rules whose buckets fit on one grid of at most so many buckets share the
 //! node's ring, so one compare-and-swap judges them all; each keeps its own
@@ -40,7 +40,7 @@ use std::time::Duration;
 use super::FlowRule;
 use super::flow::MOST_WAITING;
 use super::gate::{Gate, Side};
-use super::line::Line;
+use super::queue::Queue;
 use crate::clock::Tick;
 use crate::partners::partners;
 use crate::stat::{Grid, LeapArray, Node, Shape};
@@ -66,13 +66,13 @@ pub(crate) struct Plan<'a> {
     shared: Vec<(u32, &'a FlowRule)>,
     /// Rules with a ring of their own. New ones go on from the node's, if there was a node.
     apart: Vec<Apart<'a, Side>>,
-    /// Rules whose calls stand in a line. They take no tokens.
-    paced: Vec<Apart<'a, Line>>,
+    /// Rules whose calls wait in a queue. They take no tokens.
+    queued: Vec<Apart<'a, Queue>>,
     before: Option<Before<'a>>,
     patience: Duration,
 }
 
-/// A rule with a ring or a line of its own.
+/// A rule with a ring or a queue of its own.
 #[derive(Debug)]
 struct Apart<'a, T> {
     index: u32,
@@ -108,7 +108,7 @@ impl<'a> Plan<'a> {
         most: u64,
         patience: Duration,
     ) -> Self {
-        let (paced, windowed): (Vec<_>, Vec<_>) = rules
+        let (queued, windowed): (Vec<_>, Vec<_>) = rules
             .into_iter()
             .partition(|(_, rule)| rule.shaping.max_wait.is_some());
         let sides = old_sides(&windowed, before);
@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
             grid: extent.grid(patience),
             shared,
             apart,
-            paced: with_old_lines(paced, before),
+            queued: with_old_queues(queued, before),
             before,
             patience,
         }
@@ -161,9 +161,9 @@ impl<'a> Plan<'a> {
             let ring = self.ring_of(it, now);
             Side::new(it.index, it.rule, ring, it.goes_on_from, sampler)
         });
-        let lines = self.paced.iter();
-        let lines = lines.map(|it| Line::new(it.index, it.rule, it.goes_on_from, sampler));
-        let gate = Gate::new(quotas, sides, lines, self.max_waiting());
+        let queues = self.queued.iter();
+        let queues = queues.map(|it| Queue::new(it.index, it.rule, it.goes_on_from, sampler));
+        let gate = Gate::new(quotas, sides, queues, self.max_waiting());
         (node, gate)
     }
 
@@ -199,8 +199,8 @@ impl<'a> Plan<'a> {
     fn max_waiting(&self) -> u32 {
         let shared = self.shared.iter().map(|(_, rule)| *rule);
         let apart = self.apart.iter().map(|it| it.rule);
-        let paced = self.paced.iter().map(|it| it.rule);
-        let all = shared.chain(apart).chain(paced);
+        let queued = self.queued.iter().map(|it| it.rule);
+        let all = shared.chain(apart).chain(queued);
         let most = all.filter_map(FlowRule::most_waiting).min();
         most.unwrap_or(MOST_WAITING)
     }
@@ -229,21 +229,21 @@ fn old_sides<'a>(
     )
 }
 
-/// `rules` with the lines that they go on from: whoever stands there keeps the place.
-fn with_old_lines<'a>(
+/// `rules` with the queues that they go on from: whoever waits there keeps the place.
+fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<Before<'a>>,
-) -> Vec<Apart<'a, Line>> {
-    let lines = partners(
+) -> Vec<Apart<'a, Queue>> {
+    let queues = partners(
         &rules,
-        before.map_or(&[], |before| before.gate.lines()),
+        before.map_or(&[], |before| before.gate.queues()),
         &[
             |(_, new), old| *new == old.rule(),
             |(_, new), old| new.is_named_like(old.rule()),
             |(_, new), old| new.selects_like(old.rule()),
         ],
     );
-    let all = rules.into_iter().zip(lines);
+    let all = rules.into_iter().zip(queues);
     all.map(|((index, rule), goes_on_from)| Apart {
         index,
         rule,

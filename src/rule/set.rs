@@ -66,7 +66,7 @@ pub(crate) struct ResourceRules {
     pub(crate) related: Vec<u32>,
     /// Who may call at all, if a rule says so.
     pub(crate) authorities: Option<Arc<Authorities>>,
-    /// The longest that a rule lets calls stand in its line.
+    /// The longest that a rule lets calls wait in its queue.
     pub(crate) longest_wait: Duration,
     /// Circuit breakers.
     pub(crate) breakers: Vec<u32>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::FlowRule;
 use super::problem::{Inspector, brief};
 
-/// Longest wait in a line, and longest warm-up.
+/// Longest wait in a queue, and longest warm-up.
 const DAY: Duration = Duration::from_secs(86_400);
 /// Largest cold factor.
 const COLDEST: f64 = 1_000.0;
@@ -16,7 +16,7 @@ const COLDEST: f64 = 1_000.0;
 /// What shapes the calls that a rule admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Shaping {
-    /// The longest wait in the line; `None`: there is no line but a window.
+    /// The longest wait in the queue; `None`: there is no queue but a window.
     pub(crate) max_wait: Option<Duration>,
     /// How long a cold rule takes to its whole threshold.
     pub(crate) warm_up: Option<Duration>,

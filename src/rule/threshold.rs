@@ -81,7 +81,7 @@ impl Threshold {
         }))
     }
 
-    /// The threshold that holds now for a rule that counts in `ring`, and in whose line,
+    /// The threshold that holds now for a rule that counts in `ring`, and in whose queue,
     /// if it has one, the last turn comes at `last_turn`.
     pub(super) fn now(&self, now: Tick, last_turn: Option<Tick>, ring: &LeapArray) -> f64 {
         match self {

@@ -75,7 +75,7 @@ impl Ramp {
 
     /// What has passed in the steps that a refill stands for which was `due` before the
     /// present step had `begun`, or then, of what passed `since_last`. Where nobody came in the step before the present one, nothing
-    /// passed in it, but from a line that had turns then still.
+    /// passed in it, but from a queue that had turns then still.
     pub(super) fn load(
         &self,
         begun: u64,

@@ -17,8 +17,8 @@ fn at(now: u64) -> Tick {
     Tick::from_nanos(now)
 }
 
-fn join(line: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Option<Tick>> {
-    line.join(at(now), cost, Duration::from_nanos(max_wait))
+fn join(queue: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Option<Tick>> {
+    queue.join(at(now), cost, Duration::from_nanos(max_wait))
 }
 
 /// The starts of turns, which no two threads may have closer than `cost`.
@@ -34,29 +34,29 @@ fn apart(turns: impl IntoIterator<Item = Turn>, cost: u64) -> Vec<u64> {
 }
 
 model! {
-    three_callers_at_an_idle_line at 3 fails with callers_that_store_at_idle: StoreAtIdle;
+    three_callers_at_an_idle_queue at 3 fails with callers_that_store_at_idle: StoreAtIdle;
     || {
-        let line = Arc::new(Throttle::new());
+        let queue = Arc::new(Throttle::new());
         let others = [0, 3].map(|now| {
-            let line = line.clone();
-            thread::spawn(move || join(&line, now, 10, 100).unwrap())
+            let queue = queue.clone();
+            thread::spawn(move || join(&queue, now, 10, 100).unwrap())
         });
-        let ours = join(&line, 0, 10, 100).unwrap();
+        let ours = join(&queue, 0, 10, 100).unwrap();
         let theirs = others.map(|thread| thread.join().unwrap());
         let starts = apart([ours].into_iter().chain(theirs), 10);
-        // No gaps: the line is as short as it can be.
+        // No gaps: the queue is as short as it can be.
         assert_eq!(starts[2] - starts[0], 20);
     }
 }
 
 model! {
-    callers_at_a_line_that_is_idle_again at 3 fails with callers_that_store_when_idle: StoreAtIdle;
+    callers_at_a_queue_that_is_idle_again at 3 fails with callers_that_store_when_idle: StoreAtIdle;
     || {
-        let line = Arc::new(Throttle::new());
-        let first = join(&line, 0, 10, 0).unwrap();
-        let other = line.clone();
+        let queue = Arc::new(Throttle::new());
+        let first = join(&queue, 0, 10, 0).unwrap();
+        let other = queue.clone();
         let thread = thread::spawn(move || join(&other, 50, 10, 0).ok());
-        let ours = join(&line, 51, 10, 0).ok();
+        let ours = join(&queue, 51, 10, 0).ok();
         let theirs = thread.join().unwrap();
         assert!(ours.is_some() != theirs.is_some(), "both or none");
         apart([first].into_iter().chain(ours).chain(theirs), 10);
@@ -64,14 +64,14 @@ model! {
 }
 
 model! {
-    a_refused_call_beside_a_light_one at 3 fails with calls_that_move_the_line_first: MoveThenCheck;
+    a_refused_call_beside_a_light_one at 3 fails with calls_that_move_first: MoveThenCheck;
     || {
         // The heavy call can never pass; the light one always can.
-        let line = Arc::new(Throttle::new());
-        let first = join(&line, 0, 10, 0).unwrap();
-        let other = line.clone();
+        let queue = Arc::new(Throttle::new());
+        let first = join(&queue, 0, 10, 0).unwrap();
+        let other = queue.clone();
         let light = thread::spawn(move || join(&other, 0, 10, 50));
-        assert!(join(&line, 0, 1_000, 50).is_err());
+        assert!(join(&queue, 0, 1_000, 50).is_err());
         let light = light.join().unwrap();
         assert_eq!(light.map(|turn| turn.start()), Ok(at(10)));
         apart([first].into_iter().chain(light), 10);
@@ -79,13 +79,13 @@ model! {
 }
 
 model! {
-    two_callers_for_the_last_turn at 3 fails with two_who_move_the_line_first: MoveThenCheck;
+    two_callers_for_the_last_turn at 3 fails with two_who_move_first: MoveThenCheck;
     || {
-        let line = Arc::new(Throttle::new());
-        let first = join(&line, 0, 10, 0).unwrap();
-        let other = line.clone();
+        let queue = Arc::new(Throttle::new());
+        let first = join(&queue, 0, 10, 0).unwrap();
+        let other = queue.clone();
         let thread = thread::spawn(move || join(&other, 0, 10, 10).ok());
-        let ours = join(&line, 0, 10, 10).ok();
+        let ours = join(&queue, 0, 10, 10).ok();
         let theirs = thread.join().unwrap();
         assert!(ours.is_some() != theirs.is_some(), "both or none");
         apart([first].into_iter().chain(ours).chain(theirs), 10);
@@ -95,14 +95,14 @@ model! {
 model! {
     a_caller_beside_one_who_leaves at 3 fails with one_who_leaves_blindly: BlindLeave;
     || {
-        let line = Arc::new(Throttle::new());
-        let first = join(&line, 0, 10, 0).unwrap();
-        let leaver = join(&line, 0, 10, 100).unwrap();
-        let other = line.clone();
+        let queue = Arc::new(Throttle::new());
+        let first = join(&queue, 0, 10, 0).unwrap();
+        let leaver = join(&queue, 0, 10, 100).unwrap();
+        let other = queue.clone();
         let thread = thread::spawn(move || other.leave(leaver));
-        let second = join(&line, 0, 10, 100).unwrap();
+        let second = join(&queue, 0, 10, 100).unwrap();
         let left = thread.join().unwrap();
-        let third = join(&line, 0, 10, 100).unwrap();
+        let third = join(&queue, 0, 10, 100).unwrap();
         let starts = apart([first, second, third], 10);
         // A place that was given back is used, and a gap is one that was not.
         assert_eq!(starts[2], if left { 20 } else { 30 });
@@ -112,17 +112,17 @@ model! {
 model! {
     two_who_leave_beside_a_caller at 3 fails with two_who_leave_blindly: BlindLeave;
     || {
-        let line = Arc::new(Throttle::new());
+        let queue = Arc::new(Throttle::new());
         let others = [0, 1].map(|_| {
-            let line = line.clone();
+            let queue = queue.clone();
             thread::spawn(move || {
-                let turn = join(&line, 0, 10, 100).unwrap();
-                line.leave(turn)
+                let turn = join(&queue, 0, 10, 100).unwrap();
+                queue.leave(turn)
             })
         });
-        let ours = join(&line, 0, 10, 100).unwrap();
+        let ours = join(&queue, 0, 10, 100).unwrap();
         let left = others.map(|thread| thread.join().unwrap());
-        let next = join(&line, 0, 10, 100).unwrap();
+        let next = join(&queue, 0, 10, 100).unwrap();
         apart([ours, next], 10);
         let gaps = left.iter().filter(|&&left| !left).count() as u64;
         assert!(next.start() <= at(10 + gaps * 10), "a turn is lost");

@@ -3,12 +3,12 @@
 //! ```text
 //! cost 100 ms, waits of at most 250 ms, five calls at 0
 //!
-//! line    ●────────●────────●        ✗ would start at 300: refused
+//! queue   ●────────●────────●        ✗ would start at 300: refused
 //!         0       100      200       ✗ as well, nothing has changed
 //!         passes  waits    waits
 //! ```
 //!
-//! The line is one number, the start of the latest turn. A call of cost `c` at
+//! The queue is one number, the start of the latest turn. A call of cost `c` at
 //! `now` starts at `max(now, last + c)`, and that becomes the latest start: the
 //! cost of a call is the distance to the call *before* it, so the first call
 //! after an idle time starts at once, whatever it costs, and idle time earns no
@@ -18,16 +18,16 @@
 //! that the decision was made on. So all turns have a total order, in which each
 //! start is at least its cost after the one before. Two shortcuts break that,
 //! and models show it: writing `last = now` at idle lets two calls pass at once,
-//! and moving the line before the test refuses those who come before it is moved
+//! and moving the queue before the test refuses those who come before it is moved
 //! back. Nothing else is published by the number, so it is relaxed.
 //!
-//! A turn that will not be used goes back only while it is the last of the line:
+//! A turn that will not be used goes back only while it is the last in the queue:
 //! those behind it have been told when they start. Otherwise its gap stays. All
 //! turns that are held have different starts (each is later than the latest),
 //! so the number alone says whether a turn is the last.
 //!
-//! A clock that is late waits longer, for the line never moves back but by a
-//! turn that is given back. A clock that was ahead holds the line up until the
+//! A clock that is late waits longer, for the queue never moves back but by a
+//! turn that is given back. A clock that was ahead holds the queue up until the
 //! others get there.
 //!
 //! # Accuracy
@@ -48,20 +48,20 @@ use std::time::Duration;
 use crate::clock::{Tick, nanos};
 use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
-/// "No turn yet". No turn starts there: the line ends one nanosecond before.
+/// "No turn yet". No turn starts there: the queue ends one nanosecond before.
 const FRESH: u64 = u64::MAX;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Throttle(AtomicU64);
 
-/// A place in the line of a [`Throttle`]. It is either used or, once, given
+/// A place in the queue of a [`Throttle`]. It is either used or, once, given
 /// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Turn {
     start: u64,
-    /// The line before this turn; `None` if the turn is not part of it.
+    /// The queue before this turn; `None` if the turn is not part of it.
     before: Option<u64>,
 }
 
@@ -102,19 +102,19 @@ fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Opt
 // === impl Throttle ===
 
 impl Throttle {
-    /// An empty line: the first call starts at once.
+    /// An empty queue: the first call starts at once.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(FRESH))
     }
 
     /// A turn at `now` or later, but by at most `max_wait`, for a call of
     /// [`cost`] `cost_ns`. A call of cost 0 starts at once and is not part of
-    /// the line.
+    /// the queue.
     ///
     /// # Errors
     ///
     /// When a turn within `max_wait` will be there, if no one else comes; later
-    /// than `now`; `None` for never. The line has not changed.
+    /// than `now`; `None` for never. The queue has not changed.
     pub(crate) fn join(
         &self,
         now: Tick,
@@ -170,7 +170,7 @@ impl Throttle {
         (last != FRESH).then_some(Tick::from_nanos(last))
     }
 
-    /// Gives back a turn that is not used, however late. Says whether the line
+    /// Gives back a turn that is not used, however late. Says whether the queue
     /// has it back; if not, others stand behind it, and its gap stays.
     pub(crate) fn leave(&self, turn: Turn) -> bool {
         let Some(before) = turn.before else {

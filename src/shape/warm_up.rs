@@ -36,7 +36,7 @@
 //! tokens, as a window does: otherwise the 3 per second that fit into a limit of
 //! 3.33 would look like too little load, and the rule would stay cold for ever.
 //! Calls may come in batches, with steps in between in which nobody comes but a
-//! line has turns: then such steps are refilled together, by what passed in all.
+//! queue has turns: then such steps are refilled together, by what passed in all.
 //!
 //! Tokens are `f64`. A ramp of less than one token, or of more than are told
 //! apart (2⁵³), is none: the limit is `T`. That includes a period of 0, a cold
@@ -118,8 +118,8 @@ impl WarmUp {
 
     /// The threshold per interval that holds at `now`.
     ///
-    /// `last_turn` is the last of the line that calls of the rule stand in, as it is
-    /// before this one does; `None` if they stand in none.
+    /// `last_turn` is the last in the queue that calls of the rule wait in, as it is
+    /// before this one does; `None` if they wait in none.
     ///
     /// `passed` tells how many tokens have ever passed where the rule counts. It
     /// is asked once per step, by one caller. A count that starts anew does no

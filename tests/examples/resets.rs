@@ -124,7 +124,7 @@ async fn axum_forgets_at_once_who_breaks_off() {
         let ended = count(path, "complete") + count(path, "cancelled");
         assert_eq!(count(path, "pass"), ended, "{path}: {stats}");
     }
-    // Some were reset in the line, and all streams that ran.
+    // Some were reset in the queue, and all streams that ran.
     assert!(count("/priority", "waiting_dropped") > 0, "{stats}");
     assert!(
         count("/stream", "pass") >= (WARM_UP + MEASURED) as u64,

@@ -221,7 +221,7 @@ impl Crowd {
             let at = self.naive.room_at(flow, &call, now);
             if at != Some(now) {
                 full.push(index.to_string());
-                let is_early = flow.is_table() || flow.line.is_some();
+                let is_early = flow.is_table() || flow.queue.is_some();
                 early |=
                     is_early || matches!(flow.whose, Whose::Related(_)) || flow.misses_key(&call);
             }

@@ -26,7 +26,7 @@ pub(crate) enum Count {
     Refill,
     Window,
     /// A call waits for its turn as long as this, in ms.
-    Line(u64),
+    Queue(u64),
     Running,
 }
 
@@ -69,7 +69,7 @@ impl Hot {
         rule = match self.count {
             Count::Refill => rule.burst(self.burst),
             Count::Window => rule.window(),
-            Count::Line(max_wait) => rule.throttle(ms(max_wait)),
+            Count::Queue(max_wait) => rule.throttle(ms(max_wait)),
             Count::Running => HotParamRule::concurrency(self.resource, self.halves / 2),
         };
         rule = match self.of {
@@ -122,7 +122,7 @@ impl Hot {
         }
     }
 
-    /// What `n` tokens cost: the time in which they are earned, or a line needs.
+    /// What `n` tokens cost: the time in which they are earned, or a queue needs.
     pub(crate) fn cost(&self, wants: &Wants) -> Option<u64> {
         let halves = u64::from(self.halves(wants));
         let twice = 2 * self.interval * NS;
@@ -171,7 +171,7 @@ impl Hot {
                 let number = (first..=first + 2).find(fits)?;
                 Some(now.max(number * bucket))
             }
-            Count::Line(_) => {
+            Count::Queue(_) => {
                 // Nobody waits, so a turn is the time of a call.
                 let cost = self.cost(wants)?;
                 let last = seen.rev().find(|seen| seen.wants.call.n > 0);
@@ -210,7 +210,7 @@ impl Hot {
                 let running = running.filter(|seen| self.key(&seen.wants) == self.key(wants));
                 left == (self.halves(wants) / 2).saturating_sub(running.count() as u32)
             }
-            Count::Line(_) => left == u32::from(fits(1)),
+            Count::Queue(_) => left == u32::from(fits(1)),
             Count::Refill | Count::Window => fits(left) && !fits(left + 1),
         }
     }
@@ -229,7 +229,7 @@ impl Kind for Hot {
 
     fn counts_like(&self, other: &Self) -> bool {
         let is_same = match (self.count, other.count) {
-            (Count::Line(_), Count::Line(_)) => true,
+            (Count::Queue(_), Count::Queue(_)) => true,
             (own, other) => own == other,
         };
         let has_interval = self.count != Count::Running;
@@ -291,7 +291,7 @@ pub(crate) fn hot() -> impl Strategy<Value = Hot> {
     let count = prop_oneof![
         2 => Just(Count::Refill),
         1 => Just(Count::Window),
-        1 => Just(Count::Line(0)),
+        1 => Just(Count::Queue(0)),
         1 => Just(Count::Running),
     ];
     let missing = prop_oneof![

@@ -60,7 +60,7 @@ fn lenders() -> impl Strategy<Value = Lenders> {
     let lender = (flow(), limit(), 0..4, lend, of_all);
     let lender = lender.prop_map(|(mut flow, limit, strict, lend, of_all)| {
         flow.resource = RESOURCE;
-        (flow.limit, flow.line, flow.is_strict) = (limit, None, strict == 0);
+        (flow.limit, flow.queue, flow.is_strict) = (limit, None, strict == 0);
         flow.whose = match flow.whose {
             _ if of_all => Whose::All,
             Whose::Related(_) => Whose::All,

@@ -94,7 +94,7 @@ impl Naive {
             return Some(now);
         }
         let passed = self.counted(flow, key);
-        if flow.line.is_none() {
+        if flow.queue.is_none() {
             return flow.room_at(now, call.n, &passed);
         }
         if call.n == 0 {

@@ -23,7 +23,7 @@ const RESOURCE: &str = "a";
 #[derive(Clone, Debug)]
 enum Act {
     Advance(u64),
-    /// A call that stands in the line, unless it weighs nothing.
+    /// A call that waits in the queue, unless it weighs nothing.
     Call(u32),
     End(usize, End),
     Admit(usize),
@@ -44,8 +44,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// An engine with a line, and its breakers as a naive one has them.
-struct Line {
+/// An engine with a queue, and its breakers as a naive one has them.
+struct Queue {
     bench: Bench,
     crowd: Crowd,
     version: Version,
@@ -55,7 +55,7 @@ struct Line {
     now: u64,
 }
 
-impl Line {
+impl Queue {
     fn new(breakers: Vec<Breaker>) -> Self {
         let version = Version::from(Company {
             setup: Setup::NONE,
@@ -73,8 +73,8 @@ impl Line {
     }
 
     fn rules(version: &Version) -> Rules {
-        let line = FlowRule::per_second(RESOURCE, 4).throttle(ms(60_000));
-        version.rules().with(line.id("line"))
+        let queue = FlowRule::per_second(RESOURCE, 4).throttle(ms(60_000));
+        version.rules().with(queue.id("queue"))
     }
 
     /// Where a call stands that comes now.
@@ -111,7 +111,7 @@ impl Line {
                 self.waiting.push((waiting, places));
             }
             Verdict::Block(blocked) if blocked.kind() == BlockKind::CircuitBreaker => {
-                // The line is asked as well for the time that it is told.
+                // The queue is asked as well for the time that it is told.
                 prop_assert_ne!(room_at, Some(self.now));
                 prop_assert_eq!(blocked.retry_after().is_some(), room_at.is_some());
             }
@@ -208,12 +208,12 @@ proptest! {
         acts in prop::collection::vec(act(), 1..150),
     ) {
         let own = breakers.into_iter().map(|breaker| breaker.of(RESOURCE));
-        let mut line = Line::new(own.collect());
+        let mut queue = Queue::new(own.collect());
         for act in acts {
-            line.run(act)?;
-            let states: Vec<_> = line.views().iter().map(BreakerView::state).collect();
-            if line.bench.sentinel.node(RESOURCE).is_some() {
-                let expected: Vec<_> = line.crowd.circuits(RESOURCE).map(|circuit| circuit.state()).collect();
+            queue.run(act)?;
+            let states: Vec<_> = queue.views().iter().map(BreakerView::state).collect();
+            if queue.bench.sentinel.node(RESOURCE).is_some() {
+                let expected: Vec<_> = queue.crowd.circuits(RESOURCE).map(|circuit| circuit.state()).collect();
                 prop_assert_eq!(states, expected);
             }
         }

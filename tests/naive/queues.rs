@@ -1,4 +1,4 @@
-//! The lines of values, in the middle of reloads: each turn, and when there is one
+//! The queues of values, in the middle of reloads: each turn, and when there is one
 //! for who is refused.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::wants::VALUES;
 
 /// Times are in ms, thresholds in half calls.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct Queue {
     halves: u32,
     exception: Option<u32>,
     max_wait: u64,
@@ -30,10 +30,10 @@ enum Act {
     Admit(usize),
     Drop(usize),
     /// Other limits, or another table if told.
-    Reload(Line, bool),
+    Reload(Queue, bool),
 }
 
-impl Line {
+impl Queue {
     fn rule(&self) -> HotParamRule {
         let halves = |halves| f64::from(halves) / 2.0;
         let rule = HotParamRule::per("a", halves(self.halves), ms(self.interval));
@@ -53,12 +53,12 @@ impl Line {
     }
 }
 
-fn line() -> impl Strategy<Value = Line> {
+fn queue() -> impl Strategy<Value = Queue> {
     let interval = select(&[10_u64, 300, 1_000][..]);
     let keys = select(&[16_u32, 24][..]);
     let exception = prop::option::weighted(0.3, 0_u32..9);
     (0_u32..12, exception, 0_u64..4_000, interval, keys).prop_map(
-        |(halves, exception, max_wait, interval, keys)| Line {
+        |(halves, exception, max_wait, interval, keys)| Queue {
             halves,
             exception,
             max_wait,
@@ -75,11 +75,11 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(value, n)| Act::Call(value, n)),
         3 => any::<usize>().prop_map(Act::Admit),
         2 => any::<usize>().prop_map(Act::Drop),
-        1 => (line(), prop::bool::weighted(0.2)).prop_map(|(line, is_other)| Act::Reload(line, is_other)),
+        1 => (queue(), prop::bool::weighted(0.2)).prop_map(|(queue, is_other)| Act::Reload(queue, is_other)),
     ]
 }
 
-/// What a naive line remembers: the turns of each value, each with its call.
+/// What a naive queue remembers: the turns of each value, each with its call.
 #[derive(Default)]
 struct Turns {
     /// Since the last reload that made a new table.
@@ -102,10 +102,10 @@ proptest! {
 
     #[test]
     fn through_any_reload_values_keep_their_turns(
-        mut line in line(),
+        mut queue in queue(),
         acts in prop::collection::vec(act(), 1..120),
     ) {
-        let bench = Bench::new(line.rule());
+        let bench = Bench::new(queue.rule());
         let mut turns = Turns::default();
         let mut waiting: Vec<(Waiting, usize)> = Vec::new();
         let (mut now, mut calls) = (BEGIN * NS, 0);
@@ -118,9 +118,9 @@ proptest! {
                 Act::Call(value, n) => {
                     calls += 1;
                     let of_value = turns.by_value.entry(value).or_default();
-                    let cost = line.cost(value, n);
+                    let cost = queue.cost(value, n);
                     let turn = cost.map(|cost| of_value.last().map_or(now, |(last, _)| now.max(last + cost)));
-                    let most = now + line.max_wait * NS;
+                    let most = now + queue.max_wait * NS;
                     match bench.sentinel.try_enter(Call::new("a").param(value).batch(n)) {
                         Verdict::Pass(_) if n == 0 => continue,
                         Verdict::Pass(_) => prop_assert_eq!(turn, Some(now)),
@@ -158,13 +158,13 @@ proptest! {
                     turns.leave(number);
                 },
                 Act::Reload(other, is_other) => {
-                    let same = Line { interval: line.interval, keys: line.keys, ..other };
+                    let same = Queue { interval: queue.interval, keys: queue.keys, ..other };
                     let new = if is_other { other } else { same };
-                    if (new.interval, new.keys) != (line.interval, line.keys) {
+                    if (new.interval, new.keys) != (queue.interval, queue.keys) {
                         turns = Turns::default();
                     }
-                    line = new;
-                    bench.sentinel.reload(line.rule().into());
+                    queue = new;
+                    bench.sentinel.reload(queue.rule().into());
                     // Who looks has the resource take the new rule over.
                     drop(bench.sentinel.node("a"));
                 }

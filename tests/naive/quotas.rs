@@ -20,7 +20,7 @@ use crate::support::{ms, ready};
 /// is; `None` if it says nothing of it.
 fn told(naive: &Naive, index: usize, call: &Asks, now: u64) -> Option<(f64, [String; 2])> {
     let flow: &Flow = &naive.setup.flows[index];
-    if flow.line.is_some() || matches!(flow.whose, Whose::Related(_)) {
+    if flow.queue.is_some() || matches!(flow.whose, Whose::Related(_)) {
         return None;
     }
     let passed = naive.counted_with(flow, call)?;
@@ -104,7 +104,7 @@ enum Count {
     Refill(u64),
     Window,
     /// A call waits for so many others, at most.
-    Line(u64),
+    Queue(u64),
 }
 
 /// What one value has taken, and when.
@@ -138,7 +138,7 @@ impl Value {
                 let taken: u64 = self.taken.iter().filter(is_in).map(|(_, n)| n).sum();
                 self.limit - taken
             }
-            Count::Line(others) => (others + 1) - debt.div_ceil(self.cost()),
+            Count::Queue(others) => (others + 1) - debt.div_ceil(self.cost()),
         }
     }
 
@@ -154,7 +154,7 @@ fn count() -> impl Strategy<Value = Count> {
     prop_oneof![
         (0..4_u64).prop_map(Count::Refill),
         Just(Count::Window),
-        (0..4_u64).prop_map(Count::Line),
+        (0..4_u64).prop_map(Count::Queue),
     ]
 }
 
@@ -173,7 +173,7 @@ proptest! {
         let rule = match count {
             Count::Refill(burst) => rule.burst(burst as u32),
             Count::Window => rule.window(),
-            Count::Line(others) => rule.throttle(Duration::from_nanos(others * value.cost())),
+            Count::Queue(others) => rule.throttle(Duration::from_nanos(others * value.cost())),
         };
         let bench = Bench::new(rule);
         let layer = SentinelLayer::with(bench.sentinel.clone())
@@ -186,7 +186,7 @@ proptest! {
         for (pause, n) in calls {
             let mut pause = pause * interval_ms / 60_000;
             let mut n = n;
-            if let Count::Line(_) = count {
+            if let Count::Queue(_) = count {
                 // Nobody waits here.
                 pause = pause.max(value.paid().saturating_sub(now));
                 n = 1;

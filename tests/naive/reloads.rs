@@ -119,7 +119,7 @@ proptest! {
         ops in prop::collection::vec((wait_op(), any::<prop::sample::Index>()), 1..120),
     ) {
         for flow in &mut setup.flows {
-            flow.line = flow.line.map(|_| max_wait);
+            flow.queue = flow.queue.map(|_| max_wait);
         }
         let rules: Vec<Rule> = setup.rules().iter().cloned().collect();
         let [mut one, mut other] = [(); 2].map(|()| Side::new(setup.rules(), max_wait.max(1)));

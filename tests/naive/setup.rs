@@ -36,7 +36,7 @@ pub(crate) struct Flow {
     pub(crate) bucket: u64,
     pub(crate) is_strict: bool,
     /// One call after the other, which may wait for so long, in ms.
-    pub(crate) line: Option<u64>,
+    pub(crate) queue: Option<u64>,
     /// Of what leaves its window, so much may be lent.
     pub(crate) ratio: f64,
 }
@@ -58,7 +58,7 @@ impl Flow {
         if self.is_strict {
             rule = rule.strict();
         }
-        if let Some(max_wait) = self.line {
+        if let Some(max_wait) = self.queue {
             rule = rule.throttle(ms(max_wait));
         }
         match self.whose {
@@ -86,10 +86,10 @@ impl Flow {
         matches!(self.whose, Whose::Each(None | Some(false), _))
             && self.buckets == 2
             && !self.is_strict
-            && self.line.is_none()
+            && self.queue.is_none()
     }
 
-    /// What it costs a call of weight `n` in its line, in ns.
+    /// What it costs a call of weight `n` in its queue, in ns.
     pub(crate) fn cost(&self, n: u32) -> Option<u64> {
         let interval = u128::from(self.buckets * self.bucket * NS) * u128::from(n);
         (self.limit > 0).then(|| interval.div_ceil(self.limit.into()) as u64)
@@ -202,14 +202,14 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     let kind = (0..4, 0..6);
     let of = (select(&RESOURCES[..]), whose);
     (of, 0_u32..8, window, kind, ratio()).prop_map(
-        |((resource, whose), limit, (buckets, bucket), (strict, line), ratio)| Flow {
+        |((resource, whose), limit, (buckets, bucket), (strict, queue), ratio)| Flow {
             resource,
             whose,
             limit,
             buckets,
             bucket,
-            is_strict: strict == 0 && line != 0,
-            line: (line == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
+            is_strict: strict == 0 && queue != 0,
+            queue: (queue == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
             ratio,
         },
     )

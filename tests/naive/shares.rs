@@ -37,10 +37,10 @@ impl Calls {
     /// Whether a call finds room for its values where all that is kept has been paid.
     fn assert_within(&self, wants: &Wants, now: u64) -> Result<(), TestCaseError> {
         let resource = wants.call.resource;
-        let lines = |count| matches!(count, Count::Line(_));
+        let queues = |count| matches!(count, Count::Queue(_));
         for ledger in self.crowd.ledgers(resource) {
             let at = ledger.room_at(wants, now, &self.crowd.seen);
-            let is_within = lines(ledger.hot.count) || at == Some(now);
+            let is_within = queues(ledger.hot.count) || at == Some(now);
             prop_assert!(is_within, "{:?}: {:?}", ledger, self.crowd.seen);
         }
         Ok(())

@@ -44,7 +44,7 @@ proptest! {
             }
             side.bench.clock.advance(after - NANOSECOND);
             let early = side.run(call, with_loans, patience);
-            // A call that stands in a line may be taken sooner, to wait there.
+            // A call that waits in a queue may be taken sooner, to wait there.
             if matches!(early, Some(Told::Wait(_))) {
                 break;
             }

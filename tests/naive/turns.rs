@@ -1,4 +1,4 @@
-//! Tasks against a naive engine in which calls stand in lines: who waits, exactly how
+//! Tasks against a naive engine in which calls wait in queues: who waits, exactly how
 //! long, and what comes of it then.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use crate::table::{Other, Told};
 use crate::tasks::run;
 use crate::twists::waiting_rules;
 
-/// A line: the rule, and by what it tells calls apart.
-type Line = (String, &'static str);
+/// A queue: the rule, and by what it tells calls apart.
+type Queue = (String, &'static str);
 
 struct Turns {
     /// Those on all inbound calls.
@@ -32,8 +32,8 @@ struct Turns {
     reloads: u32,
     max_wait: u64,
     crowd: Crowd,
-    /// The turns of each line. A gap that stays is one of them.
-    lines: BTreeMap<Line, Vec<u64>>,
+    /// The turns of each queue. A gap that stays is one of them.
+    queues: BTreeMap<Queue, Vec<u64>>,
     calls: BTreeMap<usize, Its>,
     now: u64,
 }
@@ -43,7 +43,7 @@ struct Its {
     /// Its place among all that were seen.
     seen: usize,
     resource: &'static str,
-    turns: Vec<(Line, u64)>,
+    turns: Vec<(Queue, u64)>,
     start: u64,
     /// Once it runs.
     parts: Option<Vec<Part>>,
@@ -75,15 +75,15 @@ impl Turns {
             reloads: 0,
             max_wait: max_wait * NS,
             crowd: Crowd::new(&company.into()),
-            lines: BTreeMap::new(),
+            queues: BTreeMap::new(),
             calls: BTreeMap::new(),
             now: 0,
         }
     }
 
     /// A turn for a call of that cost, if it need not wait for too long.
-    fn turn(&self, line: &Line, cost: Option<u64>) -> Option<u64> {
-        let last = self.lines.get(line).and_then(|turns| turns.last());
+    fn turn(&self, queue: &Queue, cost: Option<u64>) -> Option<u64> {
+        let last = self.queues.get(queue).and_then(|turns| turns.last());
         let turn = last.map_or(Some(self.now), |last| Some(self.now.max(last + cost?)));
         turn.filter(|turn| cost.is_some() && turn - self.now <= self.max_wait)
     }
@@ -103,7 +103,7 @@ impl Turns {
     }
 
     /// Who refuses the call, by one of these kinds, or its turns.
-    fn judge(&mut self, asked: &Asked) -> Result<Vec<(Line, u64)>, Vec<BlockKind>> {
+    fn judge(&mut self, asked: &Asked) -> Result<Vec<(Queue, u64)>, Vec<BlockKind>> {
         let (wants, call) = (asked.wants, asked.wants.call);
         let caller = call.origin.map(|origin| (call.resource, origin));
         if caller.is_some() && self.crowd.naive.setup.denied == caller {
@@ -136,9 +136,9 @@ impl Turns {
                     full.push(BlockKind::HotParam);
                 }
             } else if let Some(key) = hot.key(&wants).filter(|_| call.n > 0) {
-                let line = (ledger.name.clone(), key);
-                match self.turn(&line, hot.cost(&wants)) {
-                    Some(turn) => turns.push((line, turn)),
+                let queue = (ledger.name.clone(), key);
+                match self.turn(&queue, hot.cost(&wants)) {
+                    Some(turn) => turns.push((queue, turn)),
                     None => full.push(BlockKind::HotParam),
                 }
             }
@@ -148,9 +148,9 @@ impl Turns {
         }
         for (index, flow) in flows {
             if let Some(key) = naive.key(flow, &call).filter(|_| call.n > 0) {
-                let line = (index.to_string(), key);
-                let turn = self.turn(&line, flow.cost(call.n));
-                turns.push((line, turn.ok_or_else(|| vec![BlockKind::Flow])?));
+                let queue = (index.to_string(), key);
+                let turn = self.turn(&queue, flow.cost(call.n));
+                turns.push((queue, turn.ok_or_else(|| vec![BlockKind::Flow])?));
             }
         }
         let wait = turns.iter().map(|(_, turn)| turn - self.now).max();
@@ -192,9 +192,9 @@ impl Other for Turns {
             Ok(turns) => turns,
             Err(kinds) => return Told::Block(kinds),
         };
-        for (line, turn) in &turns {
-            let line = self.lines.entry(line.clone()).or_default();
-            line.push(*turn);
+        for (queue, turn) in &turns {
+            let queue = self.queues.entry(queue.clone()).or_default();
+            queue.push(*turn);
         }
         let start = turns.iter().map(|(_, turn)| *turn).max();
         let start = start.unwrap_or(self.now);
@@ -236,11 +236,11 @@ impl Other for Turns {
     fn goes(&mut self, id: usize) {
         let its = self.calls.remove(&id).unwrap();
         self.crowd.forget(its.seen);
-        for (line, turn) in its.turns {
+        for (queue, turn) in its.turns {
             // Who stands behind it has been told when it starts.
-            let line = self.lines.get_mut(&line).unwrap();
-            if line.last() == Some(&turn) {
-                line.pop();
+            let queue = self.queues.get_mut(&queue).unwrap();
+            if queue.last() == Some(&turn) {
+                queue.pop();
             }
         }
     }
@@ -318,17 +318,17 @@ impl Other for Turns {
     }
 }
 
-/// Nothing but lines, and what counts calls that run.
-fn lines_only(company: &mut Company) {
+/// Nothing but queues, and what counts calls that run.
+fn queues_only(company: &mut Company) {
     let flows = &mut company.setup.flows;
     flows.retain(|flow| !matches!(flow.whose, Whose::Related(_)));
     for flow in flows {
         flow.is_strict = false;
-        flow.line = Some(0);
+        flow.queue = Some(0);
     }
     for hot in &mut company.hots {
         if hot.count != Count::Running {
-            hot.count = Count::Line(0);
+            hot.count = Count::Queue(0);
         }
     }
 }
@@ -337,7 +337,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn tasks_start_at_the_turn_that_a_naive_line_gives_them(
+    fn tasks_start_at_the_turn_that_a_naive_queue_gives_them(
         mut company in prop_oneof![company(), mild()],
         manner in manner(),
         delay in prop_oneof![2 => Just(0_u64), 1 => 0_u64..50],
@@ -346,7 +346,7 @@ proptest! {
         limits in prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(limits(), 1..3)],
         found in prop::option::weighted(0.3, (select(&RESOURCES[..]), 1_u32..4)),
     ) {
-        lines_only(&mut company);
+        queues_only(&mut company);
         let other = Turns::new(company, limits, found, manner.max_wait);
         let rules = Rules::build(other.rules.clone()).unwrap();
         run(other, (rules, manner), delay, ops, are_aborted, |_, _| Ok(()))?;

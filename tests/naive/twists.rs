@@ -57,20 +57,20 @@ pub(crate) fn wait_op() -> impl Strategy<Value = WaitOp> {
     ]
 }
 
-/// The rules, whose lines let calls wait.
+/// The rules, whose queues let calls wait.
 pub(crate) fn waiting_rules(company: &mut Company, max_wait: u64) -> Rules {
     for flow in &mut company.setup.flows {
-        flow.line = flow.line.map(|_| max_wait);
+        flow.queue = flow.queue.map(|_| max_wait);
     }
     for hot in &mut company.hots {
-        if let Count::Line(most) = &mut hot.count {
+        if let Count::Queue(most) = &mut hot.count {
             *most = max_wait;
         }
     }
     company.rules()
 }
 
-/// A rule that refuses all calls in a context. A line does before a call is made a
+/// A rule that refuses all calls in a context. A queue does before a call is made a
 /// probe, and a window after: a probe that is refused ends those whose lease is over.
 fn refusing(resource: &str, company: &Company) -> FlowRule {
     let never = FlowRule::per_second(resource, 0).in_context("never");

@@ -211,10 +211,10 @@ impl Version {
             || self.breakers.iter().any(|rule| rule.resource == resource)
     }
 
-    /// The same, where calls wait for so long in the lines of their values.
+    /// The same, where calls wait for so long in the queues of their values.
     pub(crate) fn waiting(mut self, max_wait: u64) -> Self {
         for hot in &mut self.hots {
-            if let Count::Line(most) = &mut hot.rule.count {
+            if let Count::Queue(most) = &mut hot.rule.count {
                 *most = max_wait;
             }
         }

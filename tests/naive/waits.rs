@@ -35,20 +35,20 @@ pub(crate) fn wait_op() -> impl Strategy<Value = WaitOp> {
 }
 
 impl Naive {
-    /// No window that ends with a bucket holds more than its rule lets, and in a line
+    /// No window that ends with a bucket holds more than its rule lets, and in a queue
     /// calls keep their distance: if it is the only one of its resource, and nobody
     /// waits for anything else.
     fn assert_kept(&self, with_loans: bool) -> Result<(), TestCaseError> {
         let flows = self.setup.flows.iter();
         for flow in flows.filter(|flow| !matches!(flow.whose, Whose::Related(_))) {
-            let lines = self.setup.flows.iter();
-            let lines = lines.filter(|other| other.line.is_some());
-            let is_alone = lines
+            let queues = self.setup.flows.iter();
+            let queues = queues.filter(|other| other.queue.is_some());
+            let is_alone = queues
                 .filter(|other| other.resource == flow.resource)
                 .count()
                 == 1;
             for passed in self.counted_by(flow) {
-                if flow.line.is_none() {
+                if flow.queue.is_none() {
                     assert_within(flow, &passed)?;
                 } else if is_alone && !with_loans {
                     assert_apart(flow, &passed)?;
@@ -109,7 +109,7 @@ proptest! {
         ops in prop::collection::vec(wait_op(), 1..120),
     ) {
         for flow in &mut setup.flows {
-            flow.line = flow.line.map(|_| max_wait);
+            flow.queue = flow.queue.map(|_| max_wait);
         }
         let bench = Bench::with(setup.rules(), |builder| builder.occupy_timeout(ms(max_wait.max(1))));
         let mut naive = Naive::new(setup);

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::holds::{
     clock_runs_back, half_open_past, has_collection, is_at_most_ours, is_before_the_only_one,
-    is_cautious, is_detail, is_huge, is_line, is_long, is_low, is_near, is_near_in_line,
-    is_nearly_its_turn, is_quirk, is_refilled, is_refilled_all_the_time, is_store,
+    is_cautious, is_detail, is_huge, is_long, is_low, is_near, is_near_in_queue,
+    is_nearly_its_turn, is_queue, is_quirk, is_refilled, is_refilled_all_the_time, is_store,
     is_weighted_average, is_weighted_in_another_interval, is_weighted_thread,
 };
 use super::{Case, Step};
@@ -143,13 +143,13 @@ pub(crate) const FLOW_THROTTLING: &[Class] = &[
         differing: 24,
     },
     listed(
-        "waits in a line in which one more or less stands",
+        "waits in a queue in which one more or less stands",
         |answer| answer.has_flipped,
         (55, 54),
     ),
     Class {
         name: "turns are rounded once, to the next nanosecond",
-        verdict: Verdict::Bounded(is_near_in_line),
+        verdict: Verdict::Bounded(is_near_in_queue),
         holds: |_| true,
         answers: 805,
         differing: 166,
@@ -262,14 +262,14 @@ pub(crate) const HOT_PARAM: &[Class] = &[
     Class {
         name: "who is just in time may wait for less than a millisecond",
         verdict: Verdict::Bounded(is_nearly_its_turn),
-        holds: |answer| is_line(answer) && answer.field == "result",
+        holds: |answer| is_queue(answer) && answer.field == "result",
         answers: 947,
         differing: 1,
     },
     Class {
         name: "turns are rounded once, to the next nanosecond",
-        verdict: Verdict::Bounded(is_near_in_line),
-        holds: is_line,
+        verdict: Verdict::Bounded(is_near_in_queue),
+        holds: is_queue,
         answers: 188,
         differing: 14,
     },

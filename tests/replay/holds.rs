@@ -37,24 +37,24 @@ fn is_weighted(answer: &Answer<'_>) -> bool {
         .any(|step| step.get("n").is_some_and(|n| *n != 1))
 }
 
-/// Within what [`rounding_in_line`] may make of it.
-pub(super) fn is_near_in_line(answer: &Answer<'_>) -> bool {
+/// Within what [`rounding_in_queue`] may make of it.
+pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
         return false;
     };
-    (recorded - ours).abs() <= rounding_in_line(answer)
+    (recorded - ours).abs() <= rounding_in_queue(answer)
 }
 
 /// Who passes by the record waits here for less than what has been rounded.
 pub(super) fn is_nearly_its_turn(answer: &Answer<'_>) -> bool {
     let wait_ms = answer.answers[answer.step]["wait_ms"].as_f64();
-    let is_short = wait_ms.is_some_and(|wait_ms| wait_ms <= rounding_in_line(answer));
+    let is_short = wait_ms.is_some_and(|wait_ms| wait_ms <= rounding_in_queue(answer));
     answer.recorded == "pass" && is_short
 }
 
-/// Half a millisecond, or one nanosecond, for each call in the line of the same
+/// Half a millisecond, or one nanosecond, for each call in the queue of the same
 /// arguments, if there are any.
-fn rounding_in_line(answer: &Answer<'_>) -> f64 {
+fn rounding_in_queue(answer: &Answer<'_>) -> f64 {
     let is_waiting = |step: &&Step| step.get("expect").is_some_and(|e| e["result"] != "pass");
     let this = &answer.case.steps[answer.step];
     let before = answer.case.steps[..answer.step].iter().rev();
@@ -167,7 +167,7 @@ pub(super) fn is_refilled(answer: &Answer<'_>) -> bool {
     rule["grade"] == "qps" && rule["control"] == "reject"
 }
 
-pub(super) fn is_line(answer: &Answer<'_>) -> bool {
+pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
     answer.case.config["rules"][0]["control"] == "throttle"
 }
 

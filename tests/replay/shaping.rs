@@ -1,4 +1,4 @@
-//! Replays rules that shape: an engine with one rule that has a line, warms up,
+//! Replays rules that shape: an engine with one rule that has a queue, warms up,
 //! or both.
 
 use std::collections::BTreeMap;

@@ -21,8 +21,8 @@ pub(super) struct Exact {
     debts: Vec<(usize, i128)>,
     /// When a window counted which call.
     counted: Vec<(usize, i128, i128)>,
-    /// The turns of a line, gaps included.
-    line: Vec<(usize, i128)>,
+    /// The turns of a queue, gaps included.
+    queue: Vec<(usize, i128)>,
     running: i128,
     calls: usize,
 }
@@ -72,14 +72,14 @@ impl Exact {
                 }
                 self.counted.push((id, bucket, n));
             }
-            Count::Line(max_wait) => {
-                if let Some(&(_, last)) = self.line.last() {
+            Count::Queue(max_wait) => {
+                if let Some(&(_, last)) = self.queue.last() {
                     start = start.max(last + ceil(interval * n, threshold));
                 }
                 if start - now > max_wait.as_nanos() as i128 {
                     return None;
                 }
-                self.line.push((id, start));
+                self.queue.push((id, start));
             }
             Count::Running => {
                 if self.running + n > threshold {
@@ -98,8 +98,8 @@ impl Exact {
             self.paid_off = self.paid_off.min((self.paid_off - open).max(now));
         }
         self.counted.retain(|call| call.0 != held.id);
-        if self.line.last().is_some_and(|turn| turn.0 == held.id) {
-            self.line.pop();
+        if self.queue.last().is_some_and(|turn| turn.0 == held.id) {
+            self.queue.pop();
         }
         self.end(held);
     }
@@ -126,7 +126,7 @@ impl Exact {
             }
             Count::Running => self.running == 0,
             // Rounded up by the implementation: nothing depends on it here.
-            Count::Line(_) => false,
+            Count::Queue(_) => false,
         }
     }
 }

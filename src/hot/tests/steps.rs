@@ -64,7 +64,7 @@ fn counts() -> impl Strategy<Value = Count> {
         Just(Count::Refill),
         Just(Count::Window),
         Just(Count::Running),
-        (0..300 * MS).prop_map(|ns| Count::Line(Duration::from_nanos(ns))),
+        (0..300 * MS).prop_map(|ns| Count::Queue(Duration::from_nanos(ns))),
     ]
 }
 
@@ -113,9 +113,9 @@ impl Pair {
     }
 
     fn take(&mut self, now: u64, key: u64, n: u32) {
-        // Every key has one limit, and in a line one weight: see `line`.
+        // Every key has one limit, and in a queue one weight: see `queue`.
         let which = key as usize % 2;
-        let n = if matches!(self.count, Count::Line(_)) {
+        let n = if matches!(self.count, Count::Queue(_)) {
             n.min(1)
         } else {
             n
@@ -130,7 +130,7 @@ impl Pair {
             .keys
             .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
         let is_overflow = self.keys.overflows() > before;
-        if self.sets == 1 && !matches!(self.count, Count::Line(_)) && n > 0 {
+        if self.sets == 1 && !matches!(self.count, Count::Queue(_)) && n > 0 {
             // Who can pass at all gets a slot while there is one.
             let (threshold, burst) = self.limits[which];
             let burst = if self.count == Count::Refill {

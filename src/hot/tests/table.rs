@@ -51,7 +51,7 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
 
 #[test]
 fn a_call_that_was_pushed_out_credits_nobody() {
-    for count in [Count::Refill, Count::Window, Count::Line(SECOND)] {
+    for count in [Count::Refill, Count::Window, Count::Queue(SECOND)] {
         let keys = crowded(count);
         let limit = keys.limit(5.0, 0);
         let held: Vec<_> = (0..8)
@@ -129,14 +129,14 @@ fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
 }
 
 #[test]
-fn a_slot_changes_hands_only_after_the_largest_cost_of_its_line() {
-    let keys = crowded(Count::Line(ms(0)));
+fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
+    let keys = crowded(Count::Queue(ms(0)));
     let (slow, fast) = (keys.limit(1.0, 0), keys.limit(1_000_000.0, 0));
     for key in 0..8 {
         assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
     }
     for now in [1, 500, 1_000] {
-        // All wait for their second, so the ninth goes by the shared line.
+        // All wait for their second, so the ninth goes by the shared queue.
         assert!(keys.take(at(now), digest(9), &fast, 1).is_ok());
     }
     assert_eq!(keys.overflows(), 3);
@@ -317,7 +317,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
     for count in [
         Count::Refill,
         Count::Window,
-        Count::Line(SECOND),
+        Count::Queue(SECOND),
         Count::Running,
     ] {
         let keys = crowded(count);

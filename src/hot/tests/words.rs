@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::hot::Judge;
-use crate::hot::line::{Line, Pace};
+use crate::hot::queue::{Pace, Queue};
 use crate::hot::refill::{Rate, Refill};
 use crate::hot::running::{self, Running};
 use crate::hot::window::Window;
@@ -69,7 +69,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
         Count::Refill,
         Count::Window,
         Count::Running,
-        Count::Line(SECOND),
+        Count::Queue(SECOND),
     ] {
         let keys = keys(count, SECOND);
         for (threshold, burst) in [(0.0, 0), (0.0, 9), (-0.0, 0), (f64::NAN, 0), (-1.0, 3)] {
@@ -265,8 +265,8 @@ fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
 }
 
 #[test]
-fn calls_of_a_line_wait_for_their_turn_or_are_refused() {
-    let keys = keys(Count::Line(ms(250)), SECOND);
+fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
+    let keys = keys(Count::Queue(ms(250)), SECOND);
     let limit = keys.limit(10.0, 0);
     let key = digest(1);
     let start = |now, n| {
@@ -295,14 +295,14 @@ fn calls_of_a_line_wait_for_their_turn_or_are_refused() {
     assert_eq!(start(9_000, 84), Ok(at(9_000)));
     assert_eq!(start(9_000, 1), Ok(at(9_100)));
     assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);
-    // The first of a line starts at once, whatever it costs.
+    // The first of a queue starts at once, whatever it costs.
     let first = keys.take(at(9_000), digest(2), &limit, 100);
     assert_eq!(first.unwrap().start(), at(9_000));
 }
 
 #[test]
-fn the_last_of_a_line_can_leave_it() {
-    let keys = keys(Count::Line(SECOND), SECOND);
+fn the_last_in_a_queue_can_leave_it() {
+    let keys = keys(Count::Queue(SECOND), SECOND);
     let limit = keys.limit(10.0, 0);
     let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
     let only = join();
@@ -345,19 +345,19 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
     assert_eq!(take(&window, 10_200, 9), 5);
     assert_eq!(next(&window, 10_200), at(11_000));
     // A call every 200 ms, and six of them at once: one starts, five wait.
-    let line = keys(Count::Line(SECOND), SECOND);
-    assert_eq!(take(&line, 7, 3), 3);
-    assert_eq!([7, 107].map(|now| next(&line, now)), [at(207); 2]);
-    assert_eq!(take(&line, 7, 9), 3);
-    assert_eq!(next(&line, 107), at(207));
-    // Whoever has everything never has more, though the line is not at rest.
-    let short = keys(Count::Line(Duration::from_millis(300)), SECOND);
+    let queue = keys(Count::Queue(SECOND), SECOND);
+    assert_eq!(take(&queue, 7, 3), 3);
+    assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
+    assert_eq!(take(&queue, 7, 9), 3);
+    assert_eq!(next(&queue, 107), at(207));
+    // Whoever has everything never has more, though the queue is not at rest.
+    let short = keys(Count::Queue(Duration::from_millis(300)), SECOND);
     assert_eq!(take(&short, 7, 1), 1);
     assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
     for count in [
         Count::Refill,
         Count::Window,
-        Count::Line(SECOND),
+        Count::Queue(SECOND),
         Count::Running,
     ] {
         assert_eq!(next(&keys(count, SECOND), 7), at(7));
@@ -366,9 +366,9 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
 
 #[test]
 fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
-    for count in [Count::Refill, Count::Window, Count::Line(2 * SECOND)] {
+    for count in [Count::Refill, Count::Window, Count::Queue(2 * SECOND)] {
         let keys = keys(count, SECOND);
-        // A token of a line takes up whole nanoseconds: a little more than a third.
+        // A token of a queue takes up whole nanoseconds: a little more than a third.
         let limit = keys.limit(3.0, 0);
         assert_eq!(passes(&keys, 7, digest(1), &limit, 3), 3);
         let left = |nanos| keys.left(Tick::from_nanos(nanos), digest(1), &limit);
@@ -380,8 +380,8 @@ fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
 }
 
 #[test]
-fn a_line_ends_where_its_time_does() {
-    let keys = keys(Count::Line(SECOND), SECOND);
+fn a_queue_ends_where_its_time_does() {
+    let keys = keys(Count::Queue(SECOND), SECOND);
     let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
     assert!(keys.take(end, digest(1), &limit, 1).is_ok());
     assert_eq!(refused(&keys, end, digest(1), &limit, 1), None);
@@ -402,19 +402,19 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     }
     let moment = Tick::from_nanos;
 
-    // Of 100 ms, which the line keeps as 2^28 ns. Times are one more.
+    // Of 100 ms, which the queue keeps as 2^28 ns. Times are one more.
     let pace = Pace::new(10.0, SECOND);
-    let line = |ns| Line::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
-    let last = line(0).take(0).unwrap();
+    let queue = |ns| Queue::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
+    let last = queue(0).take(0).unwrap();
     let over = 1 << 28;
-    assert_eq!(line(over).rest(last), None);
-    assert_eq!(line(over + 1).rest(last), Some(over + 1));
-    is_passed_on(line(over + 1), last);
+    assert_eq!(queue(over).rest(last), None);
+    assert_eq!(queue(over + 1).rest(last), Some(over + 1));
+    is_passed_on(queue(over + 1), last);
     // One without a turn, as after the only one was given back.
-    let empty = line(7).fresh(0);
-    assert_eq!(line(7).rest(empty), None);
-    assert_eq!(line(8).rest(empty), Some(1));
-    is_passed_on(line(8), empty);
+    let empty = queue(7).fresh(0);
+    assert_eq!(queue(7).rest(empty), None);
+    assert_eq!(queue(8).rest(empty), Some(1));
+    is_passed_on(queue(8), empty);
 
     let rate = Rate::new(10.0, 0, SECOND);
     let refill = |ns| Refill::new(Tick::ZERO, moment(ns), rate, 1);

@@ -35,7 +35,7 @@ impl HotParamRule {
         match count {
             Count::Refill | Count::Running => {}
             Count::Window => settings.add("window", true),
-            Count::Line(max_wait) => settings.add("throttle", max_wait),
+            Count::Queue(max_wait) => settings.add("throttle", max_wait),
         }
         settings.add_changed("burst", burst, plain.burst);
         settings.thresholds("except", "value", exceptions.to_vec());

@@ -1,4 +1,4 @@
-//! Turns of one line, one by one and against a naive list.
+//! Turns of one queue, one by one and against a naive list.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ fn ms(ms: u64) -> Duration {
 }
 
 /// The wait of a call at `now` ms, in ms.
-fn wait(line: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u64> {
-    match line.join(at(now), cost_ms * MS, ms(max_wait)) {
+fn wait(queue: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u64> {
+    match queue.join(at(now), cost_ms * MS, ms(max_wait)) {
         Ok(turn) => Ok((turn.start() - at(now)).as_millis() as u64),
         Err(from) => Err(from.unwrap().as_millis()),
     }
@@ -25,79 +25,79 @@ fn wait(line: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u
 
 #[test]
 fn waits_grow_up_to_the_bound_and_then_calls_are_refused() {
-    let line = Throttle::new();
-    let waits: Vec<_> = (0..5).map(|_| wait(&line, 0, 100, 250)).collect();
+    let queue = Throttle::new();
+    let waits: Vec<_> = (0..5).map(|_| wait(&queue, 0, 100, 250)).collect();
     // The fourth could start at 300 and may wait 250.
     assert_eq!(waits, [Ok(0), Ok(100), Ok(200), Err(50), Err(50)]);
-    assert_eq!(wait(&line, 100, 100, 250), Ok(200));
+    assert_eq!(wait(&queue, 100, 100, 250), Ok(200));
     // The bound itself is allowed.
-    assert_eq!(wait(&line, 149, 100, 250), Err(150));
-    assert_eq!(wait(&line, 150, 100, 250), Ok(250));
+    assert_eq!(wait(&queue, 149, 100, 250), Err(150));
+    assert_eq!(wait(&queue, 150, 100, 250), Ok(250));
 }
 
 #[test]
 fn without_waits_calls_pass_at_their_distance_only() {
-    let line = Throttle::new();
-    assert_eq!(wait(&line, 5, 100, 0), Ok(0));
-    assert_eq!(wait(&line, 104, 100, 0), Err(105));
-    assert_eq!(wait(&line, 105, 100, 0), Ok(0));
+    let queue = Throttle::new();
+    assert_eq!(wait(&queue, 5, 100, 0), Ok(0));
+    assert_eq!(wait(&queue, 104, 100, 0), Err(105));
+    assert_eq!(wait(&queue, 105, 100, 0), Ok(0));
     // A call of two tokens keeps twice the distance.
-    assert_eq!(wait(&line, 304, 200, 0), Err(305));
-    assert_eq!(wait(&line, 305, 200, 0), Ok(0));
+    assert_eq!(wait(&queue, 304, 200, 0), Err(305));
+    assert_eq!(wait(&queue, 305, 200, 0), Ok(0));
     // Idle time earns nothing.
-    assert_eq!(wait(&line, 9_000, 100, 0), Ok(0));
-    assert_eq!(wait(&line, 9_000, 100, 0), Err(9_100));
+    assert_eq!(wait(&queue, 9_000, 100, 0), Ok(0));
+    assert_eq!(wait(&queue, 9_000, 100, 0), Err(9_100));
 }
 
 #[test]
 fn the_first_call_passes_at_once_whatever_it_costs_and_whenever_it_comes() {
     for now in [0, 1, u64::MAX - 1, u64::MAX] {
         for cost_ns in [1, u64::MAX] {
-            let line = Throttle::new();
+            let queue = Throttle::new();
             let now = Tick::from_nanos(now);
-            let turn = line.join(now, cost_ns, Duration::ZERO).unwrap();
+            let turn = queue.join(now, cost_ns, Duration::ZERO).unwrap();
             assert_eq!(
                 now - turn.start(),
                 Duration::from_nanos(now.as_nanos() / u64::MAX)
             );
-            assert_eq!(line.join(now, u64::MAX, Duration::MAX), Err(None));
+            assert_eq!(queue.join(now, u64::MAX, Duration::MAX), Err(None));
         }
     }
 }
 
 #[test]
 fn a_call_of_no_tokens_passes_and_changes_nothing() {
-    let line = Throttle::new();
-    assert_eq!(wait(&line, 0, 0, 0), Ok(0));
-    assert_eq!(wait(&line, 50, 100, 0), Ok(0));
-    let idle = line.join(at(10), 0, Duration::ZERO).unwrap();
+    let queue = Throttle::new();
+    assert_eq!(wait(&queue, 0, 0, 0), Ok(0));
+    assert_eq!(wait(&queue, 50, 100, 0), Ok(0));
+    let idle = queue.join(at(10), 0, Duration::ZERO).unwrap();
     assert_eq!(idle.start(), at(10));
-    assert!(line.leave(idle));
-    assert_eq!(wait(&line, 149, 100, 0), Err(150));
+    assert!(queue.leave(idle));
+    assert_eq!(wait(&queue, 149, 100, 0), Err(150));
 }
 
 #[test]
 fn a_late_clock_waits_longer_and_moves_nothing_back() {
-    let line = Throttle::new();
-    assert_eq!(wait(&line, 1_000, 100, 0), Ok(0));
-    assert_eq!(wait(&line, 0, 100, 500), Err(600));
-    assert_eq!(wait(&line, 900, 100, 500), Ok(200));
-    assert_eq!(wait(&line, 1_000, 100, 500), Ok(200));
+    let queue = Throttle::new();
+    assert_eq!(wait(&queue, 1_000, 100, 0), Ok(0));
+    assert_eq!(wait(&queue, 0, 100, 500), Err(600));
+    assert_eq!(wait(&queue, 900, 100, 500), Ok(200));
+    assert_eq!(wait(&queue, 1_000, 100, 500), Ok(200));
 }
 
 #[test]
-fn the_last_of_the_line_can_leave_it_and_others_leave_a_gap() {
-    let line = Throttle::new();
-    let join = |now| line.join(at(now), 100 * MS, ms(1_000)).unwrap();
+fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
+    let queue = Throttle::new();
+    let join = |now| queue.join(at(now), 100 * MS, ms(1_000)).unwrap();
     let (first, second, third) = (join(0), join(0), join(0));
-    assert!(!line.leave(second));
-    assert!(line.leave(third));
+    assert!(!queue.leave(second));
+    assert!(queue.leave(third));
     // The gap of the second one stays, that of the third does not.
     let third = join(0);
     assert_eq!(third.start(), at(200));
-    assert!(!line.leave(first));
+    assert!(!queue.leave(first));
     // Also long after its start: nobody has come since.
-    assert!(line.leave(third));
+    assert!(queue.leave(third));
     assert_eq!(join(250).start(), at(250));
 
     let fresh = Throttle::new();
@@ -138,11 +138,12 @@ fn costs_are_rounded_up() {
 
 #[test]
 fn never_more_than_three_in_a_second_at_three_per_second() {
-    let line = Throttle::new();
+    let queue = Throttle::new();
     let cost_ns = cost(1, 3.0, SECOND).unwrap();
     let starts: Vec<_> = (0..3_000)
         .map(|_| {
-            line.join(Tick::ZERO, cost_ns, Duration::MAX)
+            queue
+                .join(Tick::ZERO, cost_ns, Duration::MAX)
                 .unwrap()
                 .start()
         })
@@ -152,7 +153,7 @@ fn never_more_than_three_in_a_second_at_three_per_second() {
 
 /// Tokens that start in 60 s if calls of `n` come as soon as they can.
 fn admitted(threshold: f64, n: u32, max_wait: Duration) -> f64 {
-    let line = Throttle::new();
+    let queue = Throttle::new();
     let end = Tick::from_nanos(60_000 * MS);
     let mut now = Tick::ZERO;
     let mut calls = 0;
@@ -160,7 +161,7 @@ fn admitted(threshold: f64, n: u32, max_wait: Duration) -> f64 {
         return 0.0;
     };
     while now < end {
-        match line.join(now, cost_ns, max_wait) {
+        match queue.join(now, cost_ns, max_wait) {
             Ok(turn) if turn.start() < end => calls += 1,
             Ok(_) => break,
             Err(later) => now = later.unwrap(),
@@ -195,23 +196,23 @@ fn what_is_admitted_in_a_minute_is_the_threshold_times_60() {
 
 #[test]
 fn the_largest_threshold_still_counts_nanoseconds() {
-    let line = Throttle::new();
+    let queue = Throttle::new();
     let cost_ns = cost(1, f64::MAX, SECOND).unwrap();
     for now in 0..1_000 {
         let now = Tick::from_nanos(now);
         assert_eq!(
-            line.join(now, cost_ns, Duration::ZERO).unwrap().start(),
+            queue.join(now, cost_ns, Duration::ZERO).unwrap().start(),
             now
         );
-        assert!(line.join(now, cost_ns, Duration::ZERO).is_err());
+        assert!(queue.join(now, cost_ns, Duration::ZERO).is_err());
     }
 }
 
-/// A line as a list of turns, in numbers that cannot overflow.
+/// A queue as a list of turns, in numbers that cannot overflow.
 #[derive(Default)]
 struct Oracle {
-    /// The turns in line, first to last, gaps included.
-    line: Vec<(usize, i128)>,
+    /// The turns in the queue, first to last, gaps included.
+    queue: Vec<(usize, i128)>,
     joined: usize,
 }
 
@@ -222,7 +223,7 @@ impl Oracle {
             return Some(now);
         }
         let mut start = now;
-        if let Some(&(_, last)) = self.line.last() {
+        if let Some(&(_, last)) = self.queue.last() {
             while start < last + cost {
                 start = last + cost;
             }
@@ -230,16 +231,16 @@ impl Oracle {
         if start - now > max_wait || start >= i128::from(u64::MAX) {
             return None;
         }
-        self.line.push((self.joined, start));
+        self.queue.push((self.joined, start));
         Some(start)
     }
 
     fn leave(&mut self, turn: usize) -> bool {
-        let place = self.line.iter().position(|&(id, _)| id == turn);
+        let place = self.queue.iter().position(|&(id, _)| id == turn);
         match place {
             None => true,
-            Some(place) if place + 1 == self.line.len() => {
-                self.line.pop();
+            Some(place) if place + 1 == self.queue.len() => {
+                self.queue.pop();
                 true
             }
             Some(_) => false,
@@ -281,11 +282,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
 
     #[test]
-    fn the_line_is_that_of_a_naive_list(
+    fn the_queue_is_that_of_a_naive_list(
         from in prop_oneof![Just(0), 0..1_000_u64, any::<u64>(), u64::MAX - 500..u64::MAX],
         steps in steps(),
     ) {
-        let line = Throttle::new();
+        let queue = Throttle::new();
         let mut oracle = Oracle::default();
         let mut now = from;
         let mut held = Vec::new();
@@ -294,7 +295,7 @@ proptest! {
                 Step::Clock(by) => now = now.saturating_add_signed(by).min(u64::MAX - 1),
                 Step::Join { cost, max_wait } => {
                     let wait = Duration::from_nanos(max_wait);
-                    let found = line.join(Tick::from_nanos(now), cost, wait);
+                    let found = queue.join(Tick::from_nanos(now), cost, wait);
                     let expected = oracle.join(now.into(), cost.into(), max_wait.into());
                     let starts = found.ok().map(|turn| i128::from(turn.start().as_nanos()));
                     prop_assert_eq!(starts, expected);
@@ -305,16 +306,16 @@ proptest! {
                             if let Some(later) = later {
                                 prop_assert!(later > Tick::from_nanos(now));
                                 let before = Tick::from_nanos(later.as_nanos() - 1);
-                                prop_assert_eq!(line.join(before, cost, wait), Err(Some(later)));
-                                let turn = line.join(later, cost, wait);
-                                prop_assert!(line.leave(turn.unwrap()));
+                                prop_assert_eq!(queue.join(before, cost, wait), Err(Some(later)));
+                                let turn = queue.join(later, cost, wait);
+                                prop_assert!(queue.leave(turn.unwrap()));
                             }
                         }
                     }
                 }
                 Step::Leave(index) if !held.is_empty() => {
                     let (id, turn) = held.swap_remove(index.index(held.len()));
-                    prop_assert_eq!(line.leave(turn), oracle.leave(id));
+                    prop_assert_eq!(queue.leave(turn), oracle.leave(id));
                 }
                 Step::Leave(_) => {}
             }

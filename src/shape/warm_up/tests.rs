@@ -202,8 +202,8 @@ fn limits_stay_between_the_cold_and_the_full_threshold() {
 enum Way {
     /// A window of two buckets, of whole calls.
     Window,
-    /// A line of calls.
-    Line,
+    /// A queue of calls.
+    Queue,
 }
 
 /// A rule under as many calls as it lets pass, after how many seconds it is
@@ -218,7 +218,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
     let start = secs(1_000);
     let end = start + period * 6 + secs(100);
     let every = (interval / 2).min(secs(1) / 2);
-    let line = Throttle::new();
+    let queue = Throttle::new();
     let mut window: VecDeque<(u128, u64)> = VecDeque::new();
     let (mut now, mut passed) = (start, 0);
     while now < end {
@@ -237,9 +237,9 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
                 passed += room;
                 now += every;
             }
-            Way::Line => {
+            Way::Queue => {
                 let cost_ns = cost(1, limit, interval).unwrap();
-                match line.join(tick, cost_ns, Duration::ZERO) {
+                match queue.join(tick, cost_ns, Duration::ZERO) {
                     Ok(_) => passed += 1,
                     Err(later) => now = Duration::from_nanos(later.unwrap().as_nanos()),
                 }
@@ -280,10 +280,10 @@ fn under_full_load_a_rule_is_warm_after_its_period() {
         let turn = interval as f64 / 1e3 * cold_factor / threshold;
         let period = period as f64;
         let slack = 2.0 * (step + turn);
-        let took = seconds_until_warm(&new(), Way::Line);
+        let took = seconds_until_warm(&new(), Way::Queue);
         assert!(
             (took - period).abs() <= slack,
-            "{took} s on a line: {:?}",
+            "{took} s in a queue: {:?}",
             new()
         );
         if threshold < 1.0 {
@@ -310,7 +310,7 @@ fn a_warm_rule_under_full_load_stays_warm() {
     for interval in [SECOND, secs(60), Duration::from_millis(100)] {
         let rule = WarmUp::new(60.0, interval, secs(600), 3.0);
         let ramp = rule.curve.ramp.unwrap();
-        seconds_until_warm(&rule, Way::Line);
+        seconds_until_warm(&rule, Way::Queue);
         let mut passed = rule.passed.load(Ordering::Relaxed);
         let first = rule.due.load(Ordering::Relaxed);
         for step in 0..100 {

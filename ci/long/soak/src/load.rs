@@ -44,7 +44,7 @@ fn rules(turn: u64) -> Rules {
         ))
         .with(FlowRule::per_second("/by-origin", 1 + some).by_origin())
         .with(FlowRule::per_second("/wait", 200).max_waiting(64))
-        .with(FlowRule::per_second("/line", 100).throttle(SECOND / 10))
+        .with(FlowRule::per_second("/queue", 100).throttle(SECOND / 10))
         .with(IsolationRule::new("/slow", 4 + some))
         .with(CircuitBreakerRule::error_ratio("/fail", 0.5).open_for(SECOND / 2))
         .with(AdaptiveRule::new("/flow"))
@@ -209,7 +209,7 @@ fn request(rng: &mut Rng) -> Request<()> {
         3 => "/fail".into(),
         4 if rng.below(100) == 0 => "/panic".into(),
         5 if rng.below(20) == 0 => "/wait".into(),
-        6 if rng.below(20) == 0 => "/line".into(),
+        6 if rng.below(20) == 0 => "/queue".into(),
         7 => "/sometimes".into(),
         8 | 9 => format!("/hot?q={}", rng.below(1 << 20)),
         _ => format!("/{:x}?q={}", rng.next(), rng.below(1 << 40)),

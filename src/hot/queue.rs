@@ -1,4 +1,4 @@
-//! A line of calls, evenly spaced: a leaky bucket in one word.
+//! A queue of calls, evenly spaced: a leaky bucket in one word.
 //!
 //! ```text
 //! bit 63                       5 4     0
@@ -7,16 +7,16 @@
 //!
 //! A call of cost `c` at `now` starts at `max(now, latest + c)`, and that becomes
 //! the latest turn; a call that would have to wait for too long changes nothing.
-//! This is the arithmetic of a flow rule's line, for each key: the cost of a call
-//! is the distance to the call before it, and the first of a line starts at once.
+//! This is the arithmetic of a flow rule's queue, for each key: the cost of a call
+//! is the distance to the call before it, and the first of a queue starts at once.
 //!
-//! When such a line is at rest depends on the cost of the call that comes next,
+//! When such a queue is at rest depends on the cost of the call that comes next,
 //! which nobody knows who wants its slot. So the word remembers the largest cost
-//! since the key was last at rest, rounded up to a power of four: a line is at
+//! since the key was last at rest, rounded up to a power of four: a queue is at
 //! rest when its latest turn is longer ago than that. Only a call that is heavier
 //! than all of them may so start earlier than behind a word that was kept.
 //!
-//! A gap of 0 is a line without a turn: that of a new owner, or one whose only
+//! A gap of 0 is a queue without a turn: that of a new owner, or one whose only
 //! turn was given back. Its time still is that of its making, so that the words
 //! of a slot never go back behind their owner's first.
 //!
@@ -25,7 +25,7 @@
 //!
 //! # Accuracy
 //!
-//! Costs are whole nanoseconds, rounded up, as those of a flow rule's line.
+//! Costs are whole nanoseconds, rounded up, as those of a flow rule's queue.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) struct Pace {
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct Queue {
     now: u64,
     single_ns: Option<u64>,
     cost_ns: Option<u64>,
@@ -86,9 +86,9 @@ impl Pace {
     }
 }
 
-// === impl Line ===
+// === impl Queue ===
 
-impl Line {
+impl Queue {
     /// A call of `n` tokens at `now`, in a table that was made at `origin`.
     pub(super) fn new(origin: Tick, now: Tick, pace: Pace, max_wait: Duration, n: u32) -> Self {
         Self {
@@ -138,7 +138,7 @@ const fn gap_ns(gap: u64) -> u64 {
     }
 }
 
-impl Judge for Line {
+impl Judge for Queue {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
         let Some(cost_ns) = self.cost_ns else {

@@ -1,4 +1,4 @@
-//! The line of a rule whose calls pass one after the other.
+//! The queue of a rule whose calls pass one after the other.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::stat::LeapArray;
 use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
-/// A rule whose calls stand in a line.
+/// A rule whose calls wait in a queue.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// Shared with the line that it goes on from, for those who stand in it.
+    /// Shared with the queue that it goes on from, for those who wait in it.
     throttle: Arc<Throttle>,
 }
 
-/// The turns of one call, in the order of its lines: hardly any stands in two.
-pub(crate) type Turns = SmallVec<Standing, 1>;
+/// The turns of one call, in the order of its queues: hardly any waits in two.
+pub(crate) type Turns = SmallVec<QueuedTurn, 1>;
 
-/// A turn in one of the lines that a call stands in.
+/// A turn in one of the queues that a call waits in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    /// The rule whose line it is.
+pub(crate) struct QueuedTurn {
+    /// The rule whose queue it is.
     pub(crate) rule: u32,
     pub(crate) turn: Turn,
 }
 
-impl Line {
-    /// The line of `rule`; whoever stands in `old` keeps the place.
+impl Queue {
+    /// The queue of `rule`; whoever waits in `old` keeps the place.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -48,7 +48,7 @@ impl Line {
         }
     }
 
-    /// The rule whose line it is.
+    /// The rule whose queue it is.
     pub(crate) const fn index(&self) -> u32 {
         self.index
     }
@@ -110,10 +110,10 @@ impl Line {
         Duration::from_nanos(cost).saturating_add(shaping.max_wait.unwrap_or_default())
     }
 
-    /// Bytes that the line occupies, heap included.
+    /// Bytes that the queue occupies, heap included.
     pub(crate) fn footprint(&self) -> usize {
-        let line = size_of::<Self>() + shared_size::<Throttle>();
-        line + self.rule.heap() + self.threshold.heap()
+        let queue = size_of::<Self>() + shared_size::<Throttle>();
+        queue + self.rule.heap() + self.threshold.heap()
     }
 }
 
@@ -133,9 +133,9 @@ mod tests {
             // At 0 nothing passes that could be waited for.
             (rule().memory_bytes(1..2, 0), 1),
         ] {
-            let line = Line::new(0, &rule, None, None);
+            let queue = Queue::new(0, &rule, None, None);
             let expected = Duration::from_millis(seconds * 1_000 + 500);
-            assert_eq!(line.memory(), expected, "{rule:?}");
+            assert_eq!(queue.memory(), expected, "{rule:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A line whose pace warms up, against the formulas of both.
+//! A queue whose pace warms up, against the formulas of both.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../src/shape/warm_up/tests/oracle.rs"]
@@ -17,8 +17,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Costs are told in whole nanoseconds, and thresholds to 50 bits.
 const ROUNDING: u64 = 10;
 
-/// A line, and the warm-up that says how fast it is.
-struct Line {
+/// A queue, and the warm-up that says how fast it is.
+struct Queue {
     warm: Oracle,
     /// The tokens that had passed at the last refill.
     noted: u64,
@@ -26,7 +26,7 @@ struct Line {
     turns: Vec<(u64, u64)>,
 }
 
-impl Line {
+impl Queue {
     fn new(warm: Oracle) -> Self {
         Self {
             warm,
@@ -84,7 +84,7 @@ proptest! {
             .warm_up(Duration::from_secs(p.into()))
             .cold_factor(f);
         let bench = Bench::new(rule);
-        let mut naive = Line::new(Oracle::new(q, p.into(), f));
+        let mut naive = Queue::new(Oracle::new(q, p.into(), f));
         let (mut now, mut waits) = (0, Vec::new());
         for (gap, calls, weight) in batches {
             now += if gap < 2_500 { gap / 4 } else { gap };
