@@ -131,9 +131,9 @@ impl Window {
         }
     }
 
-    /// Counts a call that ended at `now`, and tells what its generation has
-    /// counted in the window; nothing, where there was no bad call. `None` if `is_over` says that there is a newer
-    /// generation: then it is counted nowhere.
+    /// Counts a call that ended at `now`, and tells what its generation has counted in the
+    /// window; nothing, where there was no bad call. `None` if `is_over` says that there is
+    /// a newer generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
         // Only a guess, so any order will do.

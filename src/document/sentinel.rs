@@ -20,7 +20,7 @@ use crate::rule::{ANY_RESOURCE, Rule};
 /// assert_eq!(rules, Rules::from(AuthorityRule::allow("/pay", ["shop", "office"])));
 /// // As rules of another kind they make no sense.
 /// let problems = Document::read_sentinel(text, Kind::CircuitBreaker)?.strict().unwrap_err();
-/// assert_eq!(problems.as_slice()[0].path(), "[0].timeWindow");
+/// assert_eq!(problems.errors().next().unwrap().path(), "[0].timeWindow");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

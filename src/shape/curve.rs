@@ -73,9 +73,10 @@ impl Ramp {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// What has passed in the steps that a refill stands for which was `due` before the
-    /// present step had `begun`, or then, of what passed `since_last`. Where nobody came in the step before the present one, nothing
-    /// passed in it, but from a queue that had turns then still.
+    /// What has passed, of what passed `since_last`, in the steps that a refill stands for
+    /// which was `due` when the present step had `begun`, or before. Where nobody came in the
+    /// step before the present one, nothing passed in it, but from a queue that had turns
+    /// then still.
     pub(super) fn load(
         &self,
         begun: u64,
