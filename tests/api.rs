@@ -249,6 +249,10 @@ fn futures_are_sent_between_threads() {
     };
     sent(&entered);
     assert!(entered.now_or_never().unwrap().is_ok());
+    let work = async { Ok::<_, BoxError>(7) };
+    let ran = async move { sentinel.run(Call::new("/"), work).await };
+    sent(&ran);
+    assert_eq!(ran.now_or_never().unwrap().unwrap(), 7);
 }
 
 #[derive(Debug)]
