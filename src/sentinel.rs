@@ -86,7 +86,7 @@ impl Sentinel {
     /// Judges `call`, and starts it if it passes at once.
     ///
     /// For a known resource this takes no lock and reads the clock once. It does not
-    /// allocate, unless the call has to wait or a rule in shadow mode watches it. A call
+    /// allocate, unless the call has to wait or a rule in shadow mode looks at it. A call
     /// that one rule refuses gives back what it had taken from others.
     #[doc(alias("try_acquire", "check"))]
     #[inline]
@@ -135,8 +135,8 @@ impl Sentinel {
     /// # Errors
     ///
     /// The error of `work`; or [`Blocked`], converted, if the call is refused, as by
-    /// [`enter`](Self::enter). An error type such as [`BoxError`](crate::BoxError) can be
-    /// asked which of both it is.
+    /// [`enter`](Self::enter). An error type such as [`BoxError`](crate::BoxError) tells
+    /// the two apart.
     ///
     /// # Panics
     ///
@@ -147,7 +147,7 @@ impl Sentinel {
     /// If the future is dropped while it waits, the call gives up its place. If it is dropped
     /// while `work` runs, for instance by a timeout around it, the call counts as cancelled,
     /// which says nothing to a circuit breaker. So a timeout that is to count as a failure
-    /// belongs into `work`.
+    /// belongs inside `work`.
     ///
     /// # Examples
     ///

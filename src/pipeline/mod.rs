@@ -8,7 +8,7 @@
 //! isolation   for a concurrency slot of the resource, held until the call ends slow_path.rs
 //! parameters  for a share of the quota of each value that a rule looks at      enter.rs
 //! related     whether the resources that a flow rule looks at have room        enter.rs
-//! queue       for a turn in each queue; a call whose turn comes later waits,    enter.rs
+//! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
 //!             with tokens for that time
 //! probe       for the probe of each circuit breaker that is open and due       enter.rs
 //! tokens      for tokens of each ring: of the origin, the context, the         enter.rs

@@ -363,8 +363,8 @@ kinds!(
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
-    /// How many rules each resource has, enforced or watching, of kinds of which
-    /// it may have only so many.
+    /// How many rules each resource has, enforced or in shadow mode, of kinds of
+    /// which it may have only so many.
     bounded: HashMap<(&'static str, bool, String), usize>,
     templates: Templates,
 }

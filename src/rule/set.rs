@@ -34,7 +34,7 @@ pub(crate) struct RuleSet {
     bare: Option<Arc<RuleSet>>,
 }
 
-/// All rules with their ids, enforced or watching: one copy, however many watch.
+/// All rules with their ids, enforced or in shadow mode: one copy for all engines.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     rules: Arc<Rules>,

@@ -9,9 +9,9 @@ pub(crate) enum Part {
     Enforced,
     /// None: all of them are in shadow mode.
     Nothing,
-    /// All of them, to watch.
+    /// All of them, in shadow mode.
     Everything,
-    /// The one at this place, to watch.
+    /// The one at this place, in shadow mode.
     Only(u32),
 }
 
@@ -114,7 +114,7 @@ impl Rule {
         }
     }
 
-    /// The rule itself, watching or not.
+    /// The rule itself, in shadow mode or not.
     pub(crate) fn itself(&self) -> &Self {
         match self {
             Rule::Shadow(rule) => rule,
