@@ -6,7 +6,7 @@ mod support;
 use serde_json::{Value, json};
 use tower_sentinel::call::Param;
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Call,
+    AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Builder, Call,
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, NodeSnapshot, Rule,
     Rules, Scope, Sentinel, Snapshot, SystemRule, Verdict,
 };
@@ -447,5 +447,31 @@ fn an_id_neither_ends_a_script_nor_turns_the_line_around() {
     let text = snapshot.to_json();
     for c in ['<', '>', '&', '\u{202e}', '\u{2028}'] {
         assert!(!text.contains(c), "{c:?} in {text}");
+    }
+}
+
+#[test]
+fn a_window_does_not_change_who_keeps_seconds() {
+    let window = |builder: Builder| builder.window(ms(1_000), 4).unwrap();
+    for (of_resources, of_origins) in [(false, false), (false, true), (true, false), (true, true)] {
+        let keep = |builder: Builder| {
+            let builder = builder.origins(true).minute(of_resources);
+            builder.minute_of_origins(of_origins)
+        };
+        let engines = [
+            configured(Rules::new(), |builder| window(keep(builder))),
+            configured(Rules::new(), |builder| keep(window(builder))),
+        ];
+        for (sentinel, _clock) in engines {
+            drop(sentinel.try_enter(Call::new("r").origin("shop")));
+            let snapshot = sentinel.snapshot();
+            let is_kept = |scope: &Scope| {
+                let mut nodes = snapshot.nodes().iter();
+                let node = nodes.find(|node| node.scope() == scope).unwrap();
+                node.minute().is_some()
+            };
+            assert_eq!(is_kept(&Scope::Resource), of_resources);
+            assert_eq!(is_kept(&Scope::Origin("shop".into())), of_origins);
+        }
     }
 }
