@@ -14,7 +14,7 @@
 //! Nothing ──► Content(last)   read: the rules, or why they are none
 //!                ▲    │
 //!                │    ▼
-//!              Error(error)    not read: missing, a directory, too large, …
+//!              Error(error)   not read: missing, a directory, too large, …
 //! ```
 
 use std::error::Error;

@@ -247,7 +247,7 @@ impl NodeBucket {
         self.extreme.min_rt()
     }
 
-    /// The largest concurrency that a call found; not kept for whole seconds.
+    /// Returns the largest concurrency that a call found; not kept for whole seconds.
     #[must_use]
     pub const fn max_concurrency(&self) -> u32 {
         self.extreme.max_concurrency
