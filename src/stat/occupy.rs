@@ -516,4 +516,19 @@ mod tests {
         assert_eq!((array.granted(), other.granted()), (10, 0));
         assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
     }
+
+    #[test]
+    fn a_refused_loan_names_the_quota_that_lends_no_more() {
+        let (at, second) = (Tick::from_millis, Duration::from_secs(1));
+        let lending = [Lending::All, Lending::Part(0.5)];
+        for half in [1, 0] {
+            let array = LeapArray::new(second, 2).unwrap();
+            let quota = |index| Quota::new(2, 1, 10, lending[usize::from(index == half)]);
+            let quotas = [0, 1].map(quota);
+            assert!(array.try_acquire(at(700), 10, &quotas).is_ok());
+            assert!(array.reserve(at(1_200), 5, &quotas, second / 2).is_ok());
+            let refused = array.reserve(at(1_200), 1, &quotas, second / 2);
+            assert_eq!(refused.unwrap_err().index(), half);
+        }
+    }
 }

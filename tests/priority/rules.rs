@@ -53,19 +53,6 @@ fn nothing_but_a_window_of_a_flow_rule_lends() {
 }
 
 #[test]
-fn a_loan_that_is_refused_names_the_rule_that_lends_no_more() {
-    let all = FlowRule::per_second("r", 10).id("all");
-    let half = all.clone().max_occupy_ratio(0.5).id("half");
-    for rules in [[all.clone(), half.clone()], [half, all]] {
-        let bench = Bench::new(Rules::build(rules).unwrap());
-        bench.fill(700, 10);
-        let waiting = [(); 5].map(|()| bench.borrow(1_200).unwrap());
-        assert_eq!(bench.borrow(1_200).unwrap_err().rule(), "half");
-        drop(waiting);
-    }
-}
-
-#[test]
 fn a_minute_that_is_full_refuses_although_the_second_would_lend() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 10))
