@@ -1,10 +1,12 @@
 //! The handle of an engine, and its builder.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use pin_project_lite::pin_project;
 
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
@@ -64,6 +66,19 @@ use crate::verdict::{FastPass, SlowVerdict, Verdict};
 #[derive(Clone)]
 pub struct Sentinel {
     engine: Arc<Engine>,
+}
+
+pin_project! {
+    /// The future of [`Sentinel::run`]. By hand, because an `async fn` has room for `work`
+    /// three times. If it is dropped, `work` is dropped before the call ends.
+    struct Run<W, N> {
+        #[pin]
+        work: W,
+        entry: Option<Entry>,
+        // Until the call starts or is refused.
+        #[pin]
+        enter: Option<N>,
+    }
 }
 
 impl Sentinel {
@@ -173,24 +188,19 @@ impl Sentinel {
     /// # }).unwrap();
     /// ```
     #[doc(alias("guard", "wrap", "execute"))]
-    pub async fn run<T, E>(
+    pub fn run<T, E>(
         &self,
         call: Call<'_>,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E>
+    ) -> impl Future<Output = Result<T, E>>
     where
         E: From<Blocked>,
     {
-        let mut entry = Some(self.enter(call).await?.expecting_response());
-        let mut work = pin!(work);
-        let result = poll_fn(|cx| end_on_panic(&mut entry, |_| work.as_mut().poll(cx))).await;
-        if let Some(entry) = entry {
-            entry.end(match result {
-                Ok(_) => Outcome::Success,
-                Err(_) => Outcome::Failure,
-            });
+        Run {
+            work,
+            entry: None,
+            enter: Some(self.enter(call)),
         }
-        result
     }
 
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
@@ -307,6 +317,33 @@ impl Sentinel {
 
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
+    }
+}
+
+impl<T, E, W, N> Future for Run<W, N>
+where
+    E: From<Blocked>,
+    W: Future<Output = Result<T, E>>,
+    N: Future<Output = Result<Entry, Blocked>>,
+{
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(enter) = this.enter.as_mut().as_pin_mut() {
+            let entered = ready!(enter.poll(cx));
+            this.enter.set(None);
+            *this.entry = Some(entered?.expecting_response());
+        }
+        assert!(this.entry.is_some(), "polled after the call has ended");
+        let result = ready!(end_on_panic(this.entry, |_| this.work.poll(cx)));
+        if let Some(entry) = this.entry.take() {
+            entry.end(match result {
+                Ok(_) => Outcome::Success,
+                Err(_) => Outcome::Failure,
+            });
+        }
+        Poll::Ready(result)
     }
 }
 

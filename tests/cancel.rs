@@ -107,6 +107,21 @@ async fn work_that_is_refused_never_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_is_kept_once_and_not_polled_after_a_refusal() {
+    let (sentinel, _clock) = engine(IsolationRule::new(RESOURCE, 0));
+    let work = async {
+        let large = [1_u8; 4_096];
+        tokio::task::yield_now().await;
+        Ok::<_, BoxError>(large.len())
+    };
+    let size = size_of_val(&work);
+    let mut refused = Box::pin(sentinel.run(Call::new(RESOURCE), work));
+    assert!(size_of_val(&*refused) < size + 1_024);
+    assert!(poll_now(refused.as_mut()).is_ready());
+    assert!(catch_unwind(AssertUnwindSafe(|| poll_now(refused.as_mut()))).is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_that_waits_starts_at_its_turn_and_gives_it_up_if_it_is_dropped() {
     let queue = FlowRule::per_second(RESOURCE, 10).throttle(ms(500));
     let sentinel = Sentinel::builder()
