@@ -121,6 +121,26 @@ async fn work_is_kept_once_and_not_polled_after_a_refusal() {
     assert!(catch_unwind(AssertUnwindSafe(|| poll_now(refused.as_mut()))).is_err());
 }
 
+#[test]
+fn work_that_is_dropped_is_gone_before_its_slot_is_free() {
+    struct OnDrop(Sentinel);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            assert_eq!(self.0.node(RESOURCE).unwrap().slots_in_use(), 1);
+        }
+    }
+    let (sentinel, _clock) = engine(IsolationRule::new(RESOURCE, 1));
+    let held = OnDrop(sentinel.clone());
+    let work = async move {
+        let _held = held;
+        std::future::pending::<Result<(), BoxError>>().await
+    };
+    let mut running = Box::pin(sentinel.run(Call::new(RESOURCE), work));
+    assert!(poll_now(running.as_mut()).is_pending());
+    drop(running);
+    assert_eq!(assert_at_rest(&sentinel, RESOURCE).cancelled(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn work_that_waits_starts_at_its_turn_and_gives_it_up_if_it_is_dropped() {
     let queue = FlowRule::per_second(RESOURCE, 10).throttle(ms(500));
