@@ -278,7 +278,7 @@ impl Entry {
         if let Some((_, limiter)) = resource.limiter() {
             limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
         }
-        resource.node().free_slots(1);
+        resource.node().free_slot();
     }
 
     /// What is left of the tightest quota.

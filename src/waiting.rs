@@ -245,7 +245,7 @@ impl Waiting {
             Ok(admission) => admission,
             Err(blocked) => {
                 if has_slot {
-                    resource.node().free_slots(1);
+                    resource.node().free_slot();
                 }
                 return Err(inner.refuse(now, blocked));
             }

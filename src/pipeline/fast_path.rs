@@ -51,7 +51,7 @@ pub(crate) fn try_fast_path(
     let now = checked_time(resource, now);
     let slots = resource.fixed_slot_limit();
     if let Some(slots) = slots {
-        if !resource.node().take_slots(1, slots.limit) {
+        if !resource.node().take_slot(slots.limit) {
             return Err(Fallback::NoSlot(slots));
         }
     }
@@ -71,7 +71,7 @@ pub(crate) fn try_fast_path(
         }
         Err(why) => {
             if slots.is_some() {
-                resource.node().free_slots(1);
+                resource.node().free_slot();
             }
             Err(why)
         }

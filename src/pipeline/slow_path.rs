@@ -92,7 +92,7 @@ fn judge_enforced(
         }
     };
     if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
-        resource.node().free_slots(1);
+        resource.node().free_slot();
     }
     verdict
 }

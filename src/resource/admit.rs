@@ -24,7 +24,7 @@ impl Resource {
         let Some(slots) = self.slot_limit() else {
             return Ok(false);
         };
-        if self.node.take_slots(1, slots.limit) {
+        if self.node.take_slot(slots.limit) {
             Ok(true)
         } else {
             Err(self.blocked_by_slots(slots))

@@ -373,7 +373,7 @@ impl Counters {
 
     /// One more waiting call, unless there are `most` already.
     pub(super) fn start_waiting(&self, most: u32) -> bool {
-        add_below(&self.waiting, 1, most)
+        add_below(&self.waiting, most)
     }
 
     pub(super) fn stop_waiting(&self) {
@@ -385,13 +385,13 @@ impl Counters {
         self.slots_in_use.load(Ordering::Relaxed)
     }
 
-    /// `units` concurrency slots, unless more than `limit` would be in use.
-    pub(super) fn take_slots(&self, units: u32, limit: u32) -> bool {
-        add_below(&self.slots_in_use, units, limit)
+    /// One more concurrency slot, unless `limit` are in use.
+    pub(super) fn take_slot(&self, limit: u32) -> bool {
+        add_below(&self.slots_in_use, limit)
     }
 
-    pub(super) fn free_slots(&self, units: u32) {
-        self.slots_in_use.fetch_sub(units, Ordering::Release);
+    pub(super) fn free_slot(&self) {
+        self.slots_in_use.fetch_sub(1, Ordering::Release);
     }
 
     // --- time ---
@@ -489,28 +489,27 @@ impl Counters {
     }
 }
 
-/// Adds `n` to `gauge` unless that makes it more than `most`.
-fn add_below(gauge: &AtomicU32, n: u32, most: u32) -> bool {
+/// Adds 1 to `gauge` unless it has come to `most`.
+fn add_below(gauge: &AtomicU32, most: u32) -> bool {
     if planted(Bug::ClaimThenCheck) {
-        let fits = gauge.fetch_add(n, Ordering::Acquire) + n <= most;
+        let fits = gauge.fetch_add(1, Ordering::Acquire) < most;
         if !fits {
-            gauge.fetch_sub(n, Ordering::Release);
+            gauge.fetch_sub(1, Ordering::Release);
         }
         return fits;
     }
     let mut found = gauge.load(Ordering::Relaxed);
-    loop {
-        let Some(sum) = found.checked_add(n).filter(|&sum| sum <= most) else {
-            return false;
-        };
+    while found < most {
         if planted(Bug::CheckThenClaim) {
-            gauge.fetch_add(n, Ordering::Acquire);
+            gauge.fetch_add(1, Ordering::Acquire);
             return true;
         }
         // Acquire: pairs with the release of the call that freed it.
-        match gauge.compare_exchange_weak(found, sum, Ordering::Acquire, Ordering::Relaxed) {
+        let next = found + 1;
+        match gauge.compare_exchange_weak(found, next, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => found = now,
         }
     }
+    false
 }

@@ -348,12 +348,12 @@ impl Node {
 
     // --- gauges that limit ---
 
-    pub(crate) fn take_slots(&self, units: u32, limit: u32) -> bool {
-        self.counters.take_slots(units, limit)
+    pub(crate) fn take_slot(&self, limit: u32) -> bool {
+        self.counters.take_slot(limit)
     }
 
-    pub(crate) fn free_slots(&self, units: u32) {
-        self.counters.free_slots(units);
+    pub(crate) fn free_slot(&self) {
+        self.counters.free_slot();
     }
 
     pub(crate) fn slots_in_use(&self) -> u32 {

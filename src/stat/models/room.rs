@@ -77,11 +77,11 @@ model! {
     || {
         // One slot. Its holder gives it back and wants it again, beside another.
         let counters = counters();
-        assert!(counters.take_slots(1, 1));
+        assert!(counters.take_slot(1));
         let other = counters.clone();
-        let other = thread::spawn(move || other.take_slots(1, 1));
-        counters.free_slots(1);
-        let ours = counters.take_slots(1, 1);
+        let other = thread::spawn(move || other.take_slot(1));
+        counters.free_slot();
+        let ours = counters.take_slot(1);
         let theirs = other.join().unwrap();
         assert!(ours || theirs, "refused with a free slot");
         assert!(!(ours && theirs), "two calls in one slot");
