@@ -55,7 +55,11 @@ impl Engine {
             }
             let Some(new) = self.try_make(query, now) else {
                 self.overflowed.fetch_add(1, Ordering::Relaxed);
-                return self.overflow_resource(query.direction, now);
+                let overflow = ResourceQuery {
+                    name: &Key::Str(OVERFLOW),
+                    ..*query
+                };
+                return self.find_or_make(&overflow, true, now);
             };
             if new.is_fresh() {
                 return new;
@@ -111,16 +115,6 @@ impl Engine {
             name: name.shortened(&self.shared.hash, &mut buffer),
         };
         self.find_or_renew(&query, now)
-    }
-
-    /// The resource of calls whose own has no place in the table.
-    fn overflow_resource(&self, direction: Direction, now: Tick) -> Arc<Resource> {
-        let query = ResourceQuery {
-            direction,
-            name: &Key::Str(OVERFLOW),
-        };
-        self.find_or_renew(&query, now)
-            .unwrap_or_else(|| self.install(&query, now))
     }
 
     /// Makes `stale` anew by the present rules. `None` if others want its place and

@@ -20,21 +20,14 @@ pub(super) type Older = Vec<Weak<RuleSet>>;
 
 impl Engine {
     /// Puts `rules` in force. Every call from here on is judged by them; what
-    /// they do not change keeps its counts.
+    /// they do not change keeps its counts. False, and nothing happens, if they are in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
-        self.reload_part(rules, self.shared.part)
-    }
-
-    /// The same for those of `rules` that `part` selects.
-    fn reload_part(&self, rules: Rules, part: Part) -> bool {
         let begun = self.begin();
         let older = self.older.lock();
-        let old = self.rules.load();
-        if old.part() == part && *old.rules() == rules {
+        if *self.rules.load().rules() == rules {
             return false;
         }
-        drop(old);
-        self.replace(older, rules.into(), part, begun);
+        self.replace(older, rules.into(), self.shared.part, begun);
         true
     }
 
@@ -138,19 +131,6 @@ mod tests {
     use crate::rule::FlowRule;
     use crate::sentinel::Sentinel;
     use crate::verdict::Verdict;
-
-    #[test]
-    fn the_same_rules_in_another_part_are_other_rules() {
-        let rule = |limit: u32| FlowRule::per_second("r", limit).shadow();
-        let rules = || Rules::new().with(rule(1)).with(rule(2));
-        let sentinel = Sentinel::new(rules());
-        let engine = sentinel.engine();
-        assert!(!engine.reload_part(rules(), Part::Enforced));
-        for part in [Part::Only(0), Part::Only(1), Part::Enforced] {
-            assert!(engine.reload_part(rules(), part));
-            assert_eq!(engine.rules().part(), part);
-        }
-    }
 
     fn rules(limit: u32) -> Rules {
         Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()
