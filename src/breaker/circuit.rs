@@ -34,7 +34,7 @@ pub(super) struct Breaker {
     spec: Spec,
     circuit: Arc<Circuit>,
     /// Which of the rules that the circuit has had this one is.
-    rule: u32,
+    revision: u32,
 }
 
 /// What outlives a changed rule.
@@ -43,8 +43,8 @@ struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
     counts: Counts,
-    /// The rule in force.
-    rule: AtomicU32,
+    /// That of the rule in force.
+    revision: AtomicU32,
     longest: Longest,
     /// What the rule in force is called; `None` if none stands on it.
     name: Lock<Option<StdArc<str>>>,
@@ -143,17 +143,17 @@ impl Breaker {
         if let Some(old) = old {
             if spec.counts_like(&old.spec) {
                 old.circuit.longest.include(&longest);
-                let rule = if spec == old.spec {
-                    old.rule
+                let revision = if spec == old.spec {
+                    old.revision
                 } else {
                     // Relaxed: calls that end meanwhile may be judged by either.
-                    old.circuit.rule.fetch_add(1, Ordering::Relaxed) + 1
+                    old.circuit.revision.fetch_add(1, Ordering::Relaxed) + 1
                 };
                 let circuit = old.circuit.clone();
                 return Self {
                     spec,
                     circuit,
-                    rule,
+                    revision,
                 };
             }
             longest.include(&old.circuit.longest);
@@ -166,14 +166,14 @@ impl Breaker {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
             counts: Counts::new(&spec, now),
-            rule: AtomicU32::new(0),
+            revision: AtomicU32::new(0),
             longest,
             name: Lock::new(None),
         };
         Self {
             spec,
             circuit: Arc::new(circuit),
-            rule: 0,
+            revision: 0,
         }
     }
 
@@ -348,7 +348,8 @@ impl Breaker {
             return;
         };
         // A rule that has been replaced counts for the new one and decides nothing.
-        if !self.spec.is_met(sum) || self.circuit.rule.load(Ordering::Relaxed) != self.rule {
+        let in_force = self.circuit.revision.load(Ordering::Relaxed);
+        if !self.spec.is_met(sum) || in_force != self.revision {
             return;
         }
         let next = word.opened(Kind::Waiting);

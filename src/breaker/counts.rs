@@ -2,7 +2,7 @@
 
 use super::last_calls::LastCalls;
 use super::spec::{Span, Spec};
-use super::streak::Streak;
+use super::stamped::Stamped;
 use super::window::Window;
 use crate::clock::{Tick, nanos};
 
@@ -11,8 +11,13 @@ use crate::clock::{Tick, nanos};
 pub(super) enum Counts {
     Window(Window),
     LastCalls(LastCalls),
-    Streak(Streak),
+    /// The bad calls since the last good one. A good call that follows a good one writes
+    /// nothing, see [`stamped`](super::stamped).
+    Row(Stamped),
 }
+
+/// A row counts no further.
+const LONGEST_ROW: u64 = u32::MAX as u64;
 
 /// Calls that ended, and how many of them were bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +46,7 @@ impl Counts {
                 Self::Window(Window::new(bucket_ns, buckets, now))
             }
             Span::LastCalls(most) => Self::LastCalls(LastCalls::new(most)),
-            Span::Row => Self::Streak(Streak::new()),
+            Span::Row => Self::Row(Stamped::new()),
         }
     }
 
@@ -49,7 +54,7 @@ impl Counts {
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Window(window) => window.heap(),
-            Self::LastCalls(_) | Self::Streak(_) => 0,
+            Self::LastCalls(_) | Self::Row(_) => 0,
         }
     }
 
@@ -60,7 +65,17 @@ impl Counts {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),
             Self::LastCalls(calls) => calls.count(ended, is_over),
-            Self::Streak(streak) => streak.count(ended, is_over),
+            Self::Row(word) => {
+                let next = |row: u64| match ended.is_bad {
+                    true => LONGEST_ROW.min(row + 1),
+                    false => 0,
+                };
+                let row = word.update(ended.version, is_over, next)?;
+                Some(Sum {
+                    total: row,
+                    bad: row,
+                })
+            }
         }
     }
 
@@ -70,7 +85,41 @@ impl Counts {
         match self {
             Self::Window(window) => window.forget(version, is_over),
             Self::LastCalls(calls) => calls.forget(version, is_over),
-            Self::Streak(streak) => streak.forget(version, is_over),
+            Self::Row(word) => word.forget(version, is_over),
         }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// Whether the calls were bad, and how long the row was after each.
+    fn assert_rows(word: Stamped, calls: impl IntoIterator<Item = (bool, u64)>) {
+        let counts = Counts::Row(word);
+        for (is_bad, row) in calls {
+            let ended = Ended {
+                version: 7,
+                is_bad,
+                keeps_ratio: false,
+            };
+            let sum = counts.count(Tick::ZERO, ended, || false).unwrap();
+            assert_eq!((sum.total, sum.bad), (row, row));
+        }
+    }
+
+    #[test]
+    fn a_good_call_ends_the_row() {
+        let calls = [true, true, false, true, false, false, true, true, true];
+        let rows = [1, 2, 0, 1, 0, 0, 1, 2, 3];
+        assert_rows(Stamped::new(), calls.into_iter().zip(rows));
+    }
+
+    #[test]
+    fn a_full_count_stays() {
+        let word = Stamped::new();
+        word.update(7, || false, |_| LONGEST_ROW - 1);
+        let calls = [(true, LONGEST_ROW), (true, LONGEST_ROW), (false, 0)];
+        assert_rows(word, calls);
     }
 }

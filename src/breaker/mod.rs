@@ -43,7 +43,6 @@ mod fraction;
 mod last_calls;
 mod spec;
 mod stamped;
-mod streak;
 mod window;
 mod word;
 

@@ -4,7 +4,6 @@
 //! ```text
 //! Word    [ since:32 | version:14 | running:6 | good:6 | failed:3 | kind:3 ]
 //! Moment  [ time:48  | version:16 ]
-//! Cell    [ total:22 | bad:22 | round:12 | generation:8 ]
 //! ```
 //!
 //! Each change of a word that is followed by a new time, and each that changes
@@ -59,18 +58,6 @@ pub(super) const fn is_newer(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
-// === impl Kind ===
-
-impl Kind {
-    pub(super) const fn state(self) -> BreakerState {
-        match self {
-            Self::Closed => BreakerState::Closed,
-            Self::Waiting | Self::Ready | Self::Forced => BreakerState::Open,
-            Self::HalfOpen => BreakerState::HalfOpen,
-        }
-    }
-}
-
 // === impl Word ===
 
 impl Word {
@@ -90,7 +77,11 @@ impl Word {
     }
 
     pub(super) const fn state(self) -> BreakerState {
-        self.kind().state()
+        match self.kind() {
+            Kind::Closed => BreakerState::Closed,
+            Kind::Waiting | Kind::Ready | Kind::Forced => BreakerState::Open,
+            Kind::HalfOpen => BreakerState::HalfOpen,
+        }
     }
 
     /// The epoch at which the generation began, if it is closed or half-open.
