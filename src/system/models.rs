@@ -78,7 +78,7 @@ fn not_due_any_more() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();
     let reader = thread::spawn(move || {
-        // Acquire, as in `sample`.
+        // Acquire, as in `claim_due`.
         let due = other.0.due.load(Ordering::Acquire);
         (![AT_ONCE, BUSY].contains(&due)).then(|| other.readings().load())
     });

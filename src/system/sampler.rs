@@ -137,12 +137,9 @@ impl Sampler {
     #[inline]
     pub fn sample(&self, now: Tick) -> Readings {
         let shared = &*self.0;
-        if shared.threads.load(Ordering::Relaxed) == 0 {
-            // Acquire: pairs with the release in `finish`.
-            let due = shared.due.load(Ordering::Acquire);
-            if is_due(due, now, PERIOD) && claim(&shared.due, due) {
-                shared.read(next_due(now, PERIOD));
-            }
+        let has_thread = shared.threads.load(Ordering::Relaxed) > 0;
+        if !has_thread && claim_due(&shared.due, now, PERIOD) {
+            shared.read(next_due(now, PERIOD));
         }
         self.readings()
     }
@@ -152,9 +149,7 @@ impl Sampler {
     #[inline]
     pub fn sample_memory(&self, now: Tick) -> Option<Memory> {
         let shared = &*self.0;
-        // Acquire: pairs with the release in `finish`.
-        let due = shared.memory_due.load(Ordering::Acquire);
-        if is_due(due, now, MEMORY_PERIOD) && claim(&shared.memory_due, due) {
+        if claim_due(&shared.memory_due, now, MEMORY_PERIOD) {
             shared.read_memory(next_due(now, MEMORY_PERIOD));
         }
         let (used, limit) = (&shared.used, &shared.limit);
@@ -164,7 +159,7 @@ impl Sampler {
     /// Reads at `now`, whether or not a reading is due, unless somebody else is reading.
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;
-        // Acquire, as in `sample`.
+        // Acquire, as in `claim_due`.
         if claim(&shared.due, shared.due.load(Ordering::Acquire)) {
             shared.read(next_due(now, PERIOD));
         }
@@ -194,7 +189,7 @@ impl Sampler {
         let shared = self.0;
         let theirs = shared.clone();
         let thread = Repeater::spawn("sentinel-sampler", every, move || {
-            // Acquire, as in `sample`.
+            // Acquire, as in `claim_due`.
             if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
                 theirs.read(AT_ONCE);
             }
@@ -204,11 +199,15 @@ impl Sampler {
     }
 }
 
-/// Whether a reading that is good for `period` is due: also when the clock has
-/// stepped back since the last one.
-fn is_due(due: u64, now: Tick, period: Duration) -> bool {
+/// Takes a reading that is good for `period` upon the caller if it is due: also when the
+/// clock has stepped back since the last one.
+#[inline]
+fn claim_due(word: &AtomicU64, now: Tick, period: Duration) -> bool {
+    // Acquire: pairs with the release in `finish`.
+    let due = word.load(Ordering::Acquire);
     let now_ns = now.as_nanos();
-    due != BUSY && (now_ns >= due || due - now_ns > nanos(period + SLACK))
+    let is_due = now_ns >= due || due - now_ns > nanos(period + SLACK);
+    due != BUSY && is_due && claim(word, due)
 }
 
 fn next_due(now: Tick, period: Duration) -> u64 {
@@ -231,7 +230,7 @@ fn claim(word: &AtomicU64, due: u64) -> bool {
             .is_ok()
 }
 
-/// Release: pairs with the acquires of `sample`, `sample_memory` and `claim`.
+/// Release: pairs with the acquires of `claim_due`, `claim`, `refresh` and `spawn`.
 fn finish(word: &AtomicU64, next_due: u64) {
     word.store(next_due, Ordering::Release);
 }
