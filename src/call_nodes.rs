@@ -45,19 +45,6 @@ struct OtherNodes {
     is_inbound: bool,
 }
 
-/// Why there is nothing to count a call on.
-pub(crate) enum NoNodes {
-    /// The rule with this index refuses calls without a key.
-    Refused(u32),
-    Moved,
-}
-
-impl From<Moved> for NoNodes {
-    fn from(Moved: Moved) -> Self {
-        Self::Moved
-    }
-}
-
 // === impl CallNodes ===
 
 impl CallNodes {
@@ -93,39 +80,36 @@ impl CallNodes {
         resource: &Arc<Resource>,
         call: &Call<'_>,
         now: Tick,
-    ) -> Result<Self, NoNodes> {
+    ) -> Result<Self, Moved> {
         let shared = resource.shared();
-        let mut buffer = None;
+        let mut room = None;
         let origin = match (&call.origin, resource.origins()) {
             (Some(origin), rules) => {
-                let origin = origin.shortened(&shared.hash, &mut buffer);
+                let origin = origin.shortened(&shared.hash, &mut room);
                 let is_wanted =
                     shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
-                is_wanted.then(|| engine.branch(resource, BranchKind::Origin, origin, now))
+                is_wanted.then_some((BranchKind::Origin, origin))
             }
-            (None, Some(rules)) => {
-                if let Some(rule) = rules.refusing() {
-                    return Err(NoNodes::Refused(rule));
-                }
-                let is_wanted = !rules.of_missing().is_empty();
-                let name = &Key::MISSING;
-                is_wanted.then(|| engine.branch(resource, BranchKind::Missing, name, now))
+            (None, Some(rules)) if !rules.of_missing().is_empty() => {
+                Some((BranchKind::Missing, &Key::MISSING))
             }
-            (None, None) => None,
+            (None, _) => None,
         };
-        let mut buffer = None;
+        let mut room = None;
         let context = call.context.as_ref().and_then(|context| {
-            let context = context.shortened(&shared.hash, &mut buffer);
+            let context = context.shortened(&shared.hash, &mut room);
             let rules = resource.contexts();
             let is_wanted =
                 shared.config.contexts || rules.is_some_and(|rules| rules.names(context));
-            is_wanted.then(|| engine.branch(resource, BranchKind::Context, context, now))
+            is_wanted.then_some((BranchKind::Context, context))
         });
-        let origin = origin.transpose()?.flatten();
-        let context = context.transpose()?.flatten();
+        let branch = |wanted| match wanted {
+            Some((kind, name)) => engine.branch(resource, kind, name, now),
+            None => Ok(None),
+        };
         Ok(Self {
             resource: resource.clone(),
-            others: OtherNodes::new(origin, context, counts_inbound(resource)),
+            others: OtherNodes::new(branch(origin)?, branch(context)?, counts_inbound(resource)),
         })
     }
 
@@ -211,54 +195,38 @@ impl CallNodes {
         // It may have seen the clock further on than the resource that is called.
         let there = engine.shared().time.check(now, related.node().seen());
         let related = Self::without_branches(related);
-        let ruled = related
-            .ruled_rings(there)
-            .find(|ruled| ruled.indices.contains(&index))?;
-        let place = ruled.indices.iter().position(|known| *known == index)?;
-        let quota = ruled.quotas[place].limited_to(rule.limit());
-        let has_room = ruled.ring.has_room(there, n, &quota);
-        (!has_room).then(|| {
-            let at = ruled.ring.room_at(there, n, &quota)?;
+        let (ring, quota) = related.ruled_rings(there).find_map(|ruled| {
+            let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
+            Some((ruled.ring, quota.limited_to(rule.limit())))
+        })?;
+        (!ring.has_room(there, n, &quota)).then(|| {
+            let at = ring.room_at(there, n, &quota)?;
             let seen = related.resource.node().seen();
             Some(now + Timekeeper::until(at, there, seen))
         })
     }
 
-    /// Whether a rule lets calls wait in a queue.
-    pub(crate) fn has_queue(&self) -> bool {
-        self.queues().next().is_some()
-    }
-
-    /// A turn in every queue for a call of weight `n`; none if that is 0. If a queue has
-    /// no place, a turn in none of them, and its rule.
-    pub(crate) fn queue_up(&self, now: Tick, n: u32) -> Result<Turns, u32> {
-        let mut turns = Turns::EMPTY;
+    /// Takes a turn in every queue for a call of weight `n`; none if that is 0. Stops at the
+    /// first queue that has no place, and returns its rule.
+    pub(crate) fn queue_up(&self, now: Tick, n: u32, turns: &mut Turns) -> Result<(), u32> {
         if n == 0 {
-            return Ok(turns);
+            return Ok(());
         }
         for (node, queue) in self.queues() {
             let rule = queue.index();
-            let Some(turn) = queue.join(now, n, node.ring()) else {
-                self.leave(&turns);
-                return Err(rule);
-            };
+            let turn = queue.join(now, n, node.ring()).ok_or(rule)?;
             turns.push(QueuedTurn { rule, turn });
         }
-        Ok(turns)
+        Ok(())
     }
 
     /// Gives back what a call has claimed that does not run.
     pub(crate) fn give_up(&self, claims: &Claims) {
-        self.leave(&claims.turns);
+        for (queued, (_, queue)) in claims.turns.iter().zip(self.queues()) {
+            queue.leave(queued.turn);
+        }
         if let Some(params) = self.resource.params() {
             params.give_back(&claims.shares, &self.resource.shared().time);
-        }
-    }
-
-    /// Gives the turns up that [`queue_up`](Self::queue_up) gave.
-    fn leave(&self, turns: &Turns) {
-        for (queued, (_, queue)) in turns.iter().zip(self.queues()) {
-            queue.leave(queued.turn);
         }
     }
 
@@ -271,11 +239,8 @@ impl CallNodes {
     /// The first rule that has no room for `n` tokens now.
     pub(crate) fn full_rule(&self, now: Tick, n: u32) -> Option<u32> {
         self.ruled_rings(now).find_map(|ruled| {
-            let full = ruled
-                .quotas
-                .iter()
-                .position(|quota| !ruled.ring.has_room(now, n, quota));
-            ruled.indices.get(full?).copied()
+            let is_full = |&(_, quota): &(u32, &_)| !ruled.ring.has_room(now, n, quota);
+            ruled.rules().find(is_full).map(|(rule, _)| rule)
         })
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::breaker::Admission;
-use crate::call::{Call, Direction};
+use crate::call::Direction;
 use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
 use crate::resource::Resource;
@@ -144,15 +144,8 @@ impl Entry {
         }
     }
 
-    /// Notes what the quotas of the parameters of `call` have left, for the response.
+    /// Notes what the quotas of the call's parameters have left, for the response.
     #[cold]
-    pub(crate) fn note_param_quota(&mut self, call: &Call<'_>) {
-        if let Some(quota) = self.nodes.params_left(call, self.start) {
-            self.set_param_quota(quota);
-        }
-    }
-
-    /// The same, as it is known already.
     pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
         self.rare.get_or_insert_default().quota = Some(quota);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::{Gate, Quotas};
-use crate::stat::{Denied, LeapArray, Loan, Node, Taken, Wish};
+use crate::stat::{Denied, LeapArray, Loan, Node, Quota, Taken, Wish};
 
 /// Tokens that a waiting call holds on one ring.
 #[derive(Clone, Copy, Debug)]
@@ -21,16 +21,29 @@ pub(crate) struct RuledRing<'a> {
     pub(crate) ring: &'a LeapArray,
     /// The node whose figures come from the ring.
     pub(crate) node: Option<&'a Node>,
-    pub(crate) quotas: Quotas<'a>,
+    quotas: Quotas<'a>,
     /// The rules of the quotas.
-    pub(crate) indices: &'a [u32],
+    indices: &'a [u32],
 }
 
 /// Why a ring gave a call no tokens.
+#[derive(Clone, Copy)]
 pub(crate) enum NoTokens {
     /// The rule with this index has no room.
     Full(u32),
     Moved,
+}
+
+// === impl Held ===
+
+impl Held {
+    /// The bucket that the tokens are of.
+    pub(crate) fn bucket(self) -> u64 {
+        match self {
+            Self::Loan(loan) => loan.bucket().number(),
+            Self::Taken(taken) => taken.bucket,
+        }
+    }
 }
 
 // === impl RuledRing ===
@@ -54,6 +67,11 @@ impl RuledRing<'_> {
         }
     }
 
+    /// The rules that are judged here, and their quotas.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (u32, &Quota)> {
+        self.indices.iter().copied().zip(&*self.quotas)
+    }
+
     /// Holds tokens for `wish.from` or, if there is no room then, for the next
     /// time at which there is. A ring that has room now and whose present
     /// bucket is still open at that time takes them at once. Others may have come
@@ -64,19 +82,16 @@ impl RuledRing<'_> {
         };
         if self.ring.bucket_number(wish.from) <= present {
             match self.take(wish.now, wish.n) {
-                Ok(taken) => return Ok(Held::Taken(taken)),
-                Err(NoTokens::Moved) => return Err(NoTokens::Moved),
                 Err(NoTokens::Full(_)) => {}
+                taken => return taken.map(Held::Taken),
             }
         }
         let loan = match self.node {
             Some(node) => node.borrow_for(wish, &self.quotas),
             None => self.ring.borrow_for(wish, &self.quotas, &mut 0),
         };
-        match loan {
-            Ok(loan) => Ok(Held::Loan(loan)),
-            Err(denied) => Err(NoTokens::of(denied, self.indices)),
-        }
+        loan.map(Held::Loan)
+            .map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
     /// Gives back what is held here.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
-use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
+use crate::call_nodes::{CallNodes, Claims};
 use crate::clock::Tick;
 use crate::entry::{Entry, Permits};
 use crate::ruled_ring::Held;
@@ -65,8 +64,6 @@ struct Inner {
     n: u32,
     /// How long its latest sleep is or was; `None` before the first one.
     sleep: Option<Duration>,
-    /// What its parameters had left when it began to wait.
-    quota: Option<Box<QuotaLeft>>,
 }
 
 /// Why a waiting call cannot start.
@@ -134,17 +131,7 @@ impl Waiting {
                 start,
                 n,
                 sleep: None,
-                quota: None,
             })),
-        }
-    }
-
-    /// Notes what the quotas of the parameters of `call` have left, for the response.
-    #[cold]
-    pub(crate) fn note_param_quota(&mut self, call: &Call<'_>) {
-        if let Some(inner) = &mut self.inner {
-            let quota = inner.nodes.params_left(call, inner.since);
-            inner.quota = quota.map(Box::new);
         }
     }
 
@@ -264,7 +251,7 @@ impl Waiting {
         resource.notify_passed(inner.n, None, waited);
         let permits = Permits::new(inner.nodes.resource(), admission, &inner.claims);
         let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, permits);
-        if let Some(mut quota) = inner.quota {
+        if let Some(mut quota) = inner.claims.quota {
             quota.reset = quota.reset.saturating_sub(waited);
             entry.set_param_quota(*quota);
         }

@@ -1,5 +1,6 @@
 //! What a call was promised before it takes its tokens: turns and shares.
 
+use super::QuotaLeft;
 use crate::clock::Tick;
 use crate::rule::{Shares, Turns};
 
@@ -10,6 +11,8 @@ pub(crate) struct Claims {
     pub(crate) turns: Turns,
     /// Shares of the quotas of its parameters.
     pub(crate) shares: Shares,
+    /// What is left of these quotas, for a call that wants to know.
+    pub(crate) quota: Option<Box<QuotaLeft>>,
 }
 
 impl Claims {

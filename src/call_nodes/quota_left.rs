@@ -45,7 +45,7 @@ impl CallNodes {
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.ruled_rings(now) {
-            for (quota, &rule) in ruled.quotas.iter().zip(ruled.indices) {
+            for (rule, quota) in ruled.rules() {
                 let (limit, remaining) = (quota.limit(), ruled.ring.room(now, quota));
                 let is_tighter = tightest
                     .as_ref()

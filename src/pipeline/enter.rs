@@ -9,7 +9,7 @@ use super::wait::wait;
 use crate::block_kind::BlockKind;
 use crate::breaker::Admission;
 use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, Moved, NoNodes};
+use crate::call_nodes::{CallNodes, Claims, Moved};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Permits};
@@ -31,24 +31,15 @@ pub(super) fn enter_own_ring(
         Ok(admission) => admission,
         Err(blocked) => return Ok(refuse(Counted::On(&nodes), call, now, blocked)),
     };
-    let Err(denied) = take_own_ring(resource, now, call.weight) else {
-        nodes.pass_inbound(now, call.weight);
-        resource.notify_passed(call.weight, Some(call), Duration::ZERO);
-        let permits = admission.map(Permits::from);
-        let entry = Entry::new(nodes, now, call.weight, has_slot, permits);
-        return Ok(Verdict::Pass(entry));
-    };
-    give_back_probe(resource, admission);
-    match NoTokens::of(denied, resource.gate().rules()) {
-        NoTokens::Moved => Err(Moved),
-        NoTokens::Full(rule) => wait_or_refuse(&nodes, call, now, rule, &mut Claims::default()),
+    if let Err(denied) = take_own_ring(resource, now, call.weight) {
+        let none = NoTokens::of(denied, resource.gate().rules());
+        return go_without_tokens(&nodes, call, now, admission, none, &mut Claims::default());
     }
-}
-
-fn give_back_probe(resource: &Resource, admission: Option<Admission>) {
-    if let Some(admission) = admission {
-        resource.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
-    }
+    nodes.pass_inbound(now, call.weight);
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    let permits = admission.map(Permits::from);
+    let entry = Entry::new(nodes, now, call.weight, has_slot, permits);
+    Ok(Verdict::Pass(entry))
 }
 
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
@@ -60,15 +51,12 @@ pub(super) fn enter_all_rings(
     now: Tick,
     has_slot: bool,
 ) -> Result<Verdict, Moved> {
-    let nodes = match CallNodes::find(engine, resource, call, now) {
-        Ok(nodes) => nodes,
-        Err(NoNodes::Moved) => return Err(Moved),
-        Err(NoNodes::Refused(rule)) => {
-            let nodes = CallNodes::without_branches(resource.clone());
-            let blocked = resource.blocked(BlockKind::MissingKey, rule);
-            return Ok(refuse(Counted::On(&nodes), call, now, blocked));
-        }
-    };
+    if let Some(rule) = resource.refusing_without_origin(call) {
+        let nodes = CallNodes::without_branches(resource.clone());
+        let blocked = resource.blocked(BlockKind::MissingKey, rule);
+        return Ok(refuse(Counted::On(&nodes), call, now, blocked));
+    }
+    let nodes = CallNodes::find(engine, resource, call, now)?;
     let mut claims = Claims::default();
     if let Some(refusal) = claim(engine, &nodes, call, now, &mut claims)? {
         return Ok(refusal);
@@ -99,30 +87,22 @@ fn claim(
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
         }
-    }
-    match nodes.full_related(engine, now, call.weight) {
-        Ok(None) => {}
-        Ok(Some((rule, at))) => {
-            nodes.give_up(claims);
-            let at = at.and_then(|from| nodes.open_at_unrelated(call, now, from));
-            return Ok(Some(refuse_flow(counted, call, now, rule, at)));
-        }
-        Err(moved) => {
-            nodes.give_up(claims);
-            return Err(moved);
+        if call.wants_quota {
+            claims.quota = nodes.params_left(call, now).map(Box::new);
         }
     }
-    if nodes.has_queue() {
-        match nodes.queue_up(now, call.weight) {
-            Ok(turns) => claims.turns = turns,
-            Err(rule) => {
-                nodes.give_up(claims);
-                let at = nodes.open_at_unrelated(call, now, now);
-                return Ok(Some(refuse_flow(counted, call, now, rule, at)));
-            }
-        }
-    }
-    Ok(None)
+    let full = match nodes.full_related(engine, now, call.weight) {
+        Ok(None) => match nodes.queue_up(now, call.weight, &mut claims.turns) {
+            Ok(()) => return Ok(None),
+            Err(rule) => Ok((rule, Some(now))),
+        },
+        Ok(Some(full)) => Ok(full),
+        Err(moved) => Err(moved),
+    };
+    nodes.give_up(claims);
+    let (rule, at) = full?;
+    let at = at.and_then(|from| nodes.open_at_unrelated(call, now, from));
+    Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
 /// Takes the call's tokens and starts it. A probe is taken just before, and given
@@ -148,21 +128,35 @@ fn take_and_enter(
     } else {
         take_all(&mut nodes.ruled_rings(now), now, call.weight)
     };
-    let Err(refused) = taken else {
-        nodes.pass_inbound(now, call.weight);
-        nodes
-            .resource()
-            .notify_passed(call.weight, Some(call), Duration::ZERO);
-        let permits = Permits::new(nodes.resource(), admission, claims);
-        let mut entry = Entry::new(nodes, now, call.weight, has_slot, permits);
-        if call.wants_quota {
-            entry.note_param_quota(call);
-        }
-        return Ok(Verdict::Pass(entry));
-    };
-    give_back_probe(resource, admission);
-    match refused {
-        NoTokens::Full(rule) => wait_or_refuse(&nodes, call, now, rule, claims),
+    if let Err(none) = taken {
+        return go_without_tokens(&nodes, call, now, admission, none, claims);
+    }
+    nodes.pass_inbound(now, call.weight);
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    let permits = Permits::new(resource, admission, claims);
+    let mut entry = Entry::new(nodes, now, call.weight, has_slot, permits);
+    if let Some(quota) = claims.quota.take() {
+        entry.set_param_quota(*quota);
+    }
+    Ok(Verdict::Pass(entry))
+}
+
+/// The rings gave a call nothing: it gives back its probes, and waits or is refused.
+#[cold]
+fn go_without_tokens(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    admission: Option<Admission>,
+    none: NoTokens,
+    claims: &mut Claims,
+) -> Result<Verdict, Moved> {
+    if let Some(admission) = admission {
+        let resource = nodes.resource();
+        resource.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
+    }
+    match none {
+        NoTokens::Full(rule) => wait_or_refuse(nodes, call, now, rule, claims),
         NoTokens::Moved => {
             nodes.give_up(claims);
             Err(Moved)

@@ -33,19 +33,17 @@ pub(crate) fn try_fast_path(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Started, Fallback> {
-    let mut closed = None;
-    let params = match resource.path_kind() {
-        PathKind::Fast => None,
+    let (closed, params) = match resource.path_kind() {
+        PathKind::Fast => (None, None),
         PathKind::FastAfterBreakers => {
-            closed = resource.breakers().and_then(Breakers::admit_if_closed);
-            if closed.is_none() {
-                return Err(Fallback::MoreToAsk);
-            }
-            None
+            let closed = resource.breakers().and_then(Breakers::admit_if_closed);
+            (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
         }
         // A call that may wait keeps its share meanwhile, and one that is to be told what is
         // left needs the value's quota as well: both take the slow path.
-        PathKind::FastAfterShare if !(call.prioritized || call.wants_quota) => resource.params(),
+        PathKind::FastAfterShare if !(call.prioritized || call.wants_quota) => {
+            (None, resource.params())
+        }
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = checked_time(resource, now);
@@ -59,23 +57,19 @@ pub(crate) fn try_fast_path(
         None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied),
         Some(params) => take_share_and_own_ring(resource, params, call, now),
     };
-    match taken {
-        Ok(()) => {
-            resource.notify_passed(call.weight, Some(call), Duration::ZERO);
-            Ok(Started {
-                at: now,
-                n: call.weight,
-                has_slot: slots.is_some(),
-                closed,
-            })
+    if let Err(why) = taken {
+        if slots.is_some() {
+            resource.node().free_slot();
         }
-        Err(why) => {
-            if slots.is_some() {
-                resource.node().free_slot();
-            }
-            Err(why)
-        }
+        return Err(why);
     }
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Ok(Started {
+        at: now,
+        n: call.weight,
+        has_slot: slots.is_some(),
+        closed,
+    })
 }
 
 /// Takes the call's share of its parameter's quota, and its tokens on the

@@ -7,7 +7,7 @@ use super::precheck::precheck;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, Moved, NoNodes};
+use crate::call_nodes::{CallNodes, Claims, Moved};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{PathKind, Resource};
@@ -106,14 +106,12 @@ fn refuse_early(
     now: Tick,
     mut blocked: Blocked,
 ) -> Result<Verdict, Moved> {
-    let nodes = match CallNodes::find(engine, resource, call, now) {
-        Ok(nodes) => nodes,
-        Err(NoNodes::Moved) => return Err(Moved),
-        Err(NoNodes::Refused(_)) => {
-            // It misses a key, and never passes.
-            blocked = blocked.with_retry_after(None);
-            CallNodes::without_branches(resource.clone())
-        }
+    let nodes = if resource.refusing_without_origin(call).is_some() {
+        // It never passes.
+        blocked = blocked.with_retry_after(None);
+        CallNodes::without_branches(resource.clone())
+    } else {
+        CallNodes::find(engine, resource, call, now)?
     };
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.

@@ -19,58 +19,56 @@ pub(super) fn wait(
     now: Tick,
     claims: &mut Claims,
 ) -> Result<Option<Waiting>, Moved> {
-    let turn = claims.last_turn().map_or(now, |(turn, _)| turn);
-    let found = match patience(nodes, call, now, turn) {
-        Some(patience) if nodes.start_waiting() => {
-            let wish = Wish {
-                now,
-                from: turn.max(now),
-                patience,
-                n: call.weight,
-            };
-            let found = hold_for_one_time(nodes, wish);
-            if !matches!(found, Ok(Some(_))) {
-                nodes.each(Node::stop_waiting);
-            }
-            found
-        }
-        _ => Ok(None),
+    let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
+    let held = hold(nodes, call, now, turn);
+    let Ok(Some((held, start))) = held else {
+        nodes.give_up(claims);
+        return held.map(|_| None);
     };
-    match found {
-        Ok(Some((held, start))) => {
-            let claims = std::mem::take(claims);
-            let mut waiting = Waiting::new(nodes.clone(), held, claims, now, start, call.weight);
-            if call.wants_quota {
-                waiting.note_param_quota(call);
-            }
-            Ok(Some(waiting))
-        }
-        other => {
-            nodes.give_up(claims);
-            other.map(|_| None)
-        }
-    }
+    let claims = std::mem::take(claims);
+    let waiting = Waiting::new(nodes.clone(), held, claims, now, start, call.weight);
+    Ok(Some(waiting))
 }
 
-/// How long the call may wait, exclusive: for its turn, and for a loan if it is
-/// prioritized. `None` if its own patience ends before its turn.
-fn patience(nodes: &CallNodes, call: &Call<'_>, now: Tick, turn: Tick) -> Option<Duration> {
-    let until_turn = turn - now;
-    if call.patience.is_some_and(|most| until_turn >= most) && turn > now {
-        return None;
+/// Counts the call as one that waits, and holds its tokens, from its `turn` on. Without
+/// tokens it is not counted.
+fn hold(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    turn: Tick,
+) -> Result<Option<Promise>, Moved> {
+    let patience = patience(nodes, call, turn - now);
+    let Some(patience) = patience.filter(|_| nodes.start_waiting()) else {
+        return Ok(None);
+    };
+    let wish = Wish {
+        now,
+        from: turn,
+        patience,
+        n: call.weight,
+    };
+    let held = hold_for_one_time(nodes, wish);
+    if !matches!(held, Ok(Some(_))) {
+        nodes.each(Node::stop_waiting);
     }
+    held
+}
+
+/// How long the call may wait, exclusive: `until_turn`, and for a loan if it is
+/// prioritized. `None` if its own patience ends before its turn.
+fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<Duration> {
     let most = nodes.resource().shared().config.occupy_timeout;
     let for_loan = match call.patience {
         _ if !call.prioritized => Duration::ZERO,
         Some(patience) => patience.min(most),
         None => most,
     };
-    let for_turn = if turn > now {
-        until_turn + Duration::from_nanos(1)
-    } else {
-        Duration::ZERO
-    };
-    Some(for_loan.max(for_turn))
+    if until_turn.is_zero() {
+        return Some(for_loan);
+    }
+    let is_patient = call.patience.is_none_or(|most| until_turn < most);
+    is_patient.then(|| for_loan.max(until_turn + Duration::from_nanos(1)))
 }
 
 /// Tokens held on every ring, and the time that they are for.
@@ -119,11 +117,6 @@ fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
 
 /// Whether each ring holds its tokens in the bucket that `start` lies in.
 fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
-    nodes.ruled_rings(now).zip(held).all(|(ruled, held)| {
-        let bucket = match held {
-            Held::Loan(loan) => loan.bucket().number(),
-            Held::Taken(taken) => taken.bucket,
-        };
-        ruled.ring.bucket_number(start) <= bucket
-    })
+    let mut rings = nodes.ruled_rings(now).zip(held);
+    rings.all(|(ruled, held)| ruled.ring.bucket_number(start) <= held.bucket())
 }

@@ -7,6 +7,7 @@ use super::Resource;
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
+use crate::call::Call;
 use crate::clock::Tick;
 use crate::rule::SlotLimit;
 
@@ -16,6 +17,15 @@ impl Resource {
     /// A refusal by the rule with this index.
     pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
         Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
+    }
+
+    /// The rule that refuses `call` because it has no origin.
+    #[inline]
+    pub(crate) fn refusing_without_origin(&self, call: &Call<'_>) -> Option<u32> {
+        match call.origin {
+            Some(_) => None,
+            None => self.origins()?.refusing(),
+        }
     }
 
     /// Takes a slot, if a rule says how many there are: whether it did.
