@@ -4,7 +4,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::BreakerState;
-use super::circuit::{Answer, Breaker, Changes, End, Teller};
+use super::circuit::{Answer, Breaker, Changes, End};
 use super::spec::Spec;
 use super::word::{Kind, Word};
 use crate::clock::Tick;
@@ -62,14 +62,6 @@ pub(crate) struct Change {
 /// The states of all breakers.
 type Words = [Word; MAX_BREAKERS];
 
-/// Why a call did not get its probes.
-#[derive(Debug)]
-enum Missed {
-    Refused(Refusal),
-    /// Some state changed meanwhile.
-    Changed,
-}
-
 // === impl Admission ===
 
 impl From<AllClosed> for Admission {
@@ -80,7 +72,7 @@ impl From<AllClosed> for Admission {
 
 impl Admission {
     /// Whether the call is a probe of the breaker at `index`.
-    pub(crate) const fn is_probe(self, index: usize) -> bool {
+    pub(super) const fn is_probe(self, index: usize) -> bool {
         self.probes >> index & 1 == 1
     }
 }
@@ -116,7 +108,8 @@ impl Breakers {
         let list = specs
             .into_iter()
             .zip(partners)
-            .map(|(spec, old)| Breaker::new(spec, now, since, old))
+            .enumerate()
+            .map(|(index, (spec, old))| Breaker::new(spec, index, now, since, old))
             .collect();
         Self { list, epoch }
     }
@@ -147,10 +140,11 @@ impl Breakers {
     /// Whether a call at `now` may pass: the first breaker that refuses it, and when
     /// all let it pass. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
-        let mut refusals = self.list.iter().enumerate().filter_map(|(index, breaker)| {
+        let mut refusals = self.list.iter().filter_map(|breaker| {
             let (_, Answer::Refuse(retry_at)) = breaker.ask(now) else {
                 return None;
             };
+            let index = breaker.index;
             Some(Refusal { index, retry_at })
         });
         let Some(first) = refusals.next() else {
@@ -198,13 +192,9 @@ impl Breakers {
             self.check(now)?;
             let words = self.look();
             let epoch = self.draw();
-            match collect(told, |changes| {
-                self.take_probes(now, &words, epoch, changes)
-            }) {
-                Ok(admission) => return Ok(admission),
-                Err(Missed::Refused(refusal)) => return Err(refusal),
-                // Someone else got on.
-                Err(Missed::Changed) => {}
+            let take = |changes: &mut _| self.take_probes(now, &words, epoch, changes);
+            if let Some(admission) = collect(told, take) {
+                return Ok(admission);
             }
         }
     }
@@ -218,40 +208,35 @@ impl Breakers {
         words
     }
 
-    /// Takes all probes, or none, in the name of `epoch`. It was drawn between two
-    /// looks at the states, which must agree: so it is newer than all that ever
-    /// happened in those that are changed here, such as probes that have joined, and
-    /// not newer than those in which the call just passes.
+    /// Takes all probes, in the name of `epoch`; none if a state has changed since `words`
+    /// were seen. It was drawn between two looks at the states, which must agree: so it is
+    /// newer than all that ever happened in those that are changed here, such as probes that
+    /// have joined, and not newer than those in which the call just passes.
     fn take_probes(
         &self,
         now: Tick,
         words: &Words,
         epoch: u32,
         changes: &mut Changes,
-    ) -> Result<Admission, Missed> {
+    ) -> Option<Admission> {
         let mut admission = Admission { epoch, probes: 0 };
-        for (index, breaker) in self.list.iter().enumerate() {
-            let (word, answer) = breaker.ask(now);
-            let mut teller = Teller { index, changes };
-            let missed = match answer {
-                Answer::Refuse(retry_at) => Missed::Refused(Refusal { index, retry_at }),
-                _ if word != words[index] => Missed::Changed,
-                Answer::Pass => {
-                    breaker.renew(word, epoch);
-                    continue;
+        for (breaker, &known) in self.list.iter().zip(words) {
+            match breaker.ask(now) {
+                (word, Answer::Pass) if word == known => breaker.renew(word, epoch),
+                (word, Answer::Probe)
+                    if word == known && breaker.probe(word, now, epoch, changes) =>
+                {
+                    admission.probes |= 1 << breaker.index;
                 }
-                Answer::Probe if breaker.probe(word, now, epoch, &mut teller) => {
-                    admission.probes |= 1 << index;
-                    continue;
+                _ => {
+                    if !planted(Bug::KeepPartialProbes) {
+                        self.leave_all(admission, changes);
+                    }
+                    return None;
                 }
-                Answer::Probe => Missed::Changed,
-            };
-            if !planted(Bug::KeepPartialProbes) {
-                self.leave_all(admission, changes);
             }
-            return Err(missed);
         }
-        Ok(admission)
+        Some(admission)
     }
 
     /// A call that passed here does not run, because a later check refused it:
@@ -265,9 +250,9 @@ impl Breakers {
     }
 
     fn leave_all(&self, admission: Admission, changes: &mut Changes) {
-        for (index, breaker) in self.list.iter().enumerate() {
-            if admission.is_probe(index) {
-                breaker.leave(admission.epoch, &mut Teller { index, changes });
+        for breaker in &self.list {
+            if admission.is_probe(breaker.index) {
+                breaker.leave(admission.epoch, changes);
             }
         }
     }
@@ -282,9 +267,9 @@ impl Breakers {
         told: &mut dyn FnMut(Change),
     ) {
         collect(told, |changes| {
-            for (index, breaker) in self.list.iter().enumerate() {
+            for breaker in &self.list {
                 let is_bad = breaker.spec().is_bad(rt, is_error);
-                self.ended(index, now, admission, is_bad, changes);
+                self.ended(breaker, now, admission, is_bad, changes);
             }
         });
     }
@@ -299,11 +284,11 @@ impl Breakers {
         told: &mut dyn FnMut(Change),
     ) {
         collect(told, |changes| {
-            for (index, breaker) in self.list.iter().enumerate() {
+            for breaker in &self.list {
                 if breaker.spec().is_bad_cancelled(elapsed) {
-                    self.ended(index, now, admission, true, changes);
-                } else if admission.is_probe(index) {
-                    breaker.leave(admission.epoch, &mut Teller { index, changes });
+                    self.ended(breaker, now, admission, true, changes);
+                } else if admission.is_probe(breaker.index) {
+                    breaker.leave(admission.epoch, changes);
                 }
             }
         });
@@ -311,20 +296,18 @@ impl Breakers {
 
     fn ended(
         &self,
-        index: usize,
+        breaker: &Breaker,
         now: Tick,
         admission: Admission,
         is_bad: bool,
         changes: &mut Changes,
     ) {
-        let breaker = &self.list[index];
         let epoch = admission.epoch;
         let end = End { now, epoch, is_bad };
-        let mut teller = Teller { index, changes };
-        if admission.is_probe(index) {
-            breaker.decide(end, || self.draw(), &mut teller);
+        if admission.is_probe(breaker.index) {
+            breaker.decide(end, || self.draw(), changes);
         } else {
-            breaker.count(end, &mut teller);
+            breaker.count(end, changes);
         }
     }
 
@@ -374,14 +357,14 @@ impl Breakers {
     /// Opens the breaker at `index` until [`force_close`](Self::force_close).
     pub(crate) fn force_open(&self, index: usize, told: &mut dyn FnMut(Change)) {
         collect(told, |changes| {
-            self.list[index].force_open(&mut Teller { index, changes });
+            self.list[index].force_open(changes);
         });
     }
 
     /// Closes the breaker at `index`, with no counts.
     pub(crate) fn force_close(&self, index: usize, told: &mut dyn FnMut(Change)) {
         collect(told, |changes| {
-            self.list[index].force_close(|| self.draw(), &mut Teller { index, changes });
+            self.list[index].force_close(|| self.draw(), changes);
         });
     }
 
@@ -440,7 +423,7 @@ mod tests {
         // At 2 s both leases are over. The joined probe must not count as one of the
         // generation that begins then, so it is not to begin with the older epoch.
         let missed = breakers.take_probes(second(2), &words, epoch, &mut Changes::default());
-        assert!(matches!(missed, Err(Missed::Changed)), "{missed:?}");
+        assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();
         breakers.complete(second(2), joined, Duration::ZERO, true, &mut |_| {});
         assert_eq!(breakers.state(0), BreakerState::HalfOpen);

@@ -32,6 +32,8 @@ const OLD: u32 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Breaker {
     spec: Spec,
+    /// Its place among those that are asked together.
+    pub(super) index: usize,
     circuit: Arc<Circuit>,
     /// Which of the rules that the circuit has had this one is.
     revision: u32,
@@ -84,12 +86,6 @@ pub(super) struct End {
 /// What is to be told: hardly any resource has more breakers.
 pub(super) type Changes = SmallVec<Change, 4>;
 
-/// Notes changes of the breaker at an index.
-pub(super) struct Teller<'a> {
-    pub(super) index: usize,
-    pub(super) changes: &'a mut Changes,
-}
-
 // === impl Longest ===
 
 impl Longest {
@@ -118,27 +114,11 @@ impl Longest {
     }
 }
 
-// === impl Teller ===
-
-impl Teller<'_> {
-    fn changed(&mut self, from: Word, to: Word, value: Option<f64>) {
-        let (index, from, to) = (self.index, from.state(), to.state());
-        if from != to {
-            self.changes.push(Change {
-                index,
-                from,
-                to,
-                value,
-            });
-        }
-    }
-}
-
 // === impl Breaker ===
 
 impl Breaker {
     /// A closed breaker, or one that goes on where `old` is.
-    pub(super) fn new(spec: Spec, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
+    pub(super) fn new(spec: Spec, index: usize, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
         let longest = Longest::of(&spec);
         if let Some(old) = old {
             if spec.counts_like(&old.spec) {
@@ -152,6 +132,7 @@ impl Breaker {
                 let circuit = old.circuit.clone();
                 return Self {
                     spec,
+                    index,
                     circuit,
                     revision,
                 };
@@ -172,6 +153,7 @@ impl Breaker {
         };
         Self {
             spec,
+            index,
             circuit: Arc::new(circuit),
             revision: 0,
         }
@@ -271,7 +253,7 @@ impl Breaker {
 
     /// Takes a probe at `now` that [`ask`](Self::ask) has promised for `word`, in the
     /// name of `epoch`, which was drawn before that. False if the state has changed.
-    pub(super) fn probe(&self, word: Word, now: Tick, epoch: u32, teller: &mut Teller<'_>) -> bool {
+    pub(super) fn probe(&self, word: Word, now: Tick, epoch: u32, changes: &mut Changes) -> bool {
         let next = if self.has_place(word) {
             word.joined()
         } else {
@@ -285,12 +267,12 @@ impl Breaker {
             return false;
         }
         self.publish(next, now + self.spec.lease());
-        teller.changed(word, next, None);
+        self.tell(changes, word, next, None);
         true
     }
 
     /// A probe ends without saying anything.
-    pub(super) fn leave(&self, epoch: u32, teller: &mut Teller<'_>) {
+    pub(super) fn leave(&self, epoch: u32, changes: &mut Changes) {
         while let Some(word) = self.half_open_for(epoch) {
             let next = if word.running() > 1 || word.good() > 0 {
                 word.left()
@@ -298,14 +280,14 @@ impl Breaker {
                 word.opened(Kind::Ready)
             };
             if self.swap(word, next) {
-                teller.changed(word, next, None);
+                self.tell(changes, word, next, None);
                 return;
             }
         }
     }
 
     /// A probe ends. `draw` draws an epoch.
-    pub(super) fn decide(&self, end: End, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
+    pub(super) fn decide(&self, end: End, draw: impl Fn() -> u32, changes: &mut Changes) {
         while let Some(word) = self.half_open_for(end.epoch) {
             let (next, value) = if end.is_bad {
                 (word.failed_once_more(), Some(1.0))
@@ -318,7 +300,7 @@ impl Breaker {
                 if end.is_bad {
                     self.publish(next, end.now + self.spec.open_time(next));
                 }
-                teller.changed(word, next, value);
+                self.tell(changes, word, next, value);
                 return;
             }
         }
@@ -333,7 +315,7 @@ impl Breaker {
 
     /// A call ends that was no probe here.
     #[inline]
-    pub(super) fn count(&self, end: End, teller: &mut Teller<'_>) {
+    pub(super) fn count(&self, end: End, changes: &mut Changes) {
         let word = self.word();
         if word.kind() != Kind::Closed || is_newer(word.since(), end.epoch) {
             return;
@@ -356,7 +338,7 @@ impl Breaker {
         // Whoever was faster has opened it.
         if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
             self.publish(next, end.now + self.spec.open_time(next));
-            teller.changed(word, next, Some(self.spec.value(sum)));
+            self.tell(changes, word, next, Some(self.spec.value(sum)));
         }
     }
 
@@ -368,7 +350,7 @@ impl Breaker {
         }
     }
 
-    pub(super) fn force_open(&self, teller: &mut Teller<'_>) {
+    pub(super) fn force_open(&self, changes: &mut Changes) {
         loop {
             let word = self.word();
             let next = word.opened(Kind::Forced);
@@ -376,12 +358,12 @@ impl Breaker {
                 return;
             }
             if self.swap(word, next) {
-                return teller.changed(word, next, None);
+                return self.tell(changes, word, next, None);
             }
         }
     }
 
-    pub(super) fn force_close(&self, draw: impl Fn() -> u32, teller: &mut Teller<'_>) {
+    pub(super) fn force_close(&self, draw: impl Fn() -> u32, changes: &mut Changes) {
         loop {
             let word = self.word();
             // Also where it is closed: in the new generation nothing is counted.
@@ -390,7 +372,7 @@ impl Breaker {
                 // This alone may be done again and again without a new time, until the
                 // stamp of an old one comes round.
                 self.publish(next, Tick::ZERO);
-                return teller.changed(word, next, None);
+                return self.tell(changes, word, next, None);
             }
         }
     }
@@ -424,6 +406,19 @@ impl Breaker {
         (moment.version() == word.version()).then_some(moment)
     }
 
+    /// Notes a change that this call has made, where users can see it.
+    fn tell(&self, changes: &mut Changes, from: Word, to: Word, value: Option<f64>) {
+        let (from, to) = (from.state(), to.state());
+        if from != to {
+            changes.push(Change {
+                index: self.index,
+                from,
+                to,
+                value,
+            });
+        }
+    }
+
     /// Writes `time` for `word`, unless one as late is written or the state has
     /// changed.
     fn publish(&self, word: Word, time: Tick) {
@@ -455,7 +450,7 @@ mod tests {
 
     #[test]
     fn of_two_times_of_a_version_the_later_one_stands() {
-        let breaker = Breaker::new(spec(), Tick::ZERO, 0, None);
+        let breaker = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let refused = |until| (breaker.word(), Answer::Refuse(Some(at(until))));
         let closed = breaker.word();
         let open = closed.opened(Kind::Waiting);
@@ -476,7 +471,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_breaker_whose_time_is_not_written_yet_is_open_as_well() {
-        let old = Breaker::new(spec(), Tick::ZERO, 0, None);
+        let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
         // Who has opened it sleeps before it writes until when.
         assert!(old.swap(closed, closed.opened(Kind::Waiting)));
@@ -484,7 +479,7 @@ mod tests {
             interval: ms(5_000),
             ..spec()
         };
-        let new = Breaker::new(otherwise, at(7_000), 1, Some(&old));
+        let new = Breaker::new(otherwise, 0, at(7_000), 1, Some(&old));
         let refused = Answer::Refuse(Some(at(9_000)));
         assert_eq!(new.ask(at(7_000)).1, refused);
         old.publish(old.word(), at(8_000));
@@ -495,7 +490,7 @@ mod tests {
             open_up_to: Some(ms(60_000)),
             ..spec()
         };
-        let breaker = Breaker::new(spec, Tick::ZERO, 0, None);
+        let breaker = Breaker::new(spec, 0, Tick::ZERO, 0, None);
         let open = breaker.word().failed_once_more().failed_once_more();
         assert!(breaker.swap(breaker.word(), open));
         let refused = Answer::Refuse(Some(at(15_000)));
