@@ -19,7 +19,6 @@ use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
 use crate::ruled_ring::{Held, RuledRing, own_ring, side_rings};
 use crate::stat::Node;
 use crate::sync::Arc;
-use crate::timekeeper::Timekeeper;
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
@@ -193,7 +192,7 @@ impl CallNodes {
         };
         let related = engine.known(self.resource.direction(), related, now)?;
         // It may have seen the clock further on than the resource that is called.
-        let there = engine.shared().time.check(now, related.node().seen());
+        let there = related.check_time(now);
         let related = Self::without_branches(related);
         let (ring, quota) = related.ruled_rings(there).find_map(|ruled| {
             let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
@@ -201,8 +200,7 @@ impl CallNodes {
         })?;
         (!ring.has_room(there, n, &quota)).then(|| {
             let at = ring.room_at(there, n, &quota)?;
-            let seen = related.resource.node().seen();
-            Some(now + Timekeeper::until(at, there, seen))
+            Some(now + related.resource.time_until(at, there))
         })
     }
 

@@ -15,7 +15,7 @@ use crate::call_nodes::Moved;
 use crate::clock::Tick;
 use crate::pipeline::{fall_back, judge, try_fast_path};
 use crate::resource::{Resource, ResourceQuery};
-use crate::rule::{Listed, Part, RuleSet};
+use crate::rule::{Listed, RuleSet};
 use crate::shadow::Shadows;
 use crate::shared::Shared;
 use crate::stat::Table;
@@ -100,11 +100,6 @@ impl Engine {
     /// The rules in shadow mode.
     pub(crate) const fn shadows(&self) -> &Shadows {
         &self.shadows
-    }
-
-    /// Another engine, for those of `rules` in shadow mode.
-    pub(crate) fn for_shadow(&self, rules: Listed, part: Part) -> Self {
-        Self::new(rules, self.shared.for_shadow(part))
     }
 
     pub(crate) const fn shared(&self) -> &StdArc<Shared> {

@@ -26,6 +26,7 @@ use crate::rule::{
 use crate::shared::Shared;
 use crate::stat::{Node, Resident, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, shared_size};
+use crate::timekeeper::Timekeeper;
 
 pub(crate) use path_kind::PathKind;
 
@@ -165,11 +166,6 @@ impl Resource {
         agrees
     }
 
-    /// Runs `f` with what a call asks for it by.
-    pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
-        self.key.with_query(f)
-    }
-
     pub(crate) const fn direction(&self) -> Direction {
         self.key.direction
     }
@@ -214,8 +210,19 @@ impl Resource {
         if self.node.is_in_step(now) {
             now
         } else {
-            self.shared.time.check(now, self.node.seen())
+            self.check_time(now)
         }
+    }
+
+    /// `now`, unless the clock has gone back behind what was seen here.
+    #[inline]
+    pub(crate) fn check_time(&self, now: Tick) -> Tick {
+        self.shared.time.check(now, self.node.seen())
+    }
+
+    /// How long it takes from `now` to `at`; see [`Timekeeper::until`].
+    pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
+        Timekeeper::until(at, now, self.node.seen())
     }
 
     /// The circuit breakers.
@@ -390,7 +397,8 @@ impl Resident for Resource {
 }
 
 impl ResourceKey {
-    fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
+    /// Runs `f` with what a call asks for it by.
+    pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
         f(&ResourceQuery {
             direction: self.direction,
             name: &self.name.as_key(),

@@ -153,7 +153,7 @@ impl<'a> Wanted<'a> {
                 old.engine.reload_listed(listed, self.part);
                 old.engine.clone()
             }
-            None => StdArc::new(engine.for_shadow(listed, self.part)),
+            None => StdArc::new(Engine::new(listed, engine.shared().for_shadow(self.part))),
         };
         Shadow {
             id: self.id.clone(),

@@ -7,7 +7,6 @@ use super::CallNodes;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
-use crate::timekeeper::Timekeeper;
 
 /// What is left of the quota of a flow rule, or of a value by a hot-parameter rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl CallNodes {
                     let more = ruled.ring.room_at(now, remaining.saturating_add(1), quota);
                     let (_, rate) = self.resource.rules().rate(rule);
                     let interval = rate.map(|(_, interval)| interval).unwrap_or_default();
-                    let reset = self.until(more.unwrap_or(now), now);
+                    let reset = self.resource.time_until(more.unwrap_or(now), now);
                     tightest = Some(self.left(rule, (limit, interval), remaining, reset));
                 }
             }
@@ -68,13 +67,8 @@ impl CallNodes {
     pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
         let all = self.resource.params()?.rates_left(call, now);
         QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
-            self.left(rule, limit, remaining, self.until(more, now))
+            self.left(rule, limit, remaining, self.resource.time_until(more, now))
         }))
-    }
-
-    /// How long it takes from `now` to `more`.
-    fn until(&self, more: Tick, now: Tick) -> Duration {
-        Timekeeper::until(more, now, self.resource.node().seen())
     }
 
     fn left(

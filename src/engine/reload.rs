@@ -9,6 +9,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet, Rules};
+use crate::stat::Resident;
 use crate::sync::{Arc, Ordering};
 
 /// Most sets of rules before the present one that resources may go by until they are
@@ -108,7 +109,9 @@ impl Engine {
         // Many may be made anew in a row, so each by a reading of its own.
         let now = self.shared.time.now();
         // What has left the table in the meantime stays as it was.
-        let renewed = found.with_query(|query| self.find_or_renew(query, now));
+        let renewed = found
+            .key()
+            .with_query(|query| self.find_or_renew(query, now));
         renewed.unwrap_or_else(|| found.clone())
     }
 
@@ -118,7 +121,7 @@ impl Engine {
         let all = self.resources.census().entries;
         for old in &all {
             if !old.is_fresh() && !old.rules().is_bare() {
-                old.with_query(|query| self.renew(query, old, now));
+                old.key().with_query(|query| self.renew(query, old, now));
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) fn try_fast_path(
         }
         _ => return Err(Fallback::MoreToAsk),
     };
-    let now = checked_time(resource, now);
+    let now = resource.check_time(now);
     let slots = resource.fixed_slot_limit();
     if let Some(slots) = slots {
         if !resource.node().take_slot(slots.limit) {
@@ -87,12 +87,6 @@ fn take_share_and_own_ring(
         }
         Fallback::Denied(denied)
     })
-}
-
-/// `now`, unless the clock has gone back behind what the resource has seen.
-#[inline]
-pub(super) fn checked_time(resource: &Resource, now: Tick) -> Tick {
-    resource.shared().time.check(now, resource.node().seen())
 }
 
 /// Takes the tokens of a call on the resource's own ring alone.

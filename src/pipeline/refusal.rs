@@ -10,7 +10,6 @@ use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
-use crate::timekeeper::Timekeeper;
 use crate::verdict::Verdict;
 
 /// Where a refusal counts.
@@ -91,7 +90,7 @@ fn refuse_until(
     at: Option<Tick>,
 ) -> Verdict {
     let resource = counted.resource();
-    let retry_after = at.map(|at| Timekeeper::until(at, now, resource.node().seen()));
+    let retry_after = at.map(|at| resource.time_until(at, now));
     let mut blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
     if let Some((tokens, interval)) = limit {
         blocked = blocked.with_limit(tokens, interval);

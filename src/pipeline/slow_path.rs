@@ -2,7 +2,7 @@
 //! does not let pass.
 
 use super::enter::{enter_all_rings, enter_own_ring, wait_or_refuse};
-use super::fast_path::{Fallback, checked_time};
+use super::fast_path::Fallback;
 use super::precheck::precheck;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use crate::blocked::Blocked;
@@ -14,7 +14,6 @@ use crate::resource::{PathKind, Resource};
 use crate::ruled_ring::{NoTokens, own_ring_room_at};
 use crate::shadow::judge_shadows;
 use crate::sync::Arc;
-use crate::timekeeper::Timekeeper;
 use crate::verdict::Verdict;
 
 /// Goes on where the fast path has stopped, and asks nobody twice.
@@ -30,19 +29,19 @@ pub(crate) fn fall_back(
     match why {
         Fallback::MoreToAsk => judge(engine, resource, call, now),
         Fallback::NoSlot(slots) => {
-            let now = checked_time(resource, now);
+            let now = resource.check_time(now);
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
         }
         Fallback::NoShare(none) => {
-            let now = checked_time(resource, now);
+            let now = resource.check_time(now);
             let rest = own_ring_room_at(resource, now, call.weight);
             Ok(refuse_share(alone, call, now, none, rest))
         }
         Fallback::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
             NoTokens::Moved => Err(Moved),
             NoTokens::Full(rule) => {
-                let now = checked_time(resource, now);
+                let now = resource.check_time(now);
                 if call.prioritized {
                     let nodes = CallNodes::only(resource.clone());
                     return wait_or_refuse(&nodes, call, now, rule, &mut Claims::default());
@@ -62,7 +61,7 @@ pub(crate) fn judge(
     call: &Call<'_>,
     now: Tick,
 ) -> Result<Verdict, Moved> {
-    let now = checked_time(resource, now);
+    let now = resource.check_time(now);
     let verdict = judge_enforced(engine, resource, call, now);
     if !resource.rules().has_shadows() {
         return verdict;
@@ -117,8 +116,7 @@ fn refuse_early(
         // What has not been asked must have room by then as well.
         let at = nodes.open_at(engine, call, now, now + wait);
         // Their time is that of the resource, which the clock may be behind.
-        let seen = resource.node().seen();
-        let until = |at| Timekeeper::until(at, now, seen).max(wait);
+        let until = |at| resource.time_until(at, now).max(wait);
         blocked = blocked.with_retry_after(at.map(until));
     }
     Ok(refuse(Counted::On(&nodes), call, now, blocked))
