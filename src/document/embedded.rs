@@ -11,9 +11,7 @@ use crate::rule::Rules;
 impl<'de> Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)?.with_dates_as_text() {
-            Value::List(list) => own_rules(&list)
-                .map_err(D::Error::custom)?
-                .map_err(D::Error::custom),
+            Value::List(list) => own_rules(&list).map_err(D::Error::custom),
             other => Err(D::Error::custom(format_args!(
                 "rules are {}, must be a list of tables",
                 other.excerpt()

@@ -4,6 +4,7 @@
 //! are known are those that were asked for, and what remains in the table is
 //! unknown.
 
+use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) enum Form {
 pub(super) struct Fields<'a> {
     pub(super) path: String,
     pub(super) table: &'a Table,
+    /// The keys of fields that the rule calls otherwise.
+    pub(super) keys: &'static [(&'static str, &'static str)],
     form: Form,
     asked: Vec<&'static str>,
     knows_all: bool,
@@ -47,6 +50,7 @@ impl<'a> Fields<'a> {
         Self {
             path,
             table,
+            keys: &[],
             form,
             asked: Vec::new(),
             knows_all: false,
@@ -66,6 +70,15 @@ impl<'a> Fields<'a> {
             let key = Value::Text(key.to_owned()).excerpt();
             format!("{}[{key}]", self.path)
         }
+    }
+
+    /// The key that holds what the rule calls `field`: of several, the first that the
+    /// table has.
+    pub(super) fn key_of(&self, field: &'static str) -> &'static str {
+        let all = self.keys.iter().filter(|(known, _)| *known == field);
+        let mut keys = all.map(|(_, key)| *key);
+        let last = keys.clone().next_back().unwrap_or(field);
+        keys.find(|key| self.has(key)).unwrap_or(last)
     }
 
     /// Whether a value stands under `key`.
@@ -143,7 +156,10 @@ impl<'a> Fields<'a> {
 
     /// A whole number within `range`. Sentinel's may be written with a fraction
     /// of zero.
-    pub(super) fn whole(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<i64> {
+    pub(super) fn whole<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: TryFrom<i64> + PartialOrd + fmt::Display,
+    {
         let allowed = format!(
             "a whole number between {} and {}",
             range.start(),
@@ -158,14 +174,14 @@ impl<'a> Fields<'a> {
                 }
                 _ => None,
             };
+            let number = T::try_from(number?).ok();
             number.filter(|number| range.contains(number))
         })
     }
 
     /// The same, of 32 bits without a sign.
     pub(super) fn count(&mut self, key: &'static str) -> Option<u32> {
-        let count = self.whole(key, 0..=u32::MAX.into())?;
-        u32::try_from(count).ok()
+        self.whole(key, 0..=u32::MAX)
     }
 
     /// A count that has to be there.
@@ -307,10 +323,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Everything that is wrong, the first unknown keys among it.
-    pub(super) fn finish(mut self) -> Vec<Problem> {
-        if self.knows_all {
-            return self.problems;
+    pub(super) fn finish(&mut self) -> Vec<Problem> {
+        if !self.knows_all {
+            self.tell_unknown();
         }
+        std::mem::take(&mut self.problems)
+    }
+
+    fn tell_unknown(&mut self) {
         // A key of Sentinel's that is there already was not misspelt.
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
@@ -319,7 +339,6 @@ impl<'a> Fields<'a> {
         let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
         let found: Vec<_> = found.collect();
         self.problems.extend(found);
-        self.problems
     }
 
     /// What is wrong with an unknown key, if anything is.

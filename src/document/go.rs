@@ -4,19 +4,21 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::java::{AS_0, REFUSES_ALL, number_or_0, translated, whole_part, whole_value};
-use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
+use super::sentinel::{
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, whole_part,
+    whole_value,
+};
 use super::value::Value;
 use crate::rule::{
-    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, SystemRule,
+    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, SystemRule,
 };
 use crate::stat::{MAX_RT, MAX_TOKENS};
 
 /// What a `uint32` may be.
-const UINT: RangeInclusive<i64> = 0..=4_294_967_295;
-/// Bytes of memory.
-const BYTES: RangeInclusive<i64> = 0..=i64::MAX;
-const FROM_1: RangeInclusive<i64> = 1..=4_294_967_295;
+const UINT: RangeInclusive<u32> = 0..=u32::MAX;
+const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
+/// What an `int64` may be from 0 on.
+const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
 /// The keys of our fields in a flow rule.
 const FLOW_KEYS: &[(&str, &str)] = &[
     ("interval", "statIntervalInMs"),
@@ -35,12 +37,12 @@ const MEMORY_KEYS: &[(&str, &str)] = &[
     ("memory.threshold", "highMemUsageThreshold"),
 ];
 
-pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let low_use = fields.number("lowMemUsageThreshold").unwrap_or(0.0);
     let high_use = fields.number("highMemUsageThreshold").unwrap_or(0.0);
-    let low_mark = fields.whole("memLowWaterMarkBytes", BYTES).unwrap_or(0);
-    let high_mark = fields.whole("memHighWaterMarkBytes", BYTES).unwrap_or(0);
+    let low_mark = fields.whole("memLowWaterMarkBytes", LONG).unwrap_or(0);
+    let high_mark = fields.whole("memHighWaterMarkBytes", LONG).unwrap_or(0);
     let tokens = fields.whole("tokenCalculateStrategy", 0..=2).unwrap_or(0);
     let follows_memory = tokens == 2;
     let threshold = if follows_memory {
@@ -58,7 +60,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
     let interval = fields.whole("statIntervalInMs", UINT).unwrap_or(0);
     let interval = if interval == 0 { 1_000 } else { interval };
     of_java(fields);
-    let mut rule = FlowRule::per(resource, threshold, millis(interval));
+    let mut rule = FlowRule::per(resource, threshold, Duration::from_millis(interval.into()));
     if let Some(buckets) = buckets(interval) {
         rule = rule.buckets(buckets);
     }
@@ -68,20 +70,17 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
             if warm_up == 0 {
                 fields.refuse("warmUpPeriodSec", "at least 1 for a warm-up");
             }
-            rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs()));
+            rule = rule.warm_up(Duration::from_secs(warm_up.into()));
             if cold_factor == 1 {
                 fields.refuse("warmUpColdFactor", "above 1, or 0 for 3");
             } else if cold_factor > 1 {
-                rule = rule.cold_factor(cold_factor as f64);
+                rule = rule.cold_factor(cold_factor.into());
             }
         }
-        _ => {
-            let marks = low_mark.unsigned_abs()..high_mark.unsigned_abs();
-            rule = rule.memory_bytes(marks, high_use);
-        }
+        _ => rule = rule.memory_bytes(low_mark..high_mark, high_use),
     }
     if behavior == 1 {
-        rule = rule.throttle(millis(max_wait));
+        rule = rule.throttle(Duration::from_millis(max_wait.into()));
     }
     if relation == 1 {
         if reference.trim().is_empty() {
@@ -89,22 +88,22 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
         }
         rule = rule.when(reference);
     }
-    let keys = if follows_memory {
+    fields.keys = if follows_memory {
         MEMORY_KEYS
     } else {
         FLOW_KEYS
     };
-    translated(fields, rule, keys)
+    Some(rule.into())
 }
 
 /// The buckets of an interval in milliseconds, where they are not two. Up to 10 s there
 /// they last half a second, and fewer would forget calls sooner. Any other interval is
 /// one bucket there, of which two refuse more.
-const fn buckets(interval: i64) -> Option<u32> {
+const fn buckets(interval: u32) -> Option<u32> {
     match interval {
         // A bucket lasts at least a millisecond.
         1 => Some(1),
-        500..=10_000 if interval % 500 == 0 => Some((interval / 500) as u32),
+        500..=10_000 if interval % 500 == 0 => Some(interval / 500),
         _ => None,
     }
 }
@@ -123,7 +122,7 @@ fn of_java(fields: &mut Fields<'_>) {
     }
 }
 
-pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let strategy = fields.whole("strategy", 0..=2).unwrap_or(0);
     let open_for = fields.whole("retryTimeoutMs", FROM_1);
@@ -136,11 +135,11 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     let buckets = fields
         .whole("statSlidingWindowBucketCount", UINT)
         .unwrap_or(0);
-    let max_rt = fields.whole("maxAllowedRtMs", 0..=i64::MAX).unwrap_or(0);
+    let max_rt = fields.whole("maxAllowedRtMs", LONG).unwrap_or(0);
     let threshold = fields.needed_number("threshold");
-    let probes = fields.whole("probeNum", 0..=i64::MAX).unwrap_or(0);
+    let probes = fields.whole("probeNum", LONG).unwrap_or(0);
     let rule = match strategy {
-        0 => CircuitBreakerRule::slow_ratio(resource, millis(max_rt), threshold),
+        0 => CircuitBreakerRule::slow_ratio(resource, Duration::from_millis(max_rt), threshold),
         1 => CircuitBreakerRule::error_ratio(resource, threshold),
         _ => {
             let count = whole_part(fields, "threshold", threshold);
@@ -149,28 +148,25 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     };
     let is_cut = buckets > 0 && interval % buckets == 0;
     let rule = rule
-        .open_for(millis(open_for.unwrap_or(1)))
-        .min_calls((min_calls as u32).max(1))
-        .interval(millis(interval))
-        .buckets(if is_cut { buckets as u32 } else { 1 })
+        .open_for(Duration::from_millis(open_for.unwrap_or(1).into()))
+        .min_calls(min_calls.max(1))
+        .interval(Duration::from_millis(interval.into()))
+        .buckets(if is_cut { buckets } else { 1 })
         .probes(u32::try_from(probes.max(1)).unwrap_or(u32::MAX));
-    translated(
-        fields,
-        rule,
-        &[
-            ("ratio", "threshold"),
-            ("count", "threshold"),
-            ("max_rt", "maxAllowedRtMs"),
-            ("min_calls", "minRequestAmount"),
-            ("open_for", "retryTimeoutMs"),
-            ("interval", "statIntervalMs"),
-            ("buckets", "statSlidingWindowBucketCount"),
-            ("probes", "probeNum"),
-        ],
-    )
+    fields.keys = &[
+        ("ratio", "threshold"),
+        ("count", "threshold"),
+        ("max_rt", "maxAllowedRtMs"),
+        ("min_calls", "minRequestAmount"),
+        ("open_for", "retryTimeoutMs"),
+        ("interval", "statIntervalMs"),
+        ("buckets", "statSlidingWindowBucketCount"),
+        ("probes", "probeNum"),
+    ];
+    Some(rule.into())
 }
 
-pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.known(&["id"]);
     let metric = fields.whole("metricType", 0..=4);
     fields.need("metricType", "a whole number between 0 and 4");
@@ -217,40 +213,34 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
             rule.cpu(exceeded(trigger))
         }
     };
-    translated(
-        fields,
-        rule,
-        &[
-            ("load", "triggerCount"),
-            ("cpu", "triggerCount"),
-            ("qps", "triggerCount"),
-            ("rt", "triggerCount"),
-        ],
-    )
+    fields.keys = &[
+        ("load", "triggerCount"),
+        ("cpu", "triggerCount"),
+        ("qps", "triggerCount"),
+        ("rt", "triggerCount"),
+    ];
+    Some(rule.into())
 }
 
-pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     fields.whole("metricType", 0..=0);
-    let max = fields.whole("threshold", 1..=MAX_TOKENS.into());
+    let max = fields.whole("threshold", 1..=MAX_TOKENS);
     fields.need("threshold", "a whole number, at least 1");
-    let rule = IsolationRule::new(resource, max.unwrap_or(1) as u32);
-    translated(fields, rule, &[])
+    Some(IsolationRule::new(resource, max.unwrap_or(1)).into())
 }
 
-pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let metric = fields.whole("metricType", 0..=1).unwrap_or(0);
     let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
-    let index = fields.whole("paramIndex", i32::MIN.into()..=i32::MAX.into());
+    let index = fields.whole("paramIndex", i32::MIN..=i32::MAX);
     let key = fields.text("paramKey").filter(|key| !key.is_empty());
     let threshold = number_or_0(fields, "threshold", AS_0);
     let threshold = whole_part(fields, "threshold", threshold);
-    let max_wait = fields.whole("maxQueueingTimeMs", 0..=i64::MAX).unwrap_or(0);
-    let burst = fields
-        .whole("burstCount", 0..=MAX_TOKENS.into())
-        .unwrap_or(0);
-    let interval = fields.whole("durationInSec", 0..=i64::MAX).unwrap_or(0);
+    let max_wait = fields.whole("maxQueueingTimeMs", LONG).unwrap_or(0);
+    let burst = fields.whole("burstCount", 0..=MAX_TOKENS).unwrap_or(0);
+    let interval = fields.whole("durationInSec", LONG).unwrap_or(0);
     let max_keys = fields.whole("paramsMaxCapacity", UINT).unwrap_or(0);
     let exceptions = fields.tables("specificItems", exception);
     let mut rule = if metric == 0 {
@@ -259,50 +249,42 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
         if interval == 0 {
             fields.refuse("durationInSec", "at least 1 for `metricType` 1");
         }
-        HotParamRule::per(
-            resource,
-            threshold,
-            Duration::from_secs(interval.unsigned_abs()),
-        )
+        HotParamRule::per(resource, threshold, Duration::from_secs(interval))
     };
     rule = match key {
         Some(key) => rule.param(key),
-        None => rule.param_at(index.unwrap_or(0) as i32),
+        None => rule.param_at(index.unwrap_or(0)),
     };
     rule = rule.missing(MissingKey::Skip);
     if metric == 1 && behavior == 1 {
         // There a call must wait less than the longest time.
-        rule = rule.throttle(millis(max_wait).saturating_sub(Duration::from_nanos(1)));
+        let max_wait = Duration::from_millis(max_wait);
+        rule = rule.throttle(max_wait.saturating_sub(Duration::from_nanos(1)));
     } else if metric == 1 {
         // Without a threshold it is of use to the specific items alone, as there.
-        rule = rule.burst(burst as u32);
+        rule = rule.burst(burst);
     }
     if max_keys > 0 {
-        rule = rule.max_keys(max_keys as u32);
+        rule = rule.max_keys(max_keys);
     }
     for (value, threshold) in exceptions {
         rule = rule.except(value, threshold);
     }
-    translated(
-        fields,
-        rule,
-        &[
-            ("param", "paramKey"),
-            ("interval", "durationInSec"),
-            ("max_wait", "maxQueueingTimeMs"),
-            ("max_keys", "paramsMaxCapacity"),
-            ("except", "specificItems"),
-        ],
-    )
+    fields.keys = &[
+        ("param", "paramKey"),
+        ("interval", "durationInSec"),
+        ("max_wait", "maxQueueingTimeMs"),
+        ("max_keys", "paramsMaxCapacity"),
+        ("except", "specificItems"),
+    ];
+    Some(rule.into())
 }
 
 /// A value of a parameter with the threshold of its own.
 fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
     let value = fields.needed_text("valStr");
-    let threshold = fields
-        .whole("threshold", 0..=MAX_TOKENS.into())
-        .unwrap_or(0) as u32;
+    let threshold = fields.whole("threshold", 0..=MAX_TOKENS).unwrap_or(0);
     if kind == 0 {
         return (whole_value(fields, "valStr", &value), threshold);
     }
@@ -317,8 +299,4 @@ fn exceeded(limit: f64) -> f64 {
     } else {
         just_above(limit)
     }
-}
-
-fn millis(millis: i64) -> Duration {
-    Duration::from_millis(millis.unsigned_abs())
 }

@@ -10,7 +10,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::sentinel::{NEVER_SO_LONG, Translated, is_millis, just_above, resource};
+use super::own::with;
+use super::sentinel::{
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, whole_part,
+    whole_value,
+};
 use super::value::{Value, find};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
@@ -20,15 +24,10 @@ use crate::stat::{MAX_RT, MAX_TOKENS};
 use crate::system::Capacity;
 
 /// What an `int` may be.
-const INT: RangeInclusive<i64> = -2_147_483_648..=2_147_483_647;
-const FROM_0: RangeInclusive<i64> = 0..=2_147_483_647;
-const FROM_1: RangeInclusive<i64> = 1..=2_147_483_647;
+const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
+const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
+const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
-/// What becomes of a rule without a threshold.
-pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
-/// The same, of a flow rule.
-pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
-
 /// The classes of whole numbers.
 const WHOLE: [&str; 8] = [
     "int",
@@ -54,7 +53,7 @@ const PLAIN: [&str; 10] = [
     "java.lang.Character",
 ];
 
-pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origin = fields
         .text("limitApp")
@@ -85,11 +84,8 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
             fields.refuse("strategy", "0 for `grade` 0");
         }
         let max = whole_part(fields, "count", count);
-        return translated(
-            fields,
-            IsolationRule::new(resource, max),
-            &[("resource", "resource"), ("max", "count")],
-        );
+        fields.keys = &[("max", "count")];
+        return Some(IsolationRule::new(resource, max).into());
     }
     if strategy == 1 && origin != "default" {
         let allowed = "\"default\" for `strategy` 1: all callers together yield";
@@ -111,7 +107,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
                 "at least 1 for `controlBehavior` 1 and 3",
             );
         }
-        rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs()));
+        rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs().into()));
     }
     if matches!(behavior, 2 | 3) {
         if max_wait < 1 {
@@ -120,26 +116,23 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Translated> {
                 "at least 1 for `controlBehavior` 2 and 3",
             );
         }
-        rule = rule.throttle(Duration::from_millis(max_wait.unsigned_abs()));
+        rule = rule.throttle(Duration::from_millis(max_wait.unsigned_abs().into()));
     }
     if behavior > 3 {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
     }
-    translated(
-        fields,
-        rule,
-        &[
-            ("threshold", "count"),
-            ("origin", "limitApp"),
-            ("related", "refResource"),
-            ("context", "refResource"),
-            ("warm_up", "warmUpPeriodSec"),
-            ("max_wait", "maxQueueingTimeMs"),
-        ],
-    )
+    fields.keys = &[
+        ("threshold", "count"),
+        ("origin", "limitApp"),
+        ("related", "refResource"),
+        ("context", "refResource"),
+        ("warm_up", "warmUpPeriodSec"),
+        ("max_wait", "maxQueueingTimeMs"),
+    ];
+    Some(rule.into())
 }
 
-pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     all_origins(fields);
     let grade = fields.whole("grade", 0..=2).unwrap_or(0);
@@ -171,16 +164,12 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Translated> {
     } else {
         rule.exceeds()
     };
-    let rule = match min_calls {
-        Some(min_calls) => rule.min_calls(min_calls as u32),
-        None => rule,
-    };
-    let rule = rule
-        .open_for(Duration::from_secs(open_for.unwrap_or(1).unsigned_abs()))
-        .interval(Duration::from_millis(interval.unsigned_abs()))
+    let rule = with(rule, min_calls, CircuitBreakerRule::min_calls)
+        .open_for(Duration::from_secs(open_for.unwrap_or(1).into()))
+        .interval(Duration::from_millis(interval.into()))
         .buckets(1);
-    let names: &[_] = if grade == 0 { &SLOW } else { &ERRORS };
-    translated(fields, rule, names)
+    fields.keys = if grade == 0 { &SLOW } else { &ERRORS };
+    Some(rule.into())
 }
 
 const SLOW: [(&str, &str); 5] = [
@@ -198,62 +187,49 @@ const ERRORS: [(&str, &str); 5] = [
     ("interval", "statIntervalMs"),
 ];
 
-pub(super) fn system(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.known(&["id", "resource", "regex"]);
     all_origins(fields);
     let set = |number: Option<f64>| number.filter(|number| *number >= 0.0);
-    let load = set(fields.number("highestSystemLoad"));
-    let mut cpu = set(fields.number("highestCpuUsage"));
+    let load = set(fields.number("highestSystemLoad")).map(just_above);
+    let cpu = set(fields.number("highestCpuUsage"));
     let qps = set(fields.number("qps"));
-    let rt = fields.whole("avgRt", INT).filter(|rt| *rt >= 0);
-    let concurrency = fields.whole("maxThread", INT).filter(|most| *most >= 0);
+    let rt = fields.whole("avgRt", INT).and_then(|rt| rt.try_into().ok());
+    let rt = rt.map(|rt| Duration::from_millis(rt) + NANOSECOND);
+    let most = fields.whole("maxThread", INT);
+    let most = most.and_then(|most| u32::try_from(most).ok());
     if cpu.is_some_and(|cpu| cpu > 1.0) {
-        fields.warn(
-            "highestCpuUsage",
-            "ignored, as in Sentinel, as it is above 1",
-        );
-        cpu = None;
+        let note = "ignored, as in Sentinel, as it is above 1";
+        fields.warn("highestCpuUsage", note);
     } else if cpu == Some(1.0) {
         fields.warn("highestCpuUsage", "without effect, as 1 is never exceeded");
-        cpu = None;
     }
-    let mut rule = SystemRule::new();
-    if let Some(load) = load {
-        rule = rule.load(just_above(load)).capacity(Capacity::Sentinel);
+    let cpu = cpu.filter(|cpu| *cpu < 1.0).map(just_above);
+    if rt.is_some_and(|rt| rt > MAX_RT) {
+        fields.warn("avgRt", NEVER_SO_LONG);
     }
-    if let Some(cpu) = cpu {
-        rule = rule.cpu(just_above(cpu));
-    }
-    if let Some(qps) = qps {
-        rule = rule.qps(qps);
-    }
-    if let Some(rt) = rt {
-        let rt = Duration::from_millis(rt.unsigned_abs()) + NANOSECOND;
-        if rt > MAX_RT {
-            fields.warn("avgRt", NEVER_SO_LONG);
-        }
-        rule = rule.rt(rt);
-    }
-    if let Some(most) = concurrency {
-        rule = rule.concurrency((most as u32 + 1).min(MAX_TOKENS));
-    }
+    let rule = with(SystemRule::new(), load, |rule, load| {
+        rule.load(load).capacity(Capacity::Sentinel)
+    });
+    let rule = with(rule, cpu, SystemRule::cpu);
+    let rule = with(rule, qps, SystemRule::qps);
+    let rule = with(rule, rt, SystemRule::rt);
+    let most = most.map(|most| (most + 1).min(MAX_TOKENS));
+    let rule = with(rule, most, SystemRule::concurrency);
     if fields.is_good() && rule == SystemRule::new() {
         fields.warn_all("without a limit", "left out, as it limits nothing");
         return None;
     }
-    translated(
-        fields,
-        rule,
-        &[
-            ("load", "highestSystemLoad"),
-            ("cpu", "highestCpuUsage"),
-            ("rt", "avgRt"),
-            ("concurrency", "maxThread"),
-        ],
-    )
+    fields.keys = &[
+        ("load", "highestSystemLoad"),
+        ("cpu", "highestCpuUsage"),
+        ("rt", "avgRt"),
+        ("concurrency", "maxThread"),
+    ];
+    Some(rule.into())
 }
 
-pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origins = fields.needed_text("limitApp");
     if fields.has("limitApp") && origins.trim().is_empty() {
@@ -263,10 +239,11 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Translated> {
         Some(1) => AuthorityRule::deny_list(resource, &origins),
         _ => AuthorityRule::allow_list(resource, &origins),
     };
-    translated(fields, rule, &[("origins", "limitApp")])
+    fields.keys = &[("origins", "limitApp")];
+    Some(rule.into())
 }
 
-pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
+pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     all_origins(fields);
     let grade = fields.whole("grade", 0..=1).unwrap_or(1);
@@ -283,21 +260,15 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     let mut rule = if grade == 0 {
         HotParamRule::concurrency(resource, count)
     } else {
-        HotParamRule::per(
-            resource,
-            count,
-            Duration::from_secs(interval.unsigned_abs()),
-        )
+        HotParamRule::per(resource, count, Duration::from_secs(interval.into()))
     };
-    rule = rule
-        .param_at(index.unwrap_or(0) as i32)
-        .missing(MissingKey::Skip);
+    rule = rule.param_at(index.unwrap_or(0)).missing(MissingKey::Skip);
     if grade == 1 && behavior == 2 {
-        let max_wait = Duration::from_millis(max_wait.unsigned_abs());
+        let max_wait = Duration::from_millis(max_wait.into());
         rule = rule.throttle(max_wait.saturating_sub(NANOSECOND));
     } else if grade == 1 {
         // Without a count it is of use to the items with one of their own, as there.
-        rule = rule.burst(burst as u32);
+        rule = rule.burst(burst);
     }
     if !matches!(behavior, 0 | 2) {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
@@ -305,17 +276,14 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Translated> {
     for (value, threshold) in exceptions.into_iter().flatten() {
         rule = rule.except(value, threshold);
     }
-    translated(
-        fields,
-        rule,
-        &[
-            ("threshold", "count"),
-            ("interval", "durationInSec"),
-            ("burst", "burstCount"),
-            ("max_wait", "maxQueueingTimeMs"),
-            ("except", "paramFlowItemList"),
-        ],
-    )
+    fields.keys = &[
+        ("threshold", "count"),
+        ("interval", "durationInSec"),
+        ("burst", "burstCount"),
+        ("max_wait", "maxQueueingTimeMs"),
+        ("except", "paramFlowItemList"),
+    ];
+    Some(rule.into())
 }
 
 /// A value of a parameter with the count of its own, if it has one.
@@ -337,37 +305,7 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
             "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
         fields.refuse("classType", allowed);
     }
-    Some((value, count? as u32))
-}
-
-/// The text of a whole number as every number is written.
-pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
-    match value.trim().parse::<i64>() {
-        Ok(number) => number.to_string(),
-        // What is no text, or not there, has been told.
-        Err(_) if matches!(fields.peek(key), Some(Value::Text(_))) => {
-            fields.refuse(key, "a whole number as a text");
-            String::new()
-        }
-        Err(_) => String::new(),
-    }
-}
-
-/// The whole part of `number`, which stands under `key`.
-pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32 {
-    if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
-        fields.refuse(key, format!("between 0 and {MAX_TOKENS}"));
-    }
-    number as u32
-}
-
-/// The number under `key`, which is 0 if it is missing: `note` says what that does.
-pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str) -> f64 {
-    let number = fields.number(key);
-    if !fields.has(key) {
-        fields.warn(key, note);
-    }
-    number.unwrap_or(0.0)
+    Some((value, count?))
 }
 
 /// Warns of a rule for one origin where Sentinel has none.
@@ -401,16 +339,4 @@ fn cluster(fields: &mut Fields<'_>, falls_back: bool) {
          where Sentinel limits nothing while no token server answers"
     };
     fields.warn("clusterMode", note);
-}
-
-/// `rule`, unless something was wrong.
-pub(super) fn translated(
-    fields: &Fields<'_>,
-    rule: impl Into<Rule>,
-    names: &'static [(&'static str, &'static str)],
-) -> Option<Translated> {
-    fields.is_good().then(|| Translated {
-        rule: rule.into(),
-        names,
-    })
 }

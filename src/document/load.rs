@@ -7,7 +7,7 @@ use super::own;
 use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::syntax::{DocumentError, Format, MAX_BYTES};
-use super::value::{Table, Value, find};
+use super::value::{Table, Value};
 use crate::rule::{InvalidRule, Rule, Rules};
 
 /// Most rules of one document: each bad one takes more memory for what is wrong
@@ -50,13 +50,6 @@ pub struct Document {
     problems: Problems,
 }
 
-/// Collects the rules of a document, one table after the other.
-#[derive(Debug, Default)]
-struct Loader {
-    rules: Rules,
-    problems: Problems,
-}
-
 // === impl Document ===
 
 impl Document {
@@ -80,12 +73,7 @@ impl Document {
     /// kind cannot be recognized. Problems of single rules are not errors here.
     pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
         match format.parse(text)? {
-            Value::Table(table) => {
-                if let Some(Value::List(list)) = find(&table, "rules") {
-                    inspect_length(list)?;
-                }
-                Ok(Self::of_own(table))
-            }
+            Value::Table(table) => Self::of_own(table),
             Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
             // Else what both forms call `qps` would be read, and the rest left out.
             Value::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
@@ -177,12 +165,14 @@ impl Document {
         &self.problems
     }
 
-    fn of_own(table: Table) -> Self {
-        let mut loader = Loader::default();
+    fn of_own(table: Table) -> Result<Self, DocumentError> {
+        let (mut rules, mut of_rules) = Default::default();
         let mut fields = Fields::new(String::new(), &table, Form::Own);
         fields.known(&["rules"]);
         match fields.peek("rules") {
-            Some(Value::List(list)) => loader.load(list, "rules", Form::Own, own_rule),
+            Some(Value::List(list)) => {
+                (rules, of_rules) = load(list, "rules", Form::Own, own::rule)?;
+            }
             None if Kind::is_one(&table) => {
                 let allowed = "a list of tables; one of Sentinel's rules is read in a list, `[…]`";
                 fields.refuse("rules", allowed);
@@ -192,123 +182,92 @@ impl Document {
         }
         let mut problems = Problems::default();
         problems.extend(fields.finish());
-        problems.extend(loader.problems);
-        Self {
+        problems.extend(of_rules);
+        Ok(Self {
             tree: Value::Table(table),
-            rules: loader.rules,
+            rules,
             problems,
-        }
+        })
     }
 
     fn of_sentinel(list: Vec<Value>, kind: Kind) -> Result<Self, DocumentError> {
-        inspect_length(&list)?;
-        let mut loader = Loader::default();
         let mut with_authority = HashSet::new();
-        loader.load(&list, "", Form::Sentinel, |fields| {
-            let translated = kind.translate(fields)?;
-            if let Rule::Authority(rule) = &translated.rule {
-                if !with_authority.insert(rule.resource().to_owned()) {
-                    let note = "left out, as Sentinel applies only the first";
-                    fields.warn_all("not the first rule of its resource", note);
-                    return None;
-                }
+        let (rules, problems) = load(&list, "", Form::Sentinel, |fields| {
+            let rule = kind.translate(fields)?;
+            let is_authority = matches!(rule, Rule::Authority(_)) && fields.is_good();
+            if is_authority && !with_authority.insert(rule.resource().to_owned()) {
+                let note = "left out, as Sentinel applies only the first";
+                fields.warn_all("not the first rule of its resource", note);
+                return None;
             }
-            let names = translated.names;
-            let key_of = move |field, _: &Table| {
-                let name = names.iter().find(|(known, _)| *known == field);
-                name.map_or(field, |(_, key)| *key)
-            };
-            Some((translated.rule, Box::new(key_of) as KeyOf))
-        });
+            Some(rule)
+        })?;
         Ok(Self {
             tree: Value::List(list),
-            rules: loader.rules,
-            problems: loader.problems,
+            rules,
+            problems,
         })
     }
 }
 
 /// The rules of a list in our own form that has no document around it.
-pub(super) fn own_rules(list: &[Value]) -> Result<Result<Rules, Problems>, DocumentError> {
-    inspect_length(list)?;
-    let mut loader = Loader::default();
-    loader.load(list, "", Form::Own, own_rule);
-    let is_good = loader.problems.errors().next().is_none();
-    Ok(if is_good {
-        Ok(loader.rules)
-    } else {
-        Err(loader.problems)
-    })
+///
+/// # Errors
+///
+/// The problems of the rules, or that there are too many.
+pub(super) fn own_rules(list: &[Value]) -> Result<Rules, String> {
+    let loaded = load(list, "", Form::Own, own::rule);
+    let (rules, problems) = loaded.map_err(|error| error.to_string())?;
+    match problems.errors().next() {
+        None => Ok(rules),
+        Some(_) => Err(problems.to_string()),
+    }
 }
 
-fn inspect_length(list: &[Value]) -> Result<(), DocumentError> {
+/// The rules of a list, of which `read` reads each, with all their problems.
+fn load<'a>(
+    list: &'a [Value],
+    path: &str,
+    form: Form,
+    mut read: impl FnMut(&mut Fields<'a>) -> Option<Rule>,
+) -> Result<(Rules, Problems), DocumentError> {
     let length = list.len();
     if length > MAX_RULES {
         return Err(DocumentError::new(format!(
             "the document has {length} rules, must be at most {MAX_RULES}"
         )));
     }
-    Ok(())
-}
-
-/// The key of a table that holds what a rule calls a field.
-type KeyOf = Box<dyn Fn(&'static str, &Table) -> &'static str>;
-
-/// The rule that a table of our own form stands for.
-fn own_rule(fields: &mut Fields<'_>) -> Option<(Rule, KeyOf)> {
-    let Some(reader) = fields.needed_choice("kind", &own::KINDS) else {
-        // Which keys it may have nobody knows.
-        fields.know_all();
-        return None;
-    };
-    let is_shadow = fields.is_set("shadow");
-    let rule = reader(fields);
-    let rule = if is_shadow { rule.shadow() } else { rule };
-    Some((rule, Box::new(own::key_of)))
-}
-
-// === impl Loader ===
-
-impl Loader {
-    fn load<'a>(
-        &mut self,
-        list: &'a [Value],
-        path: &str,
-        form: Form,
-        mut read: impl FnMut(&mut Fields<'a>) -> Option<(Rule, KeyOf)>,
-    ) {
-        for (index, item) in list.iter().enumerate() {
-            let path = format!("{path}[{index}]");
-            let Value::Table(table) = item else {
-                let problem = Problem::refused(path, item.excerpt(), "a table");
-                self.problems.extend([problem.of_rule(index)]);
-                continue;
-            };
-            let mut fields = Fields::new(path.clone(), table, form);
-            let made = read(&mut fields);
-            let mut problems = fields.finish();
-            let is_good = problems.iter().all(Problem::is_warning);
-            if let Some((rule, key_of)) = made.filter(|_| is_good) {
-                if let Err(error) = self.rules.try_add(rule, index) {
-                    let places = Fields::new(path, table, form);
-                    let found = error.problems().iter();
-                    problems.extend(found.map(|invalid| place(&places, invalid, &key_of)));
-                }
+    let (mut rules, mut all) = (Rules::new(), Problems::default());
+    for (index, item) in list.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let Value::Table(table) = item else {
+            let problem = Problem::refused(path, item.excerpt(), "a table");
+            all.extend([problem.of_rule(index)]);
+            continue;
+        };
+        let mut fields = Fields::new(path, table, form);
+        let rule = read(&mut fields);
+        let mut problems = fields.finish();
+        let is_good = problems.iter().all(Problem::is_warning);
+        if let Some(rule) = rule.filter(|_| is_good) {
+            if let Err(error) = rules.try_add(rule, index) {
+                let found = error.problems().iter();
+                problems.extend(found.map(|invalid| place(&fields, invalid)));
             }
-            let problems = problems.into_iter();
-            self.problems
-                .extend(problems.map(|problem| problem.of_rule(index)));
         }
+        let problems = problems.into_iter();
+        all.extend(problems.map(|problem| problem.of_rule(index)));
     }
+    Ok((rules, all))
 }
 
 /// Where a document has what a rule refuses.
-fn place(fields: &Fields<'_>, invalid: &InvalidRule, key_of: &KeyOf) -> Problem {
+fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     if invalid.field() == "limits" {
         let value = format!("without a limit ({})", invalid.value());
         return Problem::refused(&*fields.path, value, invalid.allowed());
     }
-    let key = key_of(invalid.field(), fields.table);
+    let key = fields.key_of(invalid.field());
     let written = fields.peek(key).filter(|value| value.is_short());
     let value = written.map_or_else(|| invalid.value().to_owned(), Value::excerpt);
     Problem::refused(fields.path_of(key), value, invalid.allowed())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::time;
-use super::value::{Table, Value, find};
+use super::value::{Value, find};
 use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
     MissingKey, Rule, Setting, SystemRule,
@@ -15,11 +15,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// From here on, floating point numbers leave whole numbers out.
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
-/// What one table is read by.
-pub(super) type Reader = fn(&mut Fields<'_>) -> Rule;
+/// What the rest of a table is read by.
+type Reader = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by name.
-pub(super) const KINDS: [(&str, Reader); 7] = [
+const KINDS: [(&str, Reader); 7] = [
     ("flow", flow),
     ("isolation", isolation),
     ("adaptive", adaptive),
@@ -35,6 +35,25 @@ const MISSING: [(&str, MissingKey); 3] = [
     ("refuse", MissingKey::Refuse),
 ];
 
+/// The keys of fields that rules call otherwise.
+const KEYS: [(&str, &str); 15] = [
+    ("origin", "for_origin"),
+    ("related", "when"),
+    ("context", "in_context"),
+    ("max_wait", "throttle"),
+    ("count", "consecutive_errors"),
+    ("count", "error_count"),
+    ("ratio", "slow_ratio"),
+    ("ratio", "error_ratio"),
+    ("origins", "allow"),
+    ("origins", "deny"),
+    ("threshold", "concurrency"),
+    ("threshold", "threshold"),
+    ("memory", "memory_bytes"),
+    ("memory", "memory"),
+    ("memory.threshold", "memory_threshold"),
+];
+
 // === reading ===
 
 /// Whether `value` looks like a rule of this form.
@@ -42,29 +61,21 @@ pub(super) fn is_rule(value: &Value) -> bool {
     matches!(value, Value::Table(table) if find(table, "kind").is_some())
 }
 
-/// The key that holds what a rule calls `field` when it refuses it.
-pub(super) fn key_of(field: &'static str, table: &Table) -> &'static str {
-    let has = |key: &str| find(table, key).is_some();
-    match field {
-        "origin" => "for_origin",
-        "related" => "when",
-        "context" => "in_context",
-        "max_wait" => "throttle",
-        "count" if has("consecutive_errors") => "consecutive_errors",
-        "count" => "error_count",
-        "ratio" if has("slow_ratio") => "slow_ratio",
-        "ratio" => "error_ratio",
-        "origins" if has("allow") => "allow",
-        "origins" => "deny",
-        "threshold" if has("concurrency") => "concurrency",
-        "memory" if has("memory_bytes") => "memory_bytes",
-        "memory.threshold" => "memory_threshold",
-        same => same,
-    }
+/// The rule that a table stands for.
+pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
+    fields.keys = &KEYS;
+    let Some(reader) = fields.needed_choice("kind", &KINDS) else {
+        // Which keys it may have nobody knows.
+        fields.know_all();
+        return None;
+    };
+    let is_shadow = fields.is_set("shadow");
+    let rule = reader(fields);
+    Some(if is_shadow { rule.shadow() } else { rule })
 }
 
 /// `rule` with one more setting, if there is one.
-fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R) -> R {
+pub(super) fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R) -> R {
     match value {
         Some(value) => set(rule, value),
         None => rule,
@@ -231,7 +242,7 @@ fn system(fields: &mut Fields<'_>) -> Rule {
 fn hot_param(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let param = fields.text("param");
-    let param_at = fields.whole("param_at", i32::MIN.into()..=i32::MAX.into());
+    let param_at = fields.whole("param_at", i32::MIN..=i32::MAX);
     let is_by_origin = fields.is_set("by_origin");
     fields.at_most_one(&["param", "param_at", "by_origin"]);
     let concurrency = fields.count("concurrency");
@@ -249,23 +260,21 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
         None => HotParamRule::per(resource, threshold, interval),
     };
     let rule = with(rule, param, HotParamRule::param);
-    let rule = with(rule, param_at, |rule, at| rule.param_at(at as i32));
+    let rule = with(rule, param_at, HotParamRule::param_at);
     let rule = switched(rule, is_by_origin, HotParamRule::by_origin);
     let rule = switched(rule, fields.is_set("window"), HotParamRule::window);
     let rule = with(rule, fields.time("throttle"), HotParamRule::throttle);
     fields.at_most_one(&["window", "throttle"]);
-    let rule = with(rule, fields.count("burst"), HotParamRule::burst);
+    let mut rule = with(rule, fields.count("burst"), HotParamRule::burst);
     let threshold_of = |key| {
         move |fields: &mut Fields<'_>| (fields.needed_text(key), fields.needed_number("threshold"))
     };
-    let except = fields.tables("except", threshold_of("value"));
-    let rule = except.into_iter().fold(rule, |rule, (value, threshold)| {
-        rule.except(value, threshold)
-    });
-    let tiers = fields.tables("tier", threshold_of("name"));
-    let rule = tiers
-        .into_iter()
-        .fold(rule, |rule, (tier, threshold)| rule.tier(tier, threshold));
+    for (value, threshold) in fields.tables("except", threshold_of("value")) {
+        rule = rule.except(value, threshold);
+    }
+    for (tier, threshold) in fields.tables("tier", threshold_of("name")) {
+        rule = rule.tier(tier, threshold);
+    }
     let rule = with(rule, fields.count("max_keys"), HotParamRule::max_keys);
     let missing = fields.choice("missing", &MISSING);
     let rule = with(rule, missing, HotParamRule::missing);

@@ -5,6 +5,7 @@ use super::value::{Table, Value, find};
 use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule};
+use crate::stat::MAX_TOKENS;
 
 /// The kind of rules in one of Sentinel's documents, which has only one kind. A rule with
 /// keys that only another kind has, and none that only this kind has, is refused.
@@ -39,14 +40,6 @@ pub enum Kind {
     System,
     /// `ParamFlowRule`, `hotspot.Rule`.
     HotParam,
-}
-
-/// A rule in our words, and where its document has what it may refuse.
-#[derive(Debug)]
-pub(super) struct Translated {
-    pub(super) rule: Rule,
-    /// Fields of the rule with their keys.
-    pub(super) names: &'static [(&'static str, &'static str)],
 }
 
 /// Keys that rules of one kind alone have.
@@ -105,6 +98,11 @@ const MARKS: [(Kind, &[&str]); 5] = [
 /// What becomes of a limit on the average response time that no average reaches.
 pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
 
+/// What becomes of a rule without a threshold.
+pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
+/// The same, of a flow rule.
+pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
+
 /// Keys of the Go dialect that no rule of the Java one has.
 pub(super) const GO: [&str; 13] = [
     "tokenCalculateStrategy",
@@ -162,7 +160,7 @@ impl Kind {
 
     /// The rule that a table of this kind stands for. None where something is
     /// wrong with it, or where it does nothing.
-    pub(super) fn translate(self, fields: &mut Fields<'_>) -> Option<Translated> {
+    pub(super) fn translate(self, fields: &mut Fields<'_>) -> Option<Rule> {
         let table = fields.table;
         if foreign::is_refused(self, fields) {
             return None;
@@ -251,4 +249,34 @@ pub(super) fn is_millis(fields: &mut Fields<'_>, key: &str, number: f64) -> bool
 /// reached there is exceeded at `value`.
 pub(super) fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
+}
+
+/// The text of a whole number as every number is written.
+pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
+    match value.trim().parse::<i64>() {
+        Ok(number) => number.to_string(),
+        // What is no text, or not there, has been told.
+        Err(_) if matches!(fields.peek(key), Some(Value::Text(_))) => {
+            fields.refuse(key, "a whole number as a text");
+            String::new()
+        }
+        Err(_) => String::new(),
+    }
+}
+
+/// The whole part of `number`, which stands under `key`.
+pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32 {
+    if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
+        fields.refuse(key, format!("between 0 and {MAX_TOKENS}"));
+    }
+    number as u32
+}
+
+/// The number under `key`, which is 0 if it is missing: `note` says what that does.
+pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str) -> f64 {
+    let number = fields.number(key);
+    if !fields.has(key) {
+        fields.warn(key, note);
+    }
+    number.unwrap_or(0.0)
 }
