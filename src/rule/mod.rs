@@ -247,19 +247,21 @@ impl Rule {
     }
 
     /// What a resource may have only so many of, and how many.
-    fn bound(&self) -> Option<(&'static str, usize)> {
-        match self.itself() {
-            Rule::CircuitBreaker(_) => Some(("circuit breakers", MAX_BREAKERS)),
-            Rule::Adaptive(_) => Some(("adaptive rule", 1)),
+    fn bound(&self) -> Option<(Bounded, usize)> {
+        let (what, most) = match self.itself() {
+            Rule::CircuitBreaker(_) => ("circuit breakers", MAX_BREAKERS),
+            Rule::Adaptive(_) => ("adaptive rule", 1),
             Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
-                Some(("flow and isolation rules", MOST_DEFAULTS))
+                ("flow and isolation rules", MOST_DEFAULTS)
             }
-            Rule::HotParam(rule) if rule.count == Count::Running => Some((
-                "rules that count calls at once for each value",
-                MOST_RUNNING,
-            )),
-            _ => None,
-        }
+            Rule::HotParam(rule) if rule.count == Count::Running => {
+                let what = "rules that count calls at once for each value";
+                (what, MOST_RUNNING)
+            }
+            _ => return None,
+        };
+        let resource = self.resource().to_owned();
+        Some(((what, self.is_shadow(), resource), most))
     }
 
     /// Collects what is wrong with the rule, as the one at `index`.
@@ -363,11 +365,13 @@ kinds!(
 pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
-    /// How many rules each resource has, enforced or in shadow mode, of kinds of
-    /// which it may have only so many.
-    bounded: HashMap<(&'static str, bool, String), usize>,
+    bounded: HashMap<Bounded, usize>,
     templates: Templates,
 }
+
+/// Rules of which a resource may have only so many: what they are called, whether they
+/// are in shadow mode, and the resource.
+type Bounded = (&'static str, bool, String);
 
 impl Rules {
     /// Creates a set without rules.
@@ -461,12 +465,21 @@ impl Rules {
         let mut inspector = rule.inspector(index, problems);
         self.inspect(&rule, &mut inspector);
         self.name_resources(&rule, index, &mut inspector);
+        self.push(rule);
+    }
+
+    /// Adds `rule`, whose templates have been taken.
+    fn push(&mut self, rule: Rule) {
+        if let Some((bounded, _)) = rule.bound() {
+            *self.bounded.entry(bounded).or_default() += 1;
+        }
+        self.ids.extend(rule.id().map(str::to_owned));
         self.list.push(rule);
     }
 
-    /// Notes what is wrong with `rule`, but for the resources that it names, and
-    /// counts it in.
-    fn inspect(&mut self, rule: &Rule, inspector: &mut Inspector<'_>) {
+    /// Notes what is wrong with `rule` beside those that are there, but for its
+    /// templates.
+    fn inspect(&self, rule: &Rule, inspector: &mut Inspector<'_>) {
         rule.inspect(inspector);
         // It would be in force and refuse nobody.
         for (field, name) in rule.resources() {
@@ -474,23 +487,18 @@ impl Rules {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
             }
         }
-        if let Some((what, most)) = rule.bound() {
-            let key = (what, rule.is_shadow(), rule.resource().to_owned());
-            let count = self.bounded.entry(key).or_default();
-            *count += 1;
-            if *count > most {
-                let allowed = format!("that of at most {most} {what}");
+        if let Some((bounded, most)) = rule.bound() {
+            let count = self.bounded.get(&bounded).copied().unwrap_or_default();
+            if count >= most {
+                let allowed = format!("that of at most {most} {}", bounded.0);
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }
         if let Some(id) = rule.id() {
             inspector.name("id", id);
-            if !self.ids.insert(id.to_owned()) {
-                inspector.refuse(
-                    "id",
-                    format_args!("{id:?}"),
-                    "different from that of every other rule",
-                );
+            if self.ids.contains(id) {
+                let allowed = "different from that of every other rule";
+                inspector.refuse("id", format_args!("{id:?}"), allowed);
             }
         }
     }
