@@ -1,16 +1,19 @@
 //! Whose state new rules take over when rules change.
 
+/// Whether a new rule may go on from an old one.
+type Test<'t, N, O> = &'t dyn Fn(&N, &O) -> bool;
+
 /// For each of `new`, the one of `old` that it goes on from, each of those at
-/// most once. `is_partner` holds the tests, the closest relation first: an equal
-/// rule must not lose its state to one that is merely alike.
+/// most once. Of the `tests`, that of the closest relation comes first: an equal rule
+/// must not lose its state to one that is merely alike.
 pub(crate) fn partners<'a, N, O>(
     new: &[N],
     old: &'a [O],
-    is_partner: &[fn(&N, &O) -> bool],
+    tests: &[Test<'_, N, O>],
 ) -> Vec<Option<&'a O>> {
     let mut partners = vec![None; new.len()];
     let mut left: Vec<_> = old.iter().collect();
-    for is_partner in is_partner {
+    for is_partner in tests {
         for (new, partner) in new.iter().zip(&mut partners) {
             if partner.is_none() {
                 let found = left.iter().position(|old| is_partner(new, old));
@@ -27,7 +30,7 @@ mod tests {
 
     #[test]
     fn the_closest_relation_goes_first_and_nobody_is_taken_twice() {
-        let tests: [fn(&i32, &i32) -> bool; 2] = [|a, b| a == b, |a, b| a % 10 == b % 10];
+        let tests: [Test<'_, i32, i32>; 2] = [&|a, b| a == b, &|a, b| a % 10 == b % 10];
         let found = partners(&[15, 5, 25, 35], &[5, 15, 45, 6], &tests);
         assert_eq!(found, [Some(&15), Some(&5), Some(&45), None]);
     }

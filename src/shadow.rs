@@ -85,10 +85,9 @@ impl Shadows {
         let partners = partners(
             &wanted,
             &old.all,
-            &[
-                |new, old| new.rule == old.rule.as_ref(),
-                |new, old| new.id == old.id && new.names_like(old),
-            ],
+            &[&|new, old| new.rule == old.rule.as_ref(), &|new, old| {
+                new.id == old.id && new.names_like(old)
+            }],
         );
         let all = wanted
             .iter()

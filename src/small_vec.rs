@@ -9,11 +9,6 @@ pub(crate) struct SmallVec<T, const N: usize> {
 }
 
 impl<T, const N: usize> SmallVec<T, N> {
-    pub(crate) const EMPTY: Self = Self {
-        inline: [const { None }; N],
-        more: Vec::new(),
-    };
-
     pub(crate) fn push(&mut self, item: T) {
         match self.inline.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(item),
@@ -31,7 +26,10 @@ impl<T, const N: usize> SmallVec<T, N> {
 
 impl<T, const N: usize> Default for SmallVec<T, N> {
     fn default() -> Self {
-        Self::EMPTY
+        Self {
+            inline: [const { None }; N],
+            more: Vec::new(),
+        }
     }
 }
 

@@ -99,9 +99,9 @@ impl Breakers {
             &specs,
             old.map_or(&[][..], |old| &old.list),
             &[
-                |new: &Spec, old: &Breaker| new == old.spec(),
-                |new, old| new.id.is_some() && new.id == old.spec().id,
-                |new, old| new.counts_like(old.spec()),
+                &|new: &Spec, old: &Breaker| new == old.spec(),
+                &|new, old| new.id.is_some() && new.id == old.spec().id,
+                &|new, old| new.counts_like(old.spec()),
             ],
         );
         let since = epoch.load(Ordering::Acquire);

@@ -101,9 +101,9 @@ impl HotParams {
             &rules,
             old.map_or(&[][..], |old| &old.0),
             &[
-                |(_, new), old| *new == old.rule,
-                |(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
-                |(_, new), old| new.counts_like(&old.rule),
+                &|(_, new), old| *new == old.rule,
+                &|(_, new), old| new.is_named_like(&old.rule) && new.counts_like(&old.rule),
+                &|(_, new), old| new.counts_like(&old.rule),
             ],
         );
         let mut all: Box<[_]> = rules
@@ -128,7 +128,7 @@ impl HotParams {
         now: Tick,
         time: &Timekeeper,
     ) -> Result<Shares, NoShare> {
-        let mut shares = Shares::EMPTY;
+        let mut shares = Shares::default();
         for (place, rule) in self.0.iter().enumerate() {
             match rule.take(call, now) {
                 Ok(None) => {}

@@ -80,14 +80,6 @@ struct Apart<'a, T> {
     goes_on_from: Option<&'a T>,
 }
 
-/// A rule that takes its tokens from a window.
-#[derive(Debug)]
-struct Windowed<'a> {
-    rule: &'a FlowRule,
-    /// How far back the node's ring went before.
-    known_ns: u64,
-}
-
 /// The buckets that a ring needs.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
@@ -215,16 +207,17 @@ fn old_sides<'a>(
     before: Option<Before<'a>>,
 ) -> Vec<Option<&'a Side>> {
     let known_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
-    let rules = rules.iter().map(|&(_, rule)| Windowed { rule, known_ns });
+    // Whether `old` may know of calls that `new` counts, and the node's ring does not.
+    let learns = |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > known_ns;
     partners(
-        &rules.collect::<Vec<_>>(),
+        rules,
         before.map_or(&[], |before| before.gate.sides()),
         &[
-            |new, old| new.rule == old.rule(),
-            |new, old| new.rule.is_named_like(old.rule()) && new.rule.counts_like(old.rule()),
-            |new, old| new.rule.counts_like(old.rule()),
-            |new, old| new.rule.is_named_like(old.rule()) && new.learns_from(old),
-            |new, old| new.learns_from(old),
+            &|(_, new), old| *new == old.rule(),
+            &|(_, new), old| new.is_named_like(old.rule()) && new.counts_like(old.rule()),
+            &|(_, new), old| new.counts_like(old.rule()),
+            &|(_, new), old| new.is_named_like(old.rule()) && learns(new, old.rule()),
+            &|(_, new), old| learns(new, old.rule()),
         ],
     )
 }
@@ -238,9 +231,9 @@ fn with_old_queues<'a>(
         &rules,
         before.map_or(&[], |before| before.gate.queues()),
         &[
-            |(_, new), old| *new == old.rule(),
-            |(_, new), old| new.is_named_like(old.rule()),
-            |(_, new), old| new.selects_like(old.rule()),
+            &|(_, new), old| *new == old.rule(),
+            &|(_, new), old| new.is_named_like(old.rule()),
+            &|(_, new), old| new.selects_like(old.rule()),
         ],
     );
     let all = rules.into_iter().zip(queues);
@@ -265,16 +258,6 @@ fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
 
 const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-// === impl Windowed ===
-
-impl Windowed<'_> {
-    /// Whether `old` may know of calls that the rule counts, and the node's ring does
-    /// not.
-    fn learns_from(&self, old: &Side) -> bool {
-        self.rule.span_ns().min(old.rule().span_ns()) > self.known_ns
-    }
 }
 
 // === impl Extent ===
