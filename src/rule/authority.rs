@@ -75,7 +75,7 @@ pub(crate) struct Authorities(Vec<(u32, OriginList)>);
 
 /// One authority rule, made to be asked: in constant time, without allocating.
 #[derive(Debug)]
-pub(crate) struct OriginList {
+struct OriginList {
     named: Named<()>,
     strategy: Strategy,
     deny_unknown: bool,
@@ -187,7 +187,7 @@ impl Authorities {
 // === impl OriginList ===
 
 impl OriginList {
-    pub(crate) fn new(rule: &AuthorityRule) -> Self {
+    fn new(rule: &AuthorityRule) -> Self {
         let mut named = Named::default();
         for origin in &rule.origins {
             named.change(origin, |()| {});
@@ -200,7 +200,7 @@ impl OriginList {
     }
 
     /// Whether a call of `origin` passes.
-    pub(crate) fn permits(&self, origin: Option<&Key<'_>>) -> bool {
+    fn permits(&self, origin: Option<&Key<'_>>) -> bool {
         // An empty name is none.
         let Some(origin) = origin.filter(|origin| !origin.is("")) else {
             return !self.deny_unknown;

@@ -487,27 +487,27 @@ impl FlowRule {
         }
     }
 
-    /// The same rule as one on the origin as a parameter, whose table is much
-    /// smaller than a node for each origin; `None` if it needs more than that.
-    pub(super) fn as_hot_param(&self, most_origins: u32) -> Option<HotParamRule> {
-        let is_plain = self.who == Who::Each
+    /// Whether a table of origins is enough for the rule, which is much smaller than a
+    /// node for each of them.
+    pub(super) fn is_plain(&self) -> bool {
+        self.who == Who::Each
             && self.basis == Basis::Own
             && self.shaping == Shaping::default()
             && self.buckets == 2
             && !self.strict
             && self.lend != Some(true)
-            && self.threshold <= f64::from(MOST_IN_WINDOW);
-        is_plain.then(|| {
-            let rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
-                .window()
-                .by_origin()
-                .missing(self.missing)
-                .max_keys(most_origins);
-            match &self.id {
-                Some(id) => rule.id(id),
-                None => rule,
-            }
-        })
+            && self.threshold <= f64::from(MOST_IN_WINDOW)
+    }
+
+    /// The same rule, which is [plain](Self::is_plain), as one on the origin as a parameter.
+    pub(super) fn as_hot_param(&self, most_origins: u32) -> HotParamRule {
+        let mut rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
+            .window()
+            .by_origin()
+            .missing(self.missing)
+            .max_keys(most_origins);
+        rule.id.clone_from(&self.id);
+        rule
     }
 
     /// Whether both were given the same id.

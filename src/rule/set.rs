@@ -298,7 +298,7 @@ impl RuleSet {
     pub(crate) fn hot_param(&self, index: u32, most_origins: u32) -> Option<HotParamRule> {
         match self.rule(index)?.itself() {
             Rule::HotParam(rule) => Some(rule.clone()),
-            Rule::Flow(rule) => rule.as_hot_param(most_origins),
+            Rule::Flow(rule) if rule.is_plain() => Some(rule.as_hot_param(most_origins)),
             _ => None,
         }
     }
@@ -351,9 +351,7 @@ impl ResourceRules {
                 match (rule.basis(), &rule.who) {
                     (Basis::Context(context), _) => owned(&mut self.contexts).add(index, context),
                     (Basis::Own, Who::Anyone) => self.anyone.push(index),
-                    (Basis::Own, Who::Each) if rule.as_hot_param(1).is_some() => {
-                        self.params.push(index);
-                    }
+                    (Basis::Own, Who::Each) if rule.is_plain() => self.params.push(index),
                     (Basis::Own, _) => owned(&mut self.origins).add(index, rule),
                     (Basis::Related(_), _) => self.related.push(index),
                 }
