@@ -209,6 +209,17 @@ fn a_rule_that_watches_already_is_its_own_shadow() {
 }
 
 #[test]
+fn a_rule_that_is_put_into_shadow_mode_twice_by_hand_watches_once() {
+    let rule = FlowRule::per_second("r", 2).shadow();
+    let twice = Rule::Shadow(Box::new(rule));
+    let bench = Bench::new(twice);
+    for _ in 0..5 {
+        drop(bench.enter(call()));
+    }
+    assert_eq!(bench.seen(), (2, 3));
+}
+
+#[test]
 fn it_judges_what_the_enforced_rules_let_pass() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 4).id("hard"))

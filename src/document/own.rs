@@ -291,7 +291,7 @@ pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
 /// A table for each of `rules`.
 pub(super) fn list<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
     let tables = rules.map(|rule| {
-        let settings = rule.clone().settings().0.into_iter();
+        let settings = rule.settings().0.into_iter();
         Value::Table(
             settings
                 .map(|(name, setting)| (name.to_owned(), value(setting)))

@@ -85,10 +85,10 @@ impl Settings {
 
 impl Rule {
     /// What is set in the rule, its kind first.
-    pub(crate) fn settings(self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.add("kind", self.kind().to_owned());
-        match self {
+        match self.itself().clone() {
             Rule::Flow(rule) => rule.list(&mut settings),
             Rule::Isolation(rule) => rule.list(&mut settings),
             Rule::Adaptive(rule) => rule.list(&mut settings),
@@ -96,11 +96,9 @@ impl Rule {
             Rule::Authority(rule) => rule.list(&mut settings),
             Rule::System(rule) => rule.list(&mut settings),
             Rule::HotParam(rule) => rule.list(&mut settings),
-            Rule::Shadow(rule) => {
-                settings = rule.settings();
-                settings.add("shadow", true);
-            }
+            Rule::Shadow(_) => {}
         }
+        settings.add_changed("shadow", self.is_shadow(), false);
         settings
     }
 }

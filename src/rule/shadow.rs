@@ -117,7 +117,7 @@ impl Rule {
     /// The rule itself, in shadow mode or not.
     pub(crate) fn itself(&self) -> &Self {
         match self {
-            Rule::Shadow(rule) => rule,
+            Rule::Shadow(rule) => rule.itself(),
             rule => rule,
         }
     }

@@ -378,6 +378,17 @@ fn rules_go_from_one_syntax_to_the_other_and_back() {
 }
 
 #[test]
+fn a_rule_that_is_put_into_shadow_mode_twice_by_hand_is_written_once() {
+    let shadow = FlowRule::per_second("/a", 5).shadow();
+    let twice = Rules::from(Rule::Shadow(Box::new(shadow.clone())));
+    for format in [Format::Json, Format::Toml] {
+        let text = Document::from_rules(&twice).write(format);
+        let again = Document::read(&text, format).unwrap();
+        assert_eq!(strict(&again), Rules::from(shadow.clone()));
+    }
+}
+
+#[test]
 fn what_was_read_is_what_is_written() {
     let tables: Vec<Value> = everything().into_iter().map(|(table, _)| table).collect();
     let document = read(&tables);
