@@ -297,10 +297,9 @@ impl HotParam {
             |old| old.keys.clone(),
         );
         // The keys may be those of a rule with another longest wait.
-        let prepare = |threshold| keys.limit(threshold, rule.burst);
         let quota = |threshold| Quota {
             threshold,
-            prepared: prepare(threshold).waiting(rule.max_wait()),
+            prepared: keys.limit(threshold, rule.burst).waiting(rule.max_wait()),
         };
         let unchanged = old.filter(|old| old.rule == rule);
         let exceptions = match unchanged {

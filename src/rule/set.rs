@@ -108,17 +108,7 @@ impl RuleSet {
         let listed = listed.into();
         let rules = listed.rules.clone();
         let has_shadows = !part.shadows(&rules).is_empty();
-        let mut set = Self {
-            listed,
-            by_resource: HashMap::new(),
-            watchers: HashMap::new(),
-            limits: Limits::default(),
-            defaults: None,
-            has_shadows,
-            part,
-            version,
-            bare: None,
-        };
+        let mut set = Self::empty(listed, has_shadows, part, version);
         let (defaults, named): (Vec<_>, Vec<_>) =
             part.selected(&rules).partition(|(_, it)| it.is_default());
         for (index, rule) in named {
@@ -131,6 +121,20 @@ impl RuleSet {
         set
     }
 
+    fn empty(listed: Listed, has_shadows: bool, part: Part, version: u64) -> Self {
+        Self {
+            listed,
+            by_resource: HashMap::new(),
+            watchers: HashMap::new(),
+            limits: Limits::default(),
+            defaults: None,
+            has_shadows,
+            part,
+            version,
+            bare: None,
+        }
+    }
+
     /// The set without what it says of single resources: small, so that a resource of
     /// which it says nothing may hold it for ever.
     fn without_rules(&self) -> Self {
@@ -139,19 +143,13 @@ impl RuleSet {
             labels.push(self.label(rule).clone());
             labels.len() as u32 - 1
         });
+        let listed = Listed {
+            labels: labels.into(),
+            ..Listed::from(Rules::new())
+        };
         Self {
-            listed: Listed {
-                labels: labels.into(),
-                ..Listed::from(Rules::new())
-            },
-            by_resource: HashMap::new(),
-            watchers: HashMap::new(),
             limits,
-            defaults: None,
-            has_shadows: self.has_shadows,
-            part: self.part,
-            version: self.version,
-            bare: None,
+            ..Self::empty(listed, self.has_shadows, self.part, self.version)
         }
     }
 
