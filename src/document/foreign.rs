@@ -52,25 +52,22 @@ const RUST: [&str; 24] = [
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
-    let found = if is_wrapped(table) {
+    if is_wrapped(table) {
         let allowed = "absent: the dashboard keeps a rule so, put its keys in its place";
-        Some(("rule", allowed.to_owned()))
+        fields.refuse("rule", allowed);
     } else if let Some(key) = first(&RUST) {
         let allowed = "absent: rules of Sentinel in Rust are not read, only those for Go";
-        Some((key, allowed.to_owned()))
+        fields.refuse(key, allowed);
     } else if let Some(key) = first(&GATEWAY).filter(|_| kind == Kind::Flow) {
         let allowed = "absent: rules of a gateway are not read, write a `HotParamRule`";
-        Some((key, allowed.to_owned()))
+        fields.refuse(key, allowed);
     } else if let Some(key) = first(&GO).filter(|_| has(table, "count")) {
         let allowed = format!("absent beside `{key}`: a rule for Go has a `threshold`");
-        Some(("count", allowed))
+        fields.refuse("count", allowed);
     } else {
-        None
-    };
-    if let Some((key, allowed)) = &found {
-        fields.refuse(key, allowed);
+        return false;
     }
-    found.is_some()
+    true
 }
 
 /// Whether a table is refused whatever its kind, which its keys do not show.
