@@ -183,7 +183,7 @@ impl AdaptiveRule {
         }
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         inspector.number("floor", self.floor, 1..=MAX_TOKENS);
         let least = self.floor.clamp(1, MAX_TOKENS);

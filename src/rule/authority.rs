@@ -157,7 +157,7 @@ impl AuthorityRule {
         &self.origins
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         for origin in &self.origins {
             inspector.name("origins", origin);
@@ -344,10 +344,9 @@ mod tests {
     #[test]
     fn a_bad_name_is_named() {
         let rule = AuthorityRule::allow(" ", ["a", " ", "b\n\u{7}c"]);
-        let mut problems = Vec::new();
-        let mut inspector = Inspector::new(&mut problems, 1, "authority".to_owned());
+        let mut inspector = Inspector::new(1, "authority".to_owned());
         rule.inspect(&mut inspector);
-        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        let problems: Vec<_> = inspector.problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             problems,
             [

@@ -528,7 +528,7 @@ impl FlowRule {
         self.who == other.who && self.basis == other.basis
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         inspector.number("threshold", self.threshold, 0..=MAX_TOKENS);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {

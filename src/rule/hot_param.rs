@@ -337,7 +337,7 @@ impl HotParamRule {
             && window(self) == window(other)
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         if let ParamOf::Named(name) = &self.of {
             inspector.name("param", name);

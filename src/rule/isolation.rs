@@ -79,7 +79,7 @@ impl IsolationRule {
         self.max
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         inspector.number("max", self.max, 0..=MAX_TOKENS);
     }

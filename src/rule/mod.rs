@@ -265,12 +265,11 @@ impl Rule {
     }
 
     /// Collects what is wrong with the rule, as the one at `index`.
-    fn inspector<'a>(&self, index: usize, problems: &'a mut Vec<InvalidRule>) -> Inspector<'a> {
-        let subject = format!("{} {:?}", self.kind(), self.resource());
-        Inspector::new(problems, index, subject)
+    fn inspector(&self, index: usize) -> Inspector {
+        Inspector::new(index, format!("{} {:?}", self.kind(), self.resource()))
     }
 
-    fn inspect(&self, inspector: &mut Inspector<'_>) {
+    fn inspect(&self, inspector: &mut Inspector) {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
             Rule::HotParam(rule) => rule.inspect(inspector),
@@ -389,7 +388,7 @@ impl Rules {
         let mut set = Self::new();
         let mut problems = Vec::new();
         for rule in rules {
-            set.add(rule.into(), &mut problems);
+            problems.extend(set.add(rule.into()));
         }
         verdict(problems)?;
         Ok(set)
@@ -416,9 +415,7 @@ impl Rules {
     ///
     /// Returns all problems of the rule.
     pub fn try_with(mut self, rule: impl Into<Rule>) -> Result<Self, InvalidRules> {
-        let mut problems = Vec::new();
-        self.add(rule.into(), &mut problems);
-        verdict(problems)?;
+        verdict(self.add(rule.into()))?;
         Ok(self)
     }
 
@@ -460,12 +457,14 @@ impl Rules {
         &self.templates
     }
 
-    fn add(&mut self, rule: Rule, problems: &mut Vec<InvalidRule>) {
+    /// Adds `rule`, and returns what is wrong with it.
+    fn add(&mut self, rule: Rule) -> Vec<InvalidRule> {
         let index = self.list.len();
-        let mut inspector = rule.inspector(index, problems);
+        let mut inspector = rule.inspector(index);
         self.inspect(&rule, &mut inspector);
         self.name_resources(&rule, index, &mut inspector);
         self.push(rule);
+        inspector.problems
     }
 
     /// Adds `rule`, whose templates have been taken.
@@ -479,7 +478,7 @@ impl Rules {
 
     /// Notes what is wrong with `rule` beside those that are there, but for its
     /// templates.
-    fn inspect(&self, rule: &Rule, inspector: &mut Inspector<'_>) {
+    fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
         rule.inspect(inspector);
         // It would be in force and refuse nobody.
         for (field, name) in rule.resources() {
@@ -504,7 +503,7 @@ impl Rules {
     }
 
     /// Takes the templates in what `rule`, which is the one at `index`, names.
-    fn name_resources(&mut self, rule: &Rule, index: usize, inspector: &mut Inspector<'_>) {
+    fn name_resources(&mut self, rule: &Rule, index: usize, inspector: &mut Inspector) {
         for (field, name) in rule.resources() {
             if let Err(allowed) = self.templates.add(name, index) {
                 inspector.refuse(field, format_args!("{name:?}"), allowed);

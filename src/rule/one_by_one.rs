@@ -13,18 +13,17 @@ impl Rules {
     ///
     /// Everything that is wrong with the rule. The set is then as it was.
     pub(crate) fn try_add(&mut self, rule: Rule, index: usize) -> Result<(), InvalidRules> {
-        let mut problems = Vec::new();
-        let mut inspector = rule.inspector(index, &mut problems);
+        let mut inspector = rule.inspector(index);
         self.inspect(&rule, &mut inspector);
-        if inspector.has_nothing() {
+        if inspector.problems.is_empty() {
             let names = rule.resources().map(|(_, name)| name);
             let new: Vec<_> = names.filter(|name| !self.templates.has(name)).collect();
             self.name_resources(&rule, index, &mut inspector);
-            if !inspector.has_nothing() {
+            if !inspector.problems.is_empty() {
                 new.into_iter().for_each(|name| self.templates.remove(name));
             }
         }
-        verdict(problems)?;
+        verdict(inspector.problems)?;
         self.push(rule);
         Ok(())
     }

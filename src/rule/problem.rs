@@ -146,25 +146,19 @@ impl std::error::Error for InvalidRules {}
 
 /// Collects what is wrong with one rule.
 #[derive(Debug)]
-pub(super) struct Inspector<'a> {
-    problems: &'a mut Vec<InvalidRule>,
+pub(super) struct Inspector {
+    pub(super) problems: Vec<InvalidRule>,
     index: usize,
     subject: String,
 }
 
-impl<'a> Inspector<'a> {
-    pub(super) fn new(problems: &'a mut Vec<InvalidRule>, index: usize, subject: String) -> Self {
+impl Inspector {
+    pub(super) const fn new(index: usize, subject: String) -> Self {
         Self {
-            problems,
+            problems: Vec::new(),
             index,
             subject,
         }
-    }
-
-    /// Whether nothing is wrong, with this rule or those before it.
-    #[cfg(feature = "serde")]
-    pub(super) fn has_nothing(&self) -> bool {
-        self.problems.is_empty()
     }
 
     /// Notes that `field` has a `value` which is not `allowed`.

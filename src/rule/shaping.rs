@@ -217,7 +217,7 @@ impl Shaping {
         self.cold_factor.unwrap_or(3.0)
     }
 
-    pub(super) fn inspect(&self, rule: &FlowRule, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, rule: &FlowRule, inspector: &mut Inspector) {
         if let Some(wait) = self.max_wait.filter(|wait| *wait > DAY) {
             inspector.refuse("max_wait", format_args!("{wait:?}"), "at most one day");
         }
@@ -249,7 +249,7 @@ impl Shaping {
 }
 
 impl Falling {
-    fn inspect(&self, whole: f64, inspector: &mut Inspector<'_>) {
+    fn inspect(&self, whole: f64, inspector: &mut Inspector) {
         let (is_right, allowed) = match self.marks {
             Marks::Shares(from, to) => (
                 from > 0.0 && from < to && to <= 1.0,

@@ -194,7 +194,7 @@ impl SystemRule {
         };
     }
 
-    pub(super) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
         let mut own = Limits::default();
         self.tighten(&mut own, 0);
         if own.is_empty() {

@@ -8,7 +8,7 @@ use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::rule::problem::Inspector;
 
 impl CircuitBreakerRule {
-    pub(in crate::rule) fn inspect(&self, inspector: &mut Inspector<'_>) {
+    pub(in crate::rule) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         if let Strategy::Slow(max_rt) = self.strategy {
             inspector.time("max_rt", max_rt, Duration::ZERO);
@@ -26,7 +26,7 @@ impl CircuitBreakerRule {
     }
 
     /// It does not shrink.
-    fn inspect_growth(&self, inspector: &mut Inspector<'_>) {
+    fn inspect_growth(&self, inspector: &mut Inspector) {
         let Some(longest) = self.open_up_to else {
             return;
         };
@@ -36,7 +36,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    fn inspect_window(&self, inspector: &mut Inspector<'_>) {
+    fn inspect_window(&self, inspector: &mut Inspector) {
         self.inspect_min_calls(inspector);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             if let Some(buckets) = self.buckets {
@@ -46,7 +46,7 @@ impl CircuitBreakerRule {
     }
 
     /// What a window has and a row has not.
-    fn inspect_row(&self, inspector: &mut Inspector<'_>) {
+    fn inspect_row(&self, inspector: &mut Inspector) {
         const ALLOWED: &str = "left out for consecutive errors";
         if let Some(min_calls) = self.min_calls {
             inspector.refuse("min_calls", min_calls, ALLOWED);
@@ -57,13 +57,13 @@ impl CircuitBreakerRule {
         self.inspect_no_window(inspector, ALLOWED);
     }
 
-    fn inspect_last_calls(&self, inspector: &mut Inspector<'_>, calls: u32) {
+    fn inspect_last_calls(&self, inspector: &mut Inspector, calls: u32) {
         inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
         self.inspect_min_calls(inspector);
         self.inspect_no_window(inspector, "left out beside last_calls");
     }
 
-    fn inspect_min_calls(&self, inspector: &mut Inspector<'_>) {
+    fn inspect_min_calls(&self, inspector: &mut Inspector) {
         if let Some(min_calls) = self.min_calls {
             inspector.number("min_calls", min_calls, 1..=self.most_calls());
         }
@@ -77,7 +77,7 @@ impl CircuitBreakerRule {
         most.unwrap_or(MAX_COUNT)
     }
 
-    fn inspect_no_window(&self, inspector: &mut Inspector<'_>, allowed: &str) {
+    fn inspect_no_window(&self, inspector: &mut Inspector, allowed: &str) {
         if self.interval != DEFAULT_INTERVAL {
             inspector.refuse("interval", format_args!("{:?}", self.interval), allowed);
         }
@@ -86,7 +86,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    fn inspect_threshold(&self, inspector: &mut Inspector<'_>) {
+    fn inspect_threshold(&self, inspector: &mut Inspector) {
         // 0 can be exceeded, but is always reached.
         let least = u32::from(!self.exceeds);
         match self.threshold {
