@@ -399,7 +399,7 @@ fn breakers_that_open_and_close_together_allocate_nothing() {
 #[test]
 fn a_call_that_a_rule_in_shadow_mode_does_not_see_allocates_nothing() {
     let rules = Rules::new()
-        .with(Rule::from(FlowRule::per_second("watched", OPEN)).shadow())
+        .with(Rule::from(FlowRule::per_second("other", OPEN)).shadow())
         .with(Rule::from(FlowRule::per_second("7", OPEN)).shadow());
     let (sentinel, clock) = engine(rules);
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -416,12 +416,12 @@ fn kept<T>(make: impl Fn() -> T) -> u64 {
 }
 
 #[test]
-fn an_engine_and_a_rule_that_watches_take_what_their_documentation_says() {
+fn an_engine_and_a_rule_in_shadow_mode_take_what_their_documentation_says() {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let most = (40 << 10).max(if threads < 32 { 0 } else { threads * (4 << 10) });
-    let rules = |watching: u32| {
+    let rules = |shadows: u32| {
         let rule = FlowRule::per_second("r", 1);
-        let rules = (0..watching).map(|n| FlowRule::per_second("r", n).shadow());
+        let rules = (0..shadows).map(|n| FlowRule::per_second("r", n).shadow());
         Rules::build(rules.chain([rule.into()])).unwrap()
     };
     // What is made once for all engines.

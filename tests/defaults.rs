@@ -190,9 +190,9 @@ fn a_rule_of_its_own_goes_on_from_a_default_one_and_back() {
 }
 
 #[test]
-fn one_that_only_watches_looks_at_what_it_would_be_for() {
+fn one_in_shadow_mode_looks_at_what_it_would_be_for() {
     let rules = Rules::new()
-        .with(FlowRule::per_second("*", 2).id("watches").shadow())
+        .with(FlowRule::per_second("*", 2).id("tight").shadow())
         .with(FlowRule::per_second("/own", 4))
         .with(IsolationRule::new("/other", 5));
     let (sentinel, _) = engine(rules);
@@ -201,9 +201,9 @@ fn one_that_only_watches_looks_at_what_it_would_be_for() {
     assert_eq!(passed(&sentinel, "/any"), 10);
     let shadows = sentinel.shadows();
     let [shadow] = &shadows[..] else { panic!() };
-    assert_eq!((shadow.rule(), shadow.would_block()), ("watches", 16));
+    assert_eq!((shadow.rule(), shadow.would_block()), ("tight", 16));
 
-    // One that only watches takes nothing from a default in force.
+    // One in shadow mode takes nothing from a default in force.
     let rules = Rules::new()
         .with(FlowRule::per_second("*", 2))
         .with(FlowRule::per_second("/a", 1).shadow());
@@ -211,7 +211,7 @@ fn one_that_only_watches_looks_at_what_it_would_be_for() {
     assert_eq!(passed(&sentinel, "/a"), 2);
     assert_eq!(sentinel.shadows()[0].would_block(), 1);
 
-    // If all of them watch, they do so as they would be in force.
+    // If all of them are in shadow mode, each counts for what it would be for.
     let (sentinel, _) = configured(rules, |builder| builder.shadow(true));
     assert_eq!((passed(&sentinel, "/a"), passed(&sentinel, "/b")), (10, 10));
     let would_block: u64 = sentinel.shadows().iter().map(ShadowView::would_block).sum();
@@ -332,14 +332,14 @@ struct Spec {
 }
 
 impl Spec {
-    fn new(rng: &mut Rng, may_watch: bool) -> Self {
+    fn new(rng: &mut Rng, may_be_shadow: bool) -> Self {
         let kind = rng.below(4);
         Self {
             name: (!rng.one_in(2)).then(|| rng.below(3)),
             kind,
             seed: rng.below(1_000),
-            // Written out, two adaptive rules would watch one resource.
-            is_shadow: may_watch && kind != 3 && rng.one_in(3),
+            // Written out, two adaptive rules would be in shadow mode for one resource.
+            is_shadow: may_be_shadow && kind != 3 && rng.one_in(3),
         }
     }
 
@@ -384,10 +384,10 @@ impl Spec {
 }
 
 /// A set in which no resource has two adaptive rules.
-fn specs(rng: &mut Rng, may_watch: bool) -> Vec<Spec> {
+fn specs(rng: &mut Rng, may_be_shadow: bool) -> Vec<Spec> {
     let mut all = Vec::<Spec>::new();
     for _ in 0..=rng.below(6) {
-        let new = Spec::new(rng, may_watch);
+        let new = Spec::new(rng, may_be_shadow);
         let is_twin = |it: &Spec| (it.kind, it.name) == (3, new.name) && new.kind == 3;
         if !all.iter().any(is_twin) {
             all.push(new);
@@ -440,15 +440,15 @@ fn would_block(sentinel: &Sentinel, place: usize) -> u64 {
 fn calls_are_judged_as_by_the_same_rules_written_out_for_each_resource() {
     let mut rng = Rng::seeded();
     for round in 0..400 {
-        // What watches starts afresh where it is written out anew.
-        let may_watch = rng.one_in(2);
-        let mut set = specs(&mut rng, may_watch);
+        // A rule in shadow mode starts afresh where it is written out anew.
+        let may_be_shadow = rng.one_in(2);
+        let mut set = specs(&mut rng, may_be_shadow);
         let [(short, clock), (long, other_clock)] = both_ways(&set).map(engine);
         let (mut running, mut waiting) = (Vec::new(), Vec::new());
         let mut history = vec![format!("{set:?}")];
         for _ in 0..120 {
             match rng.below(20) {
-                0 if !may_watch => {
+                0 if !may_be_shadow => {
                     if rng.one_in(2) {
                         set = specs(&mut rng, false);
                     } else if !set.is_empty() {

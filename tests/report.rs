@@ -326,7 +326,7 @@ fn nodes_of_origins_and_contexts_have_no_rules() {
     }
 }
 
-// === rules that only watch ===
+// === rules in shadow mode ===
 
 #[test]
 fn what_each_shadow_rule_would_have_refused_is_shown() {
@@ -353,7 +353,7 @@ fn what_each_shadow_rule_would_have_refused_is_shown() {
     ]);
     assert_eq!(read(&snapshot)["shadows"], written);
     assert_eq!(snapshot.totals().block(), 0);
-    // A breaker that only watches is none of the resource.
+    // A breaker in shadow mode is none of the resource.
     assert_eq!(breakers(&snapshot, "r"), []);
     let own = sentinel.shadows()[1].snapshot();
     let open = ("failing".to_owned(), BreakerState::Open);
@@ -367,7 +367,7 @@ fn what_each_shadow_rule_would_have_refused_is_shown() {
 }
 
 #[test]
-fn all_rules_that_watch_together_are_one_without_an_id() {
+fn all_rules_in_shadow_mode_together_are_one_without_an_id() {
     let (sentinel, _) = configured(FlowRule::per_second("r", 1), |builder| builder.shadow(true));
     (0..3).for_each(|_| fail(&sentinel, "r"));
     let shadows = read(&sentinel.snapshot())["shadows"].clone();
@@ -432,18 +432,18 @@ fn after_a_reload_rules_in_force_are_shown_though_nobody_has_called() {
 #[test]
 fn an_id_neither_ends_a_script_nor_turns_the_line_around() {
     let hostile = |kind: &str| format!("{kind}</script>\"\\\u{202e}&\u{2028}'{{}}");
-    let [breaker, values, watching] = ["a", "b", "c"].map(hostile);
+    let [breaker, values, shadow] = ["a", "b", "c"].map(hostile);
     let rules = Rules::new()
         .with(three_failures("r").id(&*breaker))
         .with(HotParamRule::per_second("r", 9).id(&*values))
-        .with(FlowRule::per_second("r", 9).id(&*watching).shadow());
+        .with(FlowRule::per_second("r", 9).id(&*shadow).shadow());
     let sentinel = engine(rules);
     drop(run(&sentinel, Call::new("r")));
     let snapshot = sentinel.snapshot();
     let (_, written) = node(&snapshot, "r");
     assert_eq!(written["breakers"][0]["rule"], *breaker);
     assert_eq!(written["hot_params"][0]["rule"], *values);
-    assert_eq!(read(&snapshot)["shadows"][0]["rule"], *watching);
+    assert_eq!(read(&snapshot)["shadows"][0]["rule"], *shadow);
     let text = snapshot.to_json();
     for c in ['<', '>', '&', '\u{202e}', '\u{2028}'] {
         assert!(!text.contains(c), "{c:?} in {text}");

@@ -1,4 +1,4 @@
-//! Rules that only watch: what they count, tell, and leave alone.
+//! Rules in shadow mode: what they count, tell, and leave alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_types, reason = "a hook of a test keeps a list")]
 
@@ -82,7 +82,7 @@ impl Bench {
         std::mem::take(&mut *self.told.0.lock().unwrap())
     }
 
-    /// What the only rule that watches makes of the calls.
+    /// What the only rule in shadow mode makes of the calls.
     fn shadow(&self) -> NodeView {
         self.sentinel.shadows()[0].node("r").unwrap()
     }
@@ -159,7 +159,7 @@ fn a_rule_of_every_kind_tells_what_it_would_refuse_and_refuses_nothing() {
 }
 
 #[test]
-fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
+fn a_breaker_in_shadow_mode_opens_probes_and_closes_by_what_happens() {
     let rule = CircuitBreakerRule::error_ratio("r", 0.5)
         .min_calls(4)
         .open_for(ms(2_000))
@@ -182,7 +182,7 @@ fn a_watching_breaker_opens_probes_and_closes_by_what_happens() {
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_counts_when_it_came_for_a_rule_that_watches_as_well() {
+async fn an_answer_in_one_piece_counts_when_it_came_for_a_rule_in_shadow_mode_as_well() {
     let rule = SystemRule::new().rt(ms(100));
     for rule in [rule.clone().into(), rule.shadow()] {
         let bench = Bench::new(rule);
@@ -203,7 +203,7 @@ async fn an_answer_in_one_piece_counts_when_it_came_for_a_rule_that_watches_as_w
 }
 
 #[test]
-fn a_rule_that_watches_already_is_its_own_shadow() {
+fn a_rule_in_shadow_mode_is_its_own_shadow() {
     let shadow = FlowRule::per_second("r", 2).shadow();
     assert_eq!(shadow.clone().shadow(), shadow);
 }
@@ -293,7 +293,7 @@ fn a_rule_that_is_enforced_later_starts_by_what_really_passed() {
 }
 
 #[test]
-fn without_such_a_rule_nobody_watches() {
+fn without_a_rule_in_shadow_mode_there_is_no_shadow() {
     let bench = Bench::new(FlowRule::per_second("r", 2));
     drop(bench.enter(call()));
     assert!(bench.sentinel.shadows().is_empty());
@@ -313,7 +313,7 @@ fn without_such_a_rule_nobody_watches() {
 }
 
 #[test]
-fn a_rule_that_comes_with_a_reload_watches_a_resource_that_had_none() {
+fn a_reload_brings_a_shadow_to_a_resource_that_had_none() {
     let bench = Bench::new(Rules::new());
     drop(bench.enter(call()));
     for _ in 0..2 {
@@ -335,7 +335,7 @@ fn a_rule_that_comes_with_a_reload_watches_a_resource_that_had_none() {
 }
 
 #[test]
-fn rules_that_watch_know_nothing_of_each_other_nor_of_other_resources() {
+fn rules_in_shadow_mode_know_nothing_of_each_other_nor_of_other_resources() {
     let limit = |limit: u32| FlowRule::per_second("r", limit).id(format!("{limit}"));
     let rules = Rules::new()
         .with(limit(1).shadow())
@@ -454,7 +454,7 @@ fn equal_rules_do_not_share_their_figures_after_a_reload() {
 }
 
 #[test]
-fn a_rule_that_watches_goes_on_from_an_equal_one_else_from_its_id() {
+fn a_rule_in_shadow_mode_goes_on_from_an_equal_one_else_from_its_id() {
     let limit = |limit: u32| FlowRule::per_second("r", limit);
     let bench = Bench::new(Rules::new().with(limit(1).shadow()).with(limit(3).shadow()));
     let blocked = || -> Vec<u64> {
@@ -486,7 +486,7 @@ fn a_rule_for_another_resource_starts_afresh_under_an_old_id() {
 }
 
 #[test]
-fn reloads_at_once_leave_those_in_force_that_watch_by_the_newest_rules() {
+fn reloads_at_once_leave_the_shadows_of_the_newest_rules() {
     for _ in 0..200 {
         let sentinel = Sentinel::new(Rules::new());
         thread::scope(|scope| {
@@ -500,7 +500,7 @@ fn reloads_at_once_leave_those_in_force_that_watch_by_the_newest_rules() {
                 });
             }
         });
-        // The rule that is in force is the one that watches.
+        // The rule in force is the one whose shadow is there.
         let shadow = sentinel.shadows().remove(0);
         let in_force = sentinel.rules();
         let is_it = |last: &str| {
@@ -512,7 +512,7 @@ fn reloads_at_once_leave_those_in_force_that_watch_by_the_newest_rules() {
 }
 
 #[test]
-fn bounds_hold_for_enforced_and_watching_rules_apart() {
+fn bounds_hold_for_enforced_rules_and_for_those_in_shadow_mode_apart() {
     let adaptive = || AdaptiveRule::new("r");
     let both = Rules::new().with(adaptive()).with(adaptive().shadow());
     assert_eq!(both.len(), 2);
@@ -526,7 +526,7 @@ fn bounds_hold_for_enforced_and_watching_rules_apart() {
 }
 
 #[test]
-fn a_failing_response_is_what_a_watching_breaker_sees_at_its_head() {
+fn a_failing_response_is_what_a_breaker_in_shadow_mode_sees_at_its_head() {
     let rule = CircuitBreakerRule::error_count("r", 1).min_calls(1);
     let bench = Bench::new(rule.shadow());
     let fails = |_: Request<Body>| async {

@@ -47,9 +47,9 @@ fn limits() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
-                "kind": "isolation", "resource": "/s", "max": 3, "id": "watching", "shadow": true,
+                "kind": "isolation", "resource": "/s", "max": 3, "id": "tight", "shadow": true,
             }),
-            IsolationRule::new("/s", 3).id("watching").shadow(),
+            IsolationRule::new("/s", 3).id("tight").shadow(),
         ),
         (
             json!({

@@ -1,5 +1,5 @@
-//! Rules that only watch: each refuses what a naive engine with it alone would, of
-//! the calls that the enforced rules let pass.
+//! Rules in shadow mode: each refuses what a naive engine with it alone would, of the
+//! calls that the enforced rules let pass.
 
 use std::time::Duration;
 
@@ -19,33 +19,33 @@ use crate::system::{Limits, System, limits};
 use crate::twists::waiting_rules;
 use crate::wants::Wants;
 
-fn watching() -> impl Strategy<Value = Flow> {
+fn lone_flow() -> impl Strategy<Value = Flow> {
     // Who the others are, all rules of a set say together.
     flow().prop_filter("stands alone", |flow| flow.whose != Whose::OtherOrigins)
 }
 
-/// A rule of another kind that watches.
+/// A rule of another kind.
 #[derive(Clone, Debug)]
-enum Watching {
+enum Other {
     Hot(Hot),
     Breaker(Breaker),
     Isolation(&'static str, u32),
     System(Limits),
 }
 
-fn any_watching() -> impl Strategy<Value = Watching> {
+fn other() -> impl Strategy<Value = Other> {
     prop_oneof![
-        hot().prop_map(Watching::Hot),
-        breaker().prop_map(Watching::Breaker),
+        hot().prop_map(Other::Hot),
+        breaker().prop_map(Other::Breaker),
         (select(&RESOURCES[..]), 0_u32..4)
-            .prop_map(|(resource, most)| Watching::Isolation(resource, most)),
+            .prop_map(|(resource, most)| Other::Isolation(resource, most)),
         limits()
             .prop_filter_map("knows no machine", Limits::without_machine)
-            .prop_map(Watching::System),
+            .prop_map(Other::System),
     ]
 }
 
-impl Watching {
+impl Other {
     fn hot(&self) -> Option<&Hot> {
         match self {
             Self::Hot(hot) => Some(hot),
@@ -62,7 +62,7 @@ impl Watching {
         }
     }
 
-    fn watcher(self) -> Watcher {
+    fn shadow(self) -> Shadow {
         let mut alone = Company {
             setup: Setup {
                 flows: Vec::new(),
@@ -79,7 +79,7 @@ impl Watching {
             Self::Isolation(resource, most) => alone.setup.isolation = Some((resource, most)),
             Self::System(own) => limits.push(own),
         }
-        Watcher {
+        Shadow {
             crowd: Crowd::new(&alone.into()),
             system: System::new(limits),
             blocked: 0,
@@ -88,17 +88,17 @@ impl Watching {
 }
 
 /// A naive engine with one rule.
-struct Watcher {
+struct Shadow {
     crowd: Crowd,
     system: System,
     blocked: u64,
 }
 
 /// What a call has there.
-type Watched = Option<(usize, Vec<Part>)>;
+type Seen = Option<(usize, Vec<Part>)>;
 
-impl Watcher {
-    fn enter(&mut self, wants: Wants, now: u64) -> Watched {
+impl Shadow {
+    fn enter(&mut self, wants: Wants, now: u64) -> Seen {
         let n = wants.call.n;
         if self.system.refuses(n, now).is_none() {
             if let Ok(parts) = self.crowd.enter(wants, now) {
@@ -110,8 +110,8 @@ impl Watcher {
         None
     }
 
-    fn end(&mut self, watched: Watched, now: u64, how: End) {
-        if let Some((index, parts)) = watched {
+    fn end(&mut self, seen: Seen, now: u64, how: End) {
+        if let Some((index, parts)) = seen {
             let seen = self.crowd.seen[index];
             if self.system.is_there() {
                 self.system.ends(seen.wants.call.n, now - seen.at, now, how);
@@ -125,14 +125,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn a_rule_that_watches_sees_what_it_would_if_it_were_enforced(
+    fn a_rule_in_shadow_mode_sees_what_it_would_if_it_were_enforced(
         enforced in setup(),
-        watching in prop::collection::vec(watching(), 1..4),
+        flows in prop::collection::vec(lone_flow(), 1..4),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let mut rules = enforced.rules();
         let mut naive = Vec::new();
-        for (index, flow) in watching.into_iter().enumerate() {
+        for (index, flow) in flows.into_iter().enumerate() {
             rules = rules.with(flow.rule(100 + index).shadow());
             naive.push((Naive::new(Setup { flows: vec![flow], isolation: None, denied: None }), 0));
         }
@@ -167,18 +167,18 @@ proptest! {
     }
 
     #[test]
-    fn rules_of_any_kind_that_watch_see_what_they_would_if_each_were_enforced(
+    fn rules_of_any_kind_in_shadow_mode_see_what_they_would_if_each_were_enforced(
         mut enforced in prop_oneof![company(), mild()],
         max_wait in 0_u64..1_000,
-        mut watching in prop::collection::vec(any_watching(), 1..4),
+        mut others in prop::collection::vec(other(), 1..4),
         ops in prop::collection::vec(company::op(), 1..120),
     ) {
         let mut rules = waiting_rules(&mut enforced, max_wait);
-        keep_two_at_once(&mut watching, Watching::hot);
-        for (index, watching) in watching.iter().enumerate() {
-            rules = rules.with(watching.rule(100 + index).shadow());
+        keep_two_at_once(&mut others, Other::hot);
+        for (index, other) in others.iter().enumerate() {
+            rules = rules.with(other.rule(100 + index).shadow());
         }
-        let mut watchers: Vec<_> = watching.into_iter().map(Watching::watcher).collect();
+        let mut shadows: Vec<_> = others.into_iter().map(Other::shadow).collect();
         let bench = Bench::new(rules);
         let mut entries = Vec::new();
         let mut now = BEGIN * NS;
@@ -190,10 +190,10 @@ proptest! {
                     bench.clock.advance(Duration::from_nanos(ns));
                 }
                 company::Op::End(index, how) => if let Some(index) = index.checked_rem(entries.len()) {
-                    let (entry, watched): (_, Vec<Watched>) = entries.swap_remove(index);
+                    let (entry, seen): (_, Vec<Seen>) = entries.swap_remove(index);
                     end(entry, how);
-                    for (watcher, watched) in watchers.iter_mut().zip(watched) {
-                        watcher.end(watched, now, how);
+                    for (shadow, seen) in shadows.iter_mut().zip(seen) {
+                        shadow.end(seen, now, how);
                     }
                 },
                 company::Op::Call(wants) => {
@@ -201,21 +201,21 @@ proptest! {
                     if matches!(verdict, Verdict::Block(_)) {
                         continue;
                     }
-                    let watched: Vec<_> = watchers
+                    let seen: Vec<_> = shadows
                         .iter_mut()
-                        .map(|watcher| watcher.enter(wants, now))
+                        .map(|shadow| shadow.enter(wants, now))
                         .collect();
                     match verdict {
-                        Verdict::Pass(entry) => entries.push((entry, watched)),
+                        Verdict::Pass(entry) => entries.push((entry, seen)),
                         // Nobody knows how it will end.
-                        _ => for (watcher, watched) in watchers.iter_mut().zip(watched) {
-                            watcher.end(watched, now, End::Cancelled);
+                        _ => for (shadow, seen) in shadows.iter_mut().zip(seen) {
+                            shadow.end(seen, now, End::Cancelled);
                         },
                     }
                 }
             }
             let found: Vec<_> = bench.sentinel.shadows().iter().map(ShadowView::would_block).collect();
-            let expected: Vec<_> = watchers.iter().map(|watcher| watcher.blocked).collect();
+            let expected: Vec<_> = shadows.iter().map(|shadow| shadow.blocked).collect();
             prop_assert_eq!(found, expected);
         }
     }

@@ -1,4 +1,4 @@
-//! Rules on parameters and circuit breakers that only watch, in the middle of
+//! Rules on parameters and circuit breakers in shadow mode, in the middle of
 //! reloads: each counts what it would have refused, had it been enforced.
 
 use std::time::Duration;
@@ -31,52 +31,52 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A rule that watches, and the naive engine in which it is the only one.
-struct Watcher {
+/// A rule in shadow mode, and the naive engine in which it is the only one.
+struct Shadow {
     number: usize,
     rule: Alone,
     crowd: Crowd,
 }
 
-/// What passed one watcher: where, and as which call.
+/// What one shadow let pass: where, and as which call.
 type Passed = (usize, usize, Vec<Part>);
 
-struct Watch {
+struct Scene {
     bench: Bench,
     enforced: Setup,
     version: Version,
-    watchers: Vec<Watcher>,
+    shadows: Vec<Shadow>,
     made: usize,
     entries: Vec<(Entry, Vec<Passed>)>,
     now: u64,
 }
 
-impl Watch {
+impl Scene {
     fn new(company: Company) -> Self {
         let enforced = company.setup.clone();
         let version = Version::from(Company {
             setup: Setup::NONE,
             ..company
         });
-        let mut watch = Self {
+        let mut scene = Self {
             bench: Bench::new(Self::rules(&enforced, &version)),
             enforced,
             version,
-            watchers: Vec::new(),
+            shadows: Vec::new(),
             made: 0,
             entries: Vec::new(),
             now: BEGIN * NS,
         };
-        watch.take_over();
-        watch
+        scene.take_over();
+        scene
     }
 
     fn rules(enforced: &Setup, version: &Version) -> Rules {
-        let watching = version.rules().into_iter().map(Rule::shadow);
-        watching.fold(enforced.rules(), |rules, rule| rules.with(rule))
+        let shadows = version.rules().into_iter().map(Rule::shadow);
+        shadows.fold(enforced.rules(), |rules, rule| rules.with(rule))
     }
 
-    /// Each rule of the set goes on from the watcher of an equal one, else from one
+    /// Each rule of the set goes on from the shadow of an equal one, else from one
     /// of the same id and resource.
     fn take_over(&mut self) {
         let rules = self.version.each(self.enforced.rules().len());
@@ -86,24 +86,24 @@ impl Watch {
             |new: &Alone, old: &Alone| (&new.name, new.resource) == (&old.name, old.resource);
         for is_partner in [&is_equal as &dyn Fn(&Alone, &Alone) -> bool, &is_named] {
             for (new, found) in rules.iter().zip(&mut found).filter(|(_, it)| it.is_none()) {
-                let mut watchers = self.watchers.iter();
-                let place = watchers.position(|old| is_partner(new, &old.rule));
-                *found = place.map(|place| self.watchers.remove(place));
+                let mut shadows = self.shadows.iter();
+                let place = shadows.position(|old| is_partner(new, &old.rule));
+                *found = place.map(|place| self.shadows.remove(place));
             }
         }
-        let watchers = rules.into_iter().zip(found).map(|(rule, old)| {
+        let shadows = rules.into_iter().zip(found).map(|(rule, old)| {
             self.made += 1;
             let (number, crowd) = match old {
                 Some(old) => (old.number, old.crowd),
                 None => (self.made, Crowd::new(&rule.version)),
             };
-            Watcher {
+            Shadow {
                 number,
                 rule,
                 crowd,
             }
         });
-        self.watchers = watchers.collect();
+        self.shadows = shadows.collect();
     }
 
     fn call(&mut self, wants: Wants) {
@@ -111,20 +111,20 @@ impl Watch {
             return;
         };
         let mut passed = Vec::new();
-        let watching = self.watchers.iter_mut();
-        for watcher in watching.filter(|it| it.rule.resource == wants.call.resource) {
-            let crowd = &mut watcher.crowd;
+        let shadows = self.shadows.iter_mut();
+        for shadow in shadows.filter(|it| it.rule.resource == wants.call.resource) {
+            let crowd = &mut shadow.crowd;
             // Sets that no call has met have never been in force for it.
-            crowd.take_over(&watcher.rule.version, wants.call.resource);
+            crowd.take_over(&shadow.rule.version, wants.call.resource);
             if let Ok(parts) = crowd.enter(wants, self.now) {
-                passed.push((watcher.number, crowd.seen.len() - 1, parts));
+                passed.push((shadow.number, crowd.seen.len() - 1, parts));
             }
         }
         self.entries.push((entry, passed));
     }
 
     fn force(&mut self, index: usize, opens: bool) {
-        let Watcher { rule, crowd, .. } = &mut self.watchers[index];
+        let Shadow { rule, crowd, .. } = &mut self.shadows[index];
         // Who looks has the resource take new rules over, as a call does.
         let Some(node) = self.bench.sentinel.shadows()[index].node(rule.resource) else {
             return;
@@ -155,16 +155,16 @@ impl Watch {
                     let (entry, passed) = self.entries.swap_remove(index);
                     end(entry, how);
                     for (number, seen, parts) in passed {
-                        let mut watchers = self.watchers.iter_mut();
-                        if let Some(watcher) = watchers.find(|it| it.number == number) {
-                            watcher.crowd.end(seen, parts, self.now, how);
+                        let mut shadows = self.shadows.iter_mut();
+                        if let Some(shadow) = shadows.find(|it| it.number == number) {
+                            shadow.crowd.end(seen, parts, self.now, how);
                         }
                     }
                 }
             }
             Act::Force(index, opens) => {
-                if !self.watchers.is_empty() {
-                    self.force(index.index(self.watchers.len()), opens);
+                if !self.shadows.is_empty() {
+                    self.force(index.index(self.shadows.len()), opens);
                 }
             }
             Act::Reload(edit) => {
@@ -181,20 +181,20 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn after_any_reload_a_rule_that_watches_counts_what_it_would_refuse(
+    fn after_any_reload_a_rule_in_shadow_mode_counts_what_it_would_refuse(
         company in company(),
         acts in prop::collection::vec(act(), 1..150),
     ) {
-        let mut watch = Watch::new(company);
+        let mut scene = Scene::new(company);
         for act in acts {
-            watch.run(act);
-            let shadows = watch.bench.sentinel.shadows();
-            let found: Vec<_> = shadows.iter().map(ShadowView::would_block).collect();
-            let blocked = watch.watchers.iter().map(|it| it.crowd.naive.blocked.values().sum::<u64>());
+            scene.run(act);
+            let views = scene.bench.sentinel.shadows();
+            let found: Vec<_> = views.iter().map(ShadowView::would_block).collect();
+            let blocked = scene.shadows.iter().map(|it| it.crowd.naive.blocked.values().sum::<u64>());
             let expected: Vec<_> = blocked.collect();
             prop_assert_eq!(found, expected);
-            let names: Vec<_> = watch.watchers.iter().map(|it| &*it.rule.name).collect();
-            let found: Vec<_> = shadows.iter().map(ShadowView::rule).collect();
+            let names: Vec<_> = scene.shadows.iter().map(|it| &*it.rule.name).collect();
+            let found: Vec<_> = views.iter().map(ShadowView::rule).collect();
             prop_assert_eq!(found, names);
         }
     }
