@@ -20,10 +20,11 @@ use tower_sentinel::middleware::skip;
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    ManualClock, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
+    ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
 const OPEN: u32 = 1_000_000;
 
 /// An engine that keeps everything that can be kept.
@@ -135,36 +136,58 @@ fn a_call_that_passes_allocates_nothing() {
 
 #[test]
 fn a_call_that_is_refused_allocates_nothing() {
-    let day = FlowRule::per("r", 0, MINUTE * 60 * 24);
-    let sets: [(&str, Rules); 4] = [
-        ("a rule", FlowRule::per_second("r", 0).into()),
+    let flow = || FlowRule::per("r", 1, HOUR);
+    let values = || HotParamRule::per("r", 1, HOUR);
+    let sets: [(&str, Rules); 17] = [
+        ("a rule that is closed", FlowRule::per_second("r", 0).into()),
+        ("a rule", flow().into()),
         (
             "the second of two rings",
-            Rules::new().with(FlowRule::per_second("r", OPEN)).with(day),
+            Rules::new()
+                .with(FlowRule::per_second("r", OPEN))
+                .with(flow()),
         ),
-        ("isolation", IsolationRule::new("r", 0).into()),
+        ("a rule by origin", flow().by_origin().into()),
         (
-            "a rule by origin",
-            FlowRule::per_second("r", 0).by_origin().into(),
+            "a rule over nodes of origins",
+            flow().by_origin().lend(true).into(),
         ),
+        ("a queue", flow().throttle(Duration::ZERO).into()),
+        ("a warm-up", flow().warm_up(MINUTE).into()),
+        ("a related resource", flow().when("r").into()),
+        ("values", values().into()),
+        ("values in windows", values().window().into()),
+        ("values in queues", values().throttle(Duration::ZERO).into()),
+        ("values at once", HotParamRule::concurrency("r", 1).into()),
+        ("a missing key", values().missing(MissingKey::Refuse).into()),
+        ("isolation", IsolationRule::new("r", 1).into()),
+        (
+            "an adaptive limit",
+            AdaptiveRule::new("r").start(1).ceiling(1).into(),
+        ),
+        (
+            "a list of callers",
+            AuthorityRule::allow_list("r", "nobody")
+                .deny_unknown()
+                .into(),
+        ),
+        ("a system rule", SystemRule::new().concurrency(1).into()),
     ];
-    for (rules, set) in sets {
-        let (sentinel, clock) = engine(set);
+    let breaker = CircuitBreakerRule::error_count("r", 1);
+    for (rules, set) in sets.into_iter().chain([("a breaker", breaker.into())]) {
         for call in [Call::new("r"), Call::new("r").origin("app")] {
+            let (sentinel, clock) = engine(set.clone());
+            // It takes all that there is, and keeps it.
+            let _first = sentinel.try_enter(call);
+            for breaker in sentinel.node("r").unwrap().breakers() {
+                breaker.force_open();
+            }
             assert_allocates_nothing(rules, &clock, || {
-                assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+                let verdict = sentinel.try_enter(call);
+                assert!(matches!(verdict, Verdict::Block(_)), "{rules}");
             });
         }
     }
-    // With a time to come back.
-    let (sentinel, clock) = engine(FlowRule::per("r", 1, MINUTE * 60));
-    assert_passes(&sentinel, Call::new("r"));
-    assert_allocates_nothing("a full window", &clock, || {
-        let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
-            panic!("the window is full for an hour");
-        };
-        assert!(blocked.retry_after().is_some());
-    });
 }
 
 #[test]

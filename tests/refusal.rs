@@ -507,13 +507,42 @@ async fn of_two_layers_a_client_is_told_the_tightest_quota() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_a_quota_by_default() {
-    let (_clock, app) = app(FlowRule::per_second("/x", 1), |layer| layer);
-    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
-        let response = ask(&app, get("/x")).await;
-        assert_eq!(response.status(), status);
-        let mut names = response.headers().keys();
-        assert!(names.all(|name| !name.as_str().contains("ratelimit")));
+async fn by_default_nobody_is_told_of_a_rule_a_limit_or_a_key() {
+    let hour = ms(3_600_000);
+    let rules: [Rules; 4] = [
+        FlowRule::per("/x", 4_321, hour).id("secret rule").into(),
+        FlowRule::per("/x", 4_321, hour)
+            .by_origin()
+            .id("secret rule")
+            .into(),
+        HotParamRule::per("/x", 4_321, hour)
+            .by_origin()
+            .id("secret rule")
+            .into(),
+        SystemRule::new().qps(4_321).id("secret rule").into(),
+    ];
+    let fields = [
+        ("accept", "*/*"),
+        ("accept", "application/problem+json"),
+        ("content-type", "application/grpc"),
+    ];
+    for rules in rules {
+        for (name, value) in fields {
+            let (_clock, app) = app(rules.clone(), |layer| {
+                let origin = from_fn(|_| Some(Key::Str("secret key")));
+                layer.origin(origin).weight(|_| 4_321)
+            });
+            for is_refused in [false, true] {
+                let request = Request::get("/x").header(name, value);
+                let response = ask(&app, request.body(Body::empty()).unwrap()).await;
+                let blocked = response.extensions().get::<Blocked>();
+                assert_eq!(blocked.is_some(), is_refused);
+                let told = format!("{:?} {:?}", response.headers(), response.body());
+                for secret in ["ratelimit", "secret", "4321"] {
+                    assert!(!told.contains(secret), "{told}");
+                }
+            }
+        }
     }
 }
 

@@ -639,6 +639,10 @@ async fn the_clock_is_read_once_at_each_end_of_a_call() {
     drop(sentinel.try_enter(Call::new("/x")));
     assert_eq!(read(), 2, "without a layer");
 
+    let refused = sentinel.try_enter(Call::new("/x").batch(2_000));
+    assert!(matches!(refused, Verdict::Block(_)));
+    assert_eq!(read(), 1, "refused");
+
     let calls = CallLayer::with(sentinel.clone(), |_: &()| Call::new("/x"));
     let service = calls.layer(service_fn(async |()| Ok::<_, Infallible>(())));
     service.oneshot(()).await.unwrap();

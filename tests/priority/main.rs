@@ -462,6 +462,16 @@ fn a_call_waits_less_than_its_patience() {
 }
 
 #[test]
+fn nobody_borrows_a_bucket_that_is_more_than_512_ahead() {
+    let rule = FlowRule::per_second("r", 1).buckets(1_000);
+    let bench = Bench::with(rule, |builder| builder.occupy_timeout(MINUTE));
+    bench.fill(700, 1);
+    // What has passed leaves at 1700 ms, and a bucket is a millisecond.
+    assert!(bench.borrow(1_187).is_err());
+    assert_eq!(bench.borrow(1_188).unwrap().delay(), ms(512));
+}
+
+#[test]
 fn a_call_heavier_than_the_limit_never_waits() {
     let bench = Bench::new(FlowRule::per_second("r", 10));
     assert!(bench.borrow_for(1_200, Call::new("r").batch(11)).is_err());

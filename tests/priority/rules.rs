@@ -26,13 +26,13 @@ fn nothing_but_a_window_of_a_flow_rule_lends() {
     let refusing: [Rule; 4] = [
         HotParamRule::per_second("r", 1).into(),
         HotParamRule::per_second("r", 1).window().into(),
-        IsolationRule::new("r", 0).into(),
-        SystemRule::new().qps(0).into(),
+        IsolationRule::new("r", 1).into(),
+        SystemRule::new().qps(1).into(),
     ];
     for rule in refusing {
         let bench = Bench::new(Rules::build([rule.clone()]).unwrap());
-        drop(bench.sentinel.try_enter(Call::new("r")));
-        bench.clock.set(at(600));
+        let _running = bench.sentinel.try_enter(Call::new("r"));
+        // A window would have room at 1000.
         assert!(bench.borrow(600).is_err(), "{rule:?}");
     }
     // In a queue whoever comes first goes first.
