@@ -77,8 +77,9 @@ fn types_are_shared_cloned_and_printed() {
         ResponseBody<Bytes>, FileSource, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
     );
     all!(value:
-        Sentinel, SentinelLayer, SentinelService<Service>, CallLayer<fn(&String) -> Call<'_>>,
-        CallService<Service, fn(&String) -> Call<'_>>,
+        Sentinel, SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>,
+        SentinelService<Service, Fail>, CallLayer<fn(&String) -> Call<'_>>,
+        CallService<Service, fn(&String) -> Call<'_>>, Node,
         Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, HotParamRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
@@ -236,7 +237,7 @@ fn a_report_has_the_words_that_are_printed() {
 #[test]
 fn futures_are_sent_between_threads() {
     fn sent<T: Send + 'static>(_: &T) {}
-    fn sent_type<T: Send>() {}
+    fn sent_type<T: Debug + Send>() {}
     all!(sent_type:
         ResponseFuture<Service, Request<Body>, Respond>,
         ResponseFuture<Service, Request<Body>, Fail>,

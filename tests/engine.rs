@@ -207,34 +207,6 @@ fn nothing_needs_a_runtime_until_a_call_waits() {
 }
 
 #[test]
-fn to_wait_without_a_timer_is_a_refusal_that_gives_the_place_back() {
-    let timerless = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    for is_in_runtime in [false, true] {
-        let (sentinel, clock) = configured(FlowRule::per_second("r", 1), |builder| builder);
-        clock.set(Tick::from_millis(700));
-        drop(run(&sentinel, Call::new("r")));
-        clock.set(Tick::from_millis(1_200));
-        let entering = sentinel.enter(Call::new("r").prioritized(true));
-        let entered = if is_in_runtime {
-            timerless.block_on(entering)
-        } else {
-            entering.now_or_never().unwrap()
-        };
-        let blocked = entered.unwrap_err();
-        assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::NoTimer, ""));
-        let node = sentinel.node("r").unwrap();
-        assert_eq!(
-            (node.waiting(), node.held(), node.totals().block()),
-            (0, 0, 1)
-        );
-        clock.set(Tick::from_millis(1_500));
-        drop(run(&sentinel, Call::new("r")));
-    }
-}
-
-#[test]
 fn an_entrance_is_found_by_a_name_that_is_too_long_to_be_kept() {
     let (sentinel, _clock) = configured(Rules::new(), |builder| builder.contexts(true));
     let long = "x".repeat(1_000);

@@ -374,18 +374,6 @@ fn all_rules_in_shadow_mode_together_are_one_without_an_id() {
     assert_eq!(shadows, json!([{ "rule": "", "would_block": 2 }]));
 }
 
-#[test]
-fn what_would_be_refused_stays_when_resources_make_place() {
-    let (sentinel, clock) = configured(SystemRule::new().qps(0).shadow(), |builder| {
-        builder.max_resources(1).idle_after(ms(1))
-    });
-    for (name, count) in [("a", 1), ("b", 2), ("c", 3)] {
-        drop(run(&sentinel, Call::new(name)));
-        assert_eq!(sentinel.snapshot().shadows()[0].would_block(), count);
-        clock.advance(ms(10_000));
-    }
-}
-
 // === reloads ===
 
 #[test]

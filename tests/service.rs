@@ -21,24 +21,20 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
 use http_body::Frame;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::clock::TokioClock;
-use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, Hooks, PassEvent};
-use tower_sentinel::key::{Authority, ForwardedIp, Header, MethodRoute, Path, PeerIp, Route};
+use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, PassEvent};
 use tower_sentinel::middleware::{
-    ByStatus, CallLayer, CallService, Classify, Completion, Fail, Judgement, Respond, ResponseBody,
-    ResponseFuture, ResponseHead, ServiceError,
+    ByStatus, CallLayer, Classify, Fail, Judgement, Respond, ResponseBody, ResponseFuture,
+    ResponseHead, ServiceError,
 };
-use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields};
-use tower_sentinel::stat::{LeapArray, Node, NodeBucket, Outcome, Totals};
+use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::stat::{NodeBucket, Outcome};
 use tower_sentinel::{
     AdaptiveRule, BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock,
-    Entry, FlowRule, InboundView, InvalidRules, IsolationRule, Key, ManualClock, MonotonicClock,
-    NodeSnapshot, NodeView, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SentinelService,
-    SlidingWindow, Snapshot, Tick, Verdict, Waiting,
+    FlowRule, IsolationRule, Rule, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 use tower_test::mock;
 
@@ -444,76 +440,10 @@ fn a_hook_that_panics_harms_neither_calls_nor_other_hooks() {
     assert_eq!(totals.block(), 1);
 }
 
-#[test]
-fn a_hook_may_read_everything_and_reload_the_rules() {
-    let rule = |limit: u32| FlowRule::per_second("/x", limit);
-    let (sentinel, _clock) = engine(rule(1));
-    let limit = Arc::new(AtomicU32::new(1));
-    let raise = {
-        let (sentinel, limit) = (sentinel.clone(), limit.clone());
-        move || {
-            assert_eq!(sentinel.node("/x").unwrap().resource(), "/x");
-            assert_eq!(sentinel.snapshot().nodes().len(), 1);
-            assert!(sentinel.inbound().totals().pass() > 0);
-            let raised = limit.fetch_add(1, Ordering::Relaxed) + 1;
-            assert!(sentinel.reload(rule(raised).into()));
-        }
-    };
-    sentinel.hooks().register("raise", Arc::new(Always(raise)));
-    // Each call is judged by the limit that the one before it has left: passing
-    // and ending raises it by two, a refusal by one.
-    assert_eq!(status(&sentinel, "/x"), StatusCode::OK);
-    assert_eq!(limit.load(Ordering::Relaxed), 3);
-    let verdict = sentinel.try_enter(Call::new("/x").batch(9));
-    assert!(matches!(verdict, Verdict::Block(blocked) if blocked.limit() == Some(3)));
-    assert_eq!(limit.load(Ordering::Relaxed), 4);
-    let verdict = sentinel.try_enter(Call::new("/x").batch(3));
-    assert!(matches!(verdict, Verdict::Pass(_)));
-    drop(verdict);
-    assert_eq!(limit.load(Ordering::Relaxed), 6);
-    assert_eq!(sentinel.hooks().panics(), 0);
-    assert_eq!(assert_at_rest(&sentinel, "/x").complete(), 4);
-}
-
 // === types ===
 
 /// An inner service whose future is `F`.
 type Inner<F> = ServiceFn<fn(Request<Body>) -> F>;
-
-#[test]
-fn public_types_can_be_sent_shared_and_shown() {
-    fn shown<T: Send + Sync + Debug>() {}
-    fn cloned<T: Clone + Send + Sync + Debug>() {}
-
-    cloned::<Sentinel>();
-    cloned::<SentinelLayer<Respond>>();
-    cloned::<SentinelLayer<Fail>>();
-    cloned::<SentinelService<Inner<Answer>, Respond>>();
-    cloned::<SentinelService<Inner<Answer>, Fail>>();
-    cloned::<CallLayer<fn(&()) -> Call<'_>>>();
-    cloned::<Completion>();
-    cloned::<ByStatus>();
-    cloned::<(Call<'_>, Key<'_>, Blocked, BlockKind)>();
-    cloned::<(Rules, Rule, FlowRule, IsolationRule, InvalidRules)>();
-    cloned::<(NodeView, InboundView<'_>, Snapshot, NodeSnapshot)>();
-    cloned::<(Totals, NodeBucket, Node)>();
-    cloned::<(Tick, ManualClock, MonotonicClock, TokioClock)>();
-    cloned::<(
-        Authority,
-        ForwardedIp,
-        Header,
-        MethodRoute,
-        Path,
-        PeerIp,
-        Route,
-    )>();
-    cloned::<(Auto, Grpc, Http, RateLimitFields)>();
-
-    shown::<tower_sentinel::Builder>();
-    shown::<(Entry, Waiting, Verdict, NotAdmitted)>();
-    shown::<(LeapArray, SlidingWindow, Hooks)>();
-    shown::<ResponseBody<Full<Bytes>>>();
-}
 
 /// As layers for CORS and timeouts do that answer on their own.
 #[tokio::test]
@@ -528,18 +458,6 @@ async fn a_layer_around_can_answer_with_an_empty_body() {
     assert_eq!(empty.body().size_hint().exact(), Some(0));
     let body = empty.into_body().collect().await.unwrap();
     assert_eq!(body.to_bytes(), Bytes::new());
-}
-
-#[test]
-fn futures_are_as_sendable_as_those_inside() {
-    fn sent<T: Send + Debug>(_: &T) {}
-    let layer = SentinelLayer::new(Rules::new());
-    let inner = service_fn(answer);
-    sent(&layer.layer(inner).call(get("/x")));
-    sent(&layer.fail().layer(inner).call(get("/x")));
-    let layer = CallLayer::new(Rules::new(), |_: &Request<Body>| Call::new("/x"));
-    let mut service: CallService<_, _> = layer.layer(inner);
-    sent(&service.call(get("/x")));
 }
 
 /// A future as large as some are.

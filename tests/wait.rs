@@ -531,7 +531,7 @@ fn where_there_is_no_timer_a_call_is_refused_instead_of_waiting() {
         ];
         for error in errors {
             let blocked = error.downcast_ref::<Blocked>().unwrap();
-            assert_eq!(blocked.kind(), BlockKind::NoTimer);
+            assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::NoTimer, ""));
         }
     };
     attempt();

@@ -1,6 +1,5 @@
 //! What becomes of the rules in force, with a thread and without one.
 
-use std::fmt::Debug;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -431,20 +430,4 @@ fn a_thread_survives_sources_that_panic() {
     assert_eq!(next(), "rules kept: the source panicked: at first");
     assert_eq!(next(), "1 rule in force");
     assert_eq!(sentinel.rules(), limit(2));
-}
-
-#[test]
-fn the_types_can_be_shared_and_shown() {
-    fn shown<T: Send + Sync + Debug>() {}
-    fn cloned<T: Clone + Send + Sync + Debug>() {}
-    shown::<FileSource>();
-    shown::<Watch>();
-    shown::<WatchHandle>();
-    shown::<Box<dyn RuleSource + Sync>>();
-    cloned::<SourceError>();
-    cloned::<SourceErrorKind>();
-    cloned::<WatchEvent>();
-    let error = SourceError::new(std::io::Error::other("text"));
-    assert!(error.cause().unwrap().is::<std::io::Error>());
-    assert!(format!("{error:?}").contains("text"));
 }
