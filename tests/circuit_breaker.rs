@@ -74,6 +74,11 @@ impl Bench {
         }
     }
 
+    /// A layer whose requests are calls to "r".
+    fn layer(&self) -> SentinelLayer {
+        layer(&self.sentinel)
+    }
+
     fn state(&self) -> BreakerState {
         self.sentinel.node("r").unwrap().breakers()[0].state()
     }
@@ -81,6 +86,10 @@ impl Bench {
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.changes.0.lock().unwrap())
     }
+}
+
+fn layer(sentinel: &Sentinel) -> SentinelLayer {
+    SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("r"))))
 }
 
 /// Half of at least five calls in a second; two seconds of rest.
@@ -160,8 +169,7 @@ fn a_share_says_nothing_before_five_calls_have_ended_unless_told_otherwise() {
 #[test]
 fn an_answer_of_408_neither_ends_a_row_nor_belongs_to_it() {
     let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
-    let layer = SentinelLayer::with(bench.sentinel.clone())
-        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())));
+    let layer = bench.layer();
     for status in [500, 408, 408, 500] {
         let answer = move |_: Request<Body>| async move {
             Response::builder().status(status).body(Body::empty())
@@ -681,9 +689,7 @@ fn failing_responses_open_it_for_http() {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         Ok::<_, Infallible>(response)
     };
-    let mut service = SentinelLayer::with(bench.sentinel.clone())
-        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
-        .layer(service_fn(fails));
+    let mut service = bench.layer().layer(service_fn(fails));
     for _ in 0..5 {
         let response = ready(ready(service.ready()).unwrap().call(get("/"))).unwrap();
         // The verdict is at the head: the body has not been read.
@@ -715,8 +721,7 @@ fn a_body_that_breaks_off_opens_it_where_answers_are_judged_at_their_end() {
     });
     for (is_judged_whole, expected) in [(false, BreakerState::Closed), (true, BreakerState::Open)] {
         let bench = Bench::new(CircuitBreakerRule::error_count("r", 3).min_calls(3));
-        let mut layer = SentinelLayer::with(bench.sentinel.clone())
-            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())));
+        let mut layer = bench.layer();
         if is_judged_whole {
             layer = layer.classify(Whole);
         }
@@ -731,9 +736,7 @@ fn a_body_that_breaks_off_opens_it_where_answers_are_judged_at_their_end() {
 
     // Nobody knows how a body would have ended that is not read to its end.
     let bench = Bench::new(CircuitBreakerRule::consecutive_errors("r", 2));
-    let layer = SentinelLayer::with(bench.sentinel.clone())
-        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
-        .classify(Whole);
+    let layer = bench.layer().classify(Whole);
     for is_read in [true, false, true] {
         let response = ready(layer.layer(broken).oneshot(get("/"))).unwrap();
         if is_read {
@@ -748,9 +751,7 @@ fn a_probe_whose_future_is_dropped_leaves_the_way_free() {
     let bench = open(errors());
     bench.clock.advance(ms(2_000));
     let hangs = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
-    let mut service = SentinelLayer::with(bench.sentinel.clone())
-        .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
-        .layer(service_fn(hangs));
+    let mut service = bench.layer().layer(service_fn(hangs));
     for _ in 0..3 {
         let call = ready(service.ready()).unwrap().call(get("/"));
         assert_eq!(bench.state(), BreakerState::HalfOpen);
@@ -785,9 +786,7 @@ fn a_timeout_is_seen_by_where_it_stands() {
             *response.status_mut() = status;
             Ok::<_, Infallible>(response)
         });
-        let mut service = SentinelLayer::with(bench.sentinel.clone())
-            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
-            .layer(service);
+        let mut service = bench.layer().layer(service);
         for _ in 0..3 {
             let call = ready(service.ready()).unwrap().call(get("/"));
             bench.clock.advance(ms(150));
@@ -835,12 +834,9 @@ async fn a_service_that_is_not_ready_after_the_wait_leaves_the_way_free() {
             .clock(TokioClock::new())
             .build();
         let is_unready = Arc::new(AtomicBool::new(false));
-        let mut service = SentinelLayer::with(sentinel.clone())
-            .resource(tower_sentinel::key::from_fn(|_| Some("r".into())))
-            .fail()
-            .layer(Moody {
-                is_unready: is_unready.clone(),
-            });
+        let mut service = layer(&sentinel).fail().layer(Moody {
+            is_unready: is_unready.clone(),
+        });
         drop(sentinel.enter(Call::new("r")).await.unwrap());
         let breaker = sentinel.node("r").unwrap().breakers().remove(0);
         for _ in 0..6 {
@@ -924,7 +920,7 @@ async fn a_breaker_under_two_layers_closes_if_they_have_two_engines_or_two_names
                 )
             }
         });
-        let inner = SentinelLayer::with(bench.sentinel.clone()).resource(named("r"));
+        let inner = bench.layer();
         let service = SentinelLayer::with(outer)
             .resource(named(name))
             .layer(inner.layer(service));

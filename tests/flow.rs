@@ -13,14 +13,10 @@ use tower_sentinel::{
     Sentinel, SlidingWindow, Tick, Verdict,
 };
 
-use support::{engine, enter};
+use support::{at, engine, enter};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn at(ms: u64) -> Tick {
-    Tick::from_millis(ms)
-}
 
 /// The refusal of a call that ends at once if it passes.
 fn refusal(sentinel: &Sentinel, call: Call<'_>) -> Option<Blocked> {

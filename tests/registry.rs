@@ -10,10 +10,10 @@ use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
     BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
-    Sentinel, Snapshot, Verdict,
+    Sentinel, Snapshot,
 };
 
-use support::{configured, enter};
+use support::{configured, enter, run};
 
 const OVERFLOW: &str = "__overflow__";
 const SECOND: Duration = Duration::from_secs(1);
@@ -414,10 +414,7 @@ fn a_breaker_of_all_resources_does_not_close_because_others_want_the_place() {
         .interval(MINUTE)
         .open_for(MINUTE);
     let (sentinel, clock) = configured(rule, |builder| builder.max_resources(3).idle_after(SECOND));
-    let fail = |resource: &str| match sentinel.try_enter(Call::new(resource)) {
-        Verdict::Pass(mut entry) => entry.fail(),
-        other => panic!("{other:?}"),
-    };
+    let fail = |resource| run(&sentinel, Call::new(resource)).fail();
     fail("counts");
     fail("opens");
     fail("opens");
@@ -450,10 +447,7 @@ fn a_breaker_that_has_grown_does_not_close_because_others_want_the_place() {
         .open_up_to(SECOND * 32);
     let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
     for doubled in 0..=5 {
-        match sentinel.try_enter(Call::new("down")) {
-            Verdict::Pass(mut entry) => entry.fail(),
-            other => panic!("{other:?}"),
-        }
+        run(&sentinel, Call::new("down")).fail();
         let open = SECOND * (1 << doubled);
         clock.advance(open - Duration::from_millis(1));
         drop(sentinel.try_enter(Call::new("other")));
@@ -469,10 +463,7 @@ fn a_breaker_that_is_closed_keeps_no_place_for_as_long_as_it_might_be_open() {
         .open_for(MINUTE)
         .open_up_to(MINUTE * 60);
     let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
-    match sentinel.try_enter(Call::new("fails once")) {
-        Verdict::Pass(mut entry) => entry.fail(),
-        other => panic!("{other:?}"),
-    }
+    run(&sentinel, Call::new("fails once")).fail();
     // What it has counted matters for three seconds; when it was last used is known to
     // the second.
     for (second, is_there) in [(3, true), (1, false)] {
@@ -486,10 +477,7 @@ fn a_breaker_that_is_closed_keeps_no_place_for_as_long_as_it_might_be_open() {
 fn a_breaker_that_waits_for_a_probe_does_not_close_because_others_want_the_place() {
     let rule = CircuitBreakerRule::error_count("*", 2).open_for(MINUTE);
     let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
-    let fail = || match sentinel.try_enter(Call::new("down")) {
-        Verdict::Pass(mut entry) => entry.fail(),
-        other => panic!("{other:?}"),
-    };
+    let fail = || run(&sentinel, Call::new("down")).fail();
     fail();
     fail();
     clock.advance(MINUTE);
@@ -507,10 +495,7 @@ fn a_breaker_that_opened_by_an_older_rule_stays_open_although_others_want_the_pl
     let (sentinel, clock) = configured(rule(MINUTE), |builder| {
         builder.max_resources(1).idle_after(SECOND)
     });
-    match sentinel.try_enter(Call::new("down")) {
-        Verdict::Pass(mut entry) => entry.fail(),
-        other => panic!("{other:?}"),
-    }
+    run(&sentinel, Call::new("down")).fail();
     sentinel.reload(rule(SECOND).into());
     assert!(!passes(&sentinel, Call::new("down")));
     clock.advance(SECOND * 59);
@@ -524,10 +509,7 @@ fn a_row_of_errors_that_a_rule_for_all_counts_makes_place_and_that_of_a_name_sta
         let rule = CircuitBreakerRule::consecutive_errors(rule, 3).open_for(SECOND);
         let (sentinel, clock) =
             configured(rule, |builder| builder.max_resources(1).idle_after(MINUTE));
-        let fail = || match sentinel.try_enter(Call::new("rare")) {
-            Verdict::Pass(mut entry) => entry.fail(),
-            other => panic!("{other:?}"),
-        };
+        let fail = || run(&sentinel, Call::new("rare")).fail();
         fail();
         // Nobody wants the place, or nobody may have it yet.
         clock.advance(MINUTE * 60);

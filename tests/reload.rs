@@ -15,17 +15,13 @@ use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
+    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Verdict,
 };
 
-use support::engine;
+use support::{at, engine};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn at(ms: u64) -> Tick {
-    Tick::from_millis(ms)
-}
 
 fn run(sentinel: &Sentinel) -> Option<Entry> {
     match sentinel.try_enter(Call::new("r")) {

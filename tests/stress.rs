@@ -1,9 +1,12 @@
 //! The ring under real threads: late clocks, jumps, batches, refunds, loans,
 //! cancellations and readers, and afterwards every aligned window is counted.
 //!
-//! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million unless
-//! it is set; `SENTINEL_SEED` sets the seed, which is printed.
+//! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million in release builds
+//! and a fifth of it in others unless it is set; `SENTINEL_SEED` sets the seed, which is
+//! printed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +15,8 @@ use std::time::Duration;
 
 use tower_sentinel::Tick;
 use tower_sentinel::stat::{LeapArray, Quota};
+
+use support::{Rng, attempts};
 
 const BUCKET_MS: u64 = 1;
 /// Attempts on one array: then its windows are counted, and a new one is made.
@@ -44,24 +49,6 @@ const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 15), rule(2, 5, 60)],
 ];
 
-/// A small generator: the runs must differ, not be random.
-#[derive(Clone)]
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
 /// What one thread did.
 #[derive(Default)]
 struct Tally {
@@ -92,33 +79,33 @@ fn work(
         // The clock is everybody's, and moves on while they work.
         match rng.below(1_000) {
             0..40 => {
-                time.fetch_add(rng.below(3) * 500_000, Ordering::Relaxed);
+                time.fetch_add(rng.below(3) as u64 * 500_000, Ordering::Relaxed);
             }
             40..42 => {
-                time.fetch_add(rng.below(40) * 1_000_000, Ordering::Relaxed);
+                time.fetch_add(rng.below(40) as u64 * 1_000_000, Ordering::Relaxed);
             }
             _ => {}
         }
         let now = Tick::from_nanos(time.load(Ordering::Relaxed));
         // A thread that sleeps between reading the clock and using it.
-        if rng.below(50) == 0 {
+        if rng.one_in(50) {
             thread::yield_now();
         }
         let n = 1 + rng.below(5).saturating_sub(2) as u32;
         match array.try_acquire(now, n, quotas) {
-            Ok(bucket) if rng.below(8) == 0 => {
+            Ok(bucket) if rng.one_in(8) => {
                 if !array.refund(bucket, n) {
                     tally.spent += n;
                 }
             }
             Ok(bucket) => tally.ran(bucket.number(), n),
-            Err(_) if rng.below(2) == 0 => {
+            Err(_) if rng.one_in(2) => {
                 match array.reserve(now, n, quotas, Duration::from_millis(4)) {
                     Err(full) => tally.spent += full.spent(),
                     Ok(loan) => {
                         tally.spent += loan.spent();
                         tally.borrowed += 1;
-                        if rng.below(4) == 0 {
+                        if rng.one_in(4) {
                             let later = Tick::from_nanos(time.load(Ordering::Relaxed));
                             if !array.cancel(later, loan) {
                                 tally.spent += n;
@@ -138,7 +125,7 @@ fn work(
 /// One array, used by `threads` threads beside `readers` who only look and must
 /// change nothing, then counted. Returns attempts, windows, those filled to the
 /// limit, and loans.
-fn round(rules: &[Rule], threads: u64, readers: u64, seed: u64) -> (u64, u64, u64, u64) {
+fn round(rules: &[Rule], threads: u64, readers: u64, rng: &mut Rng) -> (u64, u64, u64, u64) {
     let span = rules
         .iter()
         .map(|rule| rule.buckets * rule.stride)
@@ -167,9 +154,9 @@ fn round(rules: &[Rule], threads: u64, readers: u64, seed: u64) -> (u64, u64, u6
             });
         }
         let workers: Vec<_> = (0..threads)
-            .map(|worker| {
+            .map(|_| {
                 let (array, quotas, time) = (&array, &quotas, &time);
-                let rng = Rng(seed ^ (worker << 48));
+                let rng = rng.split();
                 scope.spawn(move || work(array, quotas, time, rng, ROUND / threads))
             })
             .collect();
@@ -192,7 +179,7 @@ fn round(rules: &[Rule], threads: u64, readers: u64, seed: u64) -> (u64, u64, u6
     assert_eq!(
         array.granted(),
         total + spent,
-        "tokens were lost or counted twice (seed {seed})"
+        "tokens were lost or counted twice"
     );
 
     let (first, last) = (*ran.keys().min().unwrap(), *ran.keys().max().unwrap());
@@ -205,7 +192,7 @@ fn round(rules: &[Rule], threads: u64, readers: u64, seed: u64) -> (u64, u64, u6
                 .sum();
             assert!(
                 sum <= rule.limit,
-                "{sum} of {} in the window that ends with {end} of {rule:?} (seed {seed})",
+                "{sum} of {} in the window that ends with {end} of {rule:?}",
                 rule.limit,
             );
             windows += 1;
@@ -217,18 +204,9 @@ fn round(rules: &[Rule], threads: u64, readers: u64, seed: u64) -> (u64, u64, u6
 
 #[test]
 fn no_window_is_ever_over_and_no_token_is_lost() {
-    let number = |name: &str, default| {
-        std::env::var(name).map_or(default, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name} is a number"))
-        })
-    };
-    let wanted: u64 = number("SENTINEL_ATTEMPTS", 1_000_000);
-    let seed: u64 = number("SENTINEL_SEED", 20_261_121);
-    println!("SENTINEL_SEED={seed} SENTINEL_ATTEMPTS={wanted}");
-
+    let wanted = attempts();
     let (mut attempts, mut windows, mut filled, mut borrowed) = (0, 0, 0, 0);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::seeded();
     let mut turns = SETS.iter().cycle().zip([2, 4, 16].into_iter().cycle());
     // Six sets against three numbers of threads: shift one of them each time round.
     let mut turn = 0;
@@ -240,7 +218,7 @@ fn no_window_is_ever_over_and_no_token_is_lost() {
         }
         // They take time from the others.
         let readers = if turn % 16 == 1 { 2 } else { 0 };
-        let done = round(rules, threads, readers, rng.next());
+        let done = round(rules, threads, readers, &mut rng);
         attempts += done.0;
         windows += done.1;
         filled += done.2;

@@ -9,11 +9,7 @@ use tower_sentinel::{
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
 };
 
-use super::{json as tree, lines, sentinel, strict};
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use super::{json as tree, lines, ms, sentinel, strict};
 
 fn assert_translated(kind: Kind, table: Vec<(Value, Rule)>) {
     let (list, by_hand): (Vec<_>, Vec<_>) = table.into_iter().unzip();

@@ -11,14 +11,10 @@ use tower_sentinel::{
     Rules,
 };
 
-use super::{json as tree, lines, sentinel, strict};
+use super::{json as tree, lines, ms, sentinel, strict};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
-}
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
 }
 
 const NANOSECOND: Duration = Duration::from_nanos(1);

@@ -11,9 +11,15 @@ mod java;
 mod own;
 mod whole;
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tower_sentinel::Rules;
 use tower_sentinel::document::{Document, Format, Kind};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
 
 /// The rules of a document in which everything is good.
 fn strict(document: &Document) -> Rules {

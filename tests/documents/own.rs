@@ -1,7 +1,6 @@
 //! The form of this crate: every setting of every rule, there and back.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tower_sentinel::document::{Document, Format};
@@ -12,11 +11,7 @@ use tower_sentinel::{
     MissingKey, Rule, Rules,
 };
 
-use super::strict;
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use super::{ms, strict};
 
 /// Every setting of every rule, and the rule that one would write by hand.
 pub(super) fn everything() -> Vec<(Value, Rule)> {

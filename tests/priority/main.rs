@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod rules;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -11,19 +13,13 @@ use std::time::Duration;
 use tower_sentinel::clock::{Clock, TokioClock};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, Entry, FlowRule, ManualClock, NodeView, NotAdmitted, Rules, Sentinel,
-    Tick, Verdict, Waiting,
+    BlockKind, Blocked, Builder, Call, Entry, FlowRule, ManualClock, NodeView, NotAdmitted, Rules,
+    Sentinel, Verdict, Waiting,
 };
 
+use support::{at, configured, enter, ms};
+
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn at(ms: u64) -> Tick {
-    Tick::from_millis(ms)
-}
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// An engine that makes calls to "r" at times of choice.
 struct Bench {
@@ -36,16 +32,9 @@ impl Bench {
         Self::with(rules, |builder| builder)
     }
 
-    fn with(
-        rules: impl Into<Rules>,
-        configure: impl FnOnce(tower_sentinel::Builder) -> tower_sentinel::Builder,
-    ) -> Self {
-        let clock = ManualClock::new();
-        let builder = Sentinel::builder().rules(rules).clock(clock.clone());
-        Self {
-            sentinel: configure(builder).build(),
-            clock,
-        }
+    fn with(rules: impl Into<Rules>, configure: impl FnOnce(Builder) -> Builder) -> Self {
+        let (sentinel, clock) = configured(rules, configure);
+        Self { sentinel, clock }
     }
 
     /// `n` ordinary calls at `now`, all of which pass and end.
@@ -58,11 +47,7 @@ impl Bench {
     /// Whether an ordinary call passes at `now`; it ends at once.
     fn passes(&self, now: u64) -> bool {
         self.clock.set(at(now));
-        match self.sentinel.try_enter(Call::new("r")) {
-            Verdict::Pass(_) => true,
-            Verdict::Block(_) => false,
-            other => panic!("an ordinary call never waits: {other:?}"),
-        }
+        enter(&self.sentinel, Call::new("r")).is_ok()
     }
 
     /// A prioritized call at `now` that must wait or be refused.

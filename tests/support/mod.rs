@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::{
-    Blocked, Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Verdict,
+    Blocked, Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Tick, Verdict,
 };
 
 /// How long a test waits for something that must happen: far longer than it
@@ -33,6 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+pub(crate) const fn at(millis: u64) -> Tick {
+    Tick::from_millis(millis)
 }
 
 // === engines ===
