@@ -34,7 +34,8 @@ use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::{NodeBucket, Outcome};
 use tower_sentinel::{
     AdaptiveRule, BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock,
-    FlowRule, IsolationRule, Rule, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    FlowRule, HotParamRule, IsolationRule, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    Verdict,
 };
 use tower_test::mock;
 
@@ -589,11 +590,14 @@ async fn the_clock_is_read_once_at_each_end_of_a_call() {
 
 #[tokio::test]
 async fn an_answer_in_one_piece_is_timed_once_unless_a_rule_wants_to_know_when_it_was_sent() {
-    let rules: [(Rule, u32); 5] = [
+    let rules: [(Rule, u32); 8] = [
         (FlowRule::per_second("/x", 9).into(), 2),
         (CircuitBreakerRule::error_ratio("/x", 0.5).into(), 2),
         (IsolationRule::new("/x", 9).into(), 2),
         (AdaptiveRule::new("/x").into(), 3),
+        (HotParamRule::concurrency("/x", 9).into(), 3),
+        (HotParamRule::per_second("/x", 9).into(), 2),
+        (SystemRule::new().rt(ms(9)).concurrency(9).into(), 2),
         (
             FlowRule::per_second("/x", 9).by_origin().lend(true).into(),
             2,
