@@ -204,7 +204,7 @@ fn a_rule_in_shadow_mode_is_its_own_shadow() {
 }
 
 #[test]
-fn a_rule_that_is_put_into_shadow_mode_twice_by_hand_watches_once() {
+fn a_rule_that_is_put_into_shadow_mode_twice_by_hand_judges_once() {
     let rule = FlowRule::per_second("r", 2).shadow();
     let twice = Rule::Shadow(Box::new(rule));
     let bench = Bench::new(twice);
