@@ -114,7 +114,9 @@ impl FlowRule {
     /// window counts whole ones. When the load falls below what a cold rule admits, the
     /// rule cools down again.
     ///
-    /// With [`throttle`](Self::throttle), the spacing shrinks accordingly.
+    /// With [`throttle`](Self::throttle), the spacing shrinks accordingly. A call that is queued
+    /// keeps its turn: a batch that comes all at once to a cold rule runs at the cold rate to
+    /// its end, and only calls that come later find it warmer.
     ///
     /// # The curve
     ///
