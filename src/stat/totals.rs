@@ -131,7 +131,10 @@ figures!(Totals {
     panicked: u64,
     /// Calls that waited and then started.
     waits: u64,
-    /// Calls that were dropped while they waited.
+    /// Calls that were dropped while they waited. If all calls weigh 1 and none is running or
+    /// waiting, this, [`pass`](Self::pass) and [`block`](Self::block) add up to the calls that
+    /// have come. A reload that changes buckets is an exception: a call that waited through it
+    /// and is dropped counts as cancelled, too, and so as passed.
     waiting_dropped: u64,
 });
 
