@@ -92,6 +92,16 @@ impl<'a> Fields<'a> {
         find(self.table, key).filter(|value| !is_nothing(value))
     }
 
+    /// Whether a value stands under `key` that is not this `number`, which may be written
+    /// with a fraction of zero.
+    pub(super) fn has_other(&self, key: &str, number: i32) -> bool {
+        self.peek(key).is_some_and(|value| match value {
+            Value::Whole(whole) => *whole != i128::from(number),
+            Value::Number(float) => *float != f64::from(number),
+            _ => true,
+        })
+    }
+
     /// The value under `key` as messages show it.
     fn excerpt(&self, key: &str) -> String {
         let value = self.peek(key);

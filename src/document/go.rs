@@ -19,6 +19,9 @@ const UINT: RangeInclusive<u32> = 0..=u32::MAX;
 const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
 /// What an `int64` may be from 0 on.
 const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
+/// What becomes of an index beside a key.
+const BY_KEY_ALONE: &str = "ignored beside `paramKey`: calls without that key pass, where those \
+     of Sentinel for Go count by the argument at this index";
 /// The keys of our fields in a flow rule.
 const FLOW_KEYS: &[(&str, &str)] = &[
     ("interval", "statIntervalInMs"),
@@ -110,15 +113,18 @@ const fn buckets(interval: u32) -> Option<u32> {
 
 /// Warns of keys that say something for Java alone.
 fn of_java(fields: &mut Fields<'_>) {
-    let usual = |value: &Value| match value {
+    let is_usual = |value: &Value| match value {
         Value::Text(origin) => origin.trim().is_empty() || origin == "default",
         _ => false,
     };
-    for (key, number) in [("grade", 1), ("strategy", 0), ("limitApp", -1)] {
-        let value = fields.peek(key);
-        if value.is_some_and(|value| *value != Value::Whole(number) && !usual(value)) {
-            fields.warn(key, "ignored, as by Sentinel for Go: its rules have none");
-        }
+    let is_for_one = fields.peek("limitApp").is_some_and(|it| !is_usual(it));
+    let unusual = [
+        ("grade", fields.has_other("grade", 1)),
+        ("strategy", fields.has_other("strategy", 0)),
+        ("limitApp", is_for_one),
+    ];
+    for (key, _) in unusual.into_iter().filter(|(_, is_unusual)| *is_unusual) {
+        fields.warn(key, "ignored, as by Sentinel for Go: its rules have none");
     }
 }
 
@@ -251,6 +257,9 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
         }
         HotParamRule::per(resource, threshold, Duration::from_secs(interval))
     };
+    if key.is_some() && fields.has_other("paramIndex", 0) {
+        fields.warn("paramIndex", BY_KEY_ALONE);
+    }
     rule = match key {
         Some(key) => rule.param(key),
         None => rule.param_at(index.unwrap_or(0)),

@@ -70,8 +70,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     if origin.contains(',') {
         fields.warn("limitApp", "taken as one name, as by Sentinel");
     }
-    let interval = fields.peek("statIntervalMs");
-    if interval.is_some_and(|interval| *interval != Value::Whole(1_000)) {
+    if fields.has_other("statIntervalMs", 1_000) {
         let note = "ignored, as by Sentinel: `count` is that of a second";
         fields.warn("statIntervalMs", note);
     }

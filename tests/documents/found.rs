@@ -189,10 +189,30 @@ fn what_a_rule_for_go_says_in_the_words_of_java_is_warned_of() {
             format!("[0].{key} is {value}: ignored, as by Sentinel for Go: its rules have none")
         );
     }
-    let usual = json!([{
-        "resource": "a", "threshold": 5, "grade": 1, "strategy": 0, "limitApp": "default",
-    }]);
-    strict(&sentinel(Kind::Flow, &usual));
+    for (grade, strategy) in [(json!(1), json!(0)), (json!(1.0), json!(0.0))] {
+        let usual = json!([{
+            "resource": "a", "threshold": 5,
+            "grade": grade, "strategy": strategy, "limitApp": "default",
+        }]);
+        strict(&sentinel(Kind::Flow, &usual));
+    }
+}
+
+#[test]
+fn an_index_beside_a_key_is_warned_of() {
+    let rule = |index: Value| {
+        json!({
+            "resource": "a", "metricType": 0, "threshold": 5, "paramKey": "user",
+            "paramIndex": index,
+        })
+    };
+    let line = warned(Kind::HotParam, &rule(json!(2)));
+    assert!(
+        line.starts_with("[0].paramIndex is 2: ignored beside `paramKey`: "),
+        "{line}"
+    );
+    // Every rule that Go writes has one.
+    strict(&sentinel(Kind::HotParam, &json!([rule(json!(0))])));
 }
 
 #[test]
@@ -228,7 +248,11 @@ fn what_has_no_effect_in_a_flow_rule_is_warned_of() {
         let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
         assert_eq!(lines(&found), [expected]);
     }
-    for (key, value) in [("statIntervalMs", json!(1_000)), ("enable", json!(true))] {
+    for (key, value) in [
+        ("statIntervalMs", json!(1_000)),
+        ("statIntervalMs", json!(1_000.0)),
+        ("enable", json!(true)),
+    ] {
         strict(&sentinel(Kind::Flow, &json!([rule(key, value)])));
     }
 }
