@@ -86,7 +86,7 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
@@ -399,7 +399,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
     #[track_caller]
     pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
         self.rules = rules.into();

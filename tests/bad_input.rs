@@ -380,14 +380,15 @@ fn rules_that_stand_in_the_program_panic_where_they_stand() {
         message
     );
 
-    let places: [fn(); 5] = [
+    let places: [fn(); 6] = [
         || drop(Rules::new().with(flow(-1.0))),
         || drop(Rules::from(flow(-1.0))),
+        || drop(Rules::from([flow(-1.0)])),
         || drop(Sentinel::new(flow(-1.0))),
         || drop(Sentinel::builder().rules(flow(-1.0))),
         || drop(SentinelLayer::new(flow(-1.0))),
     ];
-    let first_line = line!() - 6;
+    let first_line = line!() - 7;
     let line = std::sync::Arc::new(AtomicU32::new(0));
     let before = std::panic::take_hook();
     let seen = line.clone();

@@ -149,11 +149,11 @@ pub(super) struct Settings {
 
 impl SentinelLayer<Respond> {
     /// Creates a layer with an engine of its own, with `rules` and defaults for all else.
-    /// `rules` is a single rule, or [`Rules`] for several.
+    /// `rules` is a single rule, an array of rules of one kind, or [`Rules`].
     ///
     /// # Panics
     ///
-    /// If a single rule is given instead of [`Rules`], and it is invalid.
+    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {

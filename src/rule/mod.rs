@@ -346,6 +346,18 @@ kinds!(
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
 ///
+/// Where a set is asked for, an array of rules of one kind will do:
+///
+/// ```
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// let layer = SentinelLayer::new([
+///     FlowRule::per_second("/orders", 100),
+///     FlowRule::per_second("/search", 10),
+/// ]);
+/// assert_eq!(layer.sentinel().rules().len(), 2);
+/// ```
+///
 /// To change a set, iterate over its rules and build a new one:
 ///
 /// ```
@@ -528,6 +540,21 @@ impl<R: Into<Rule>> From<R> for Rules {
     #[track_caller]
     fn from(rule: R) -> Self {
         Self::new().with(rule)
+    }
+}
+
+impl<R: Into<Rule>, const N: usize> From<[R; N]> for Rules {
+    /// Creates a set of rules of one kind, for rules that are part of the program.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a rule is invalid, with all problems of all rules.
+    #[track_caller]
+    fn from(rules: [R; N]) -> Self {
+        match Self::build(rules) {
+            Ok(rules) => rules,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
