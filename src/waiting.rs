@@ -253,7 +253,7 @@ impl Waiting {
         let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, permits);
         if let Some(mut quota) = inner.claims.quota {
             quota.reset = quota.reset.saturating_sub(waited);
-            entry.set_param_quota(*quota);
+            entry.set_param_quota(quota);
         }
         Ok(entry)
     }

@@ -17,6 +17,7 @@ use tower_sentinel::key::{
     Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
 };
 use tower_sentinel::middleware::skip;
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::{LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
@@ -238,6 +239,32 @@ fn the_layer_adds_no_allocation_to_a_call_that_passes() {
     assert_allocates_nothing("the layer", &clock, &mut call);
     let node = sentinel.node("/users/{id}").unwrap();
     assert_eq!((node.totals().complete(), node.concurrency()), (calls, 0));
+}
+
+/// What a call through a layer that tells callers what is left allocates, if `rule` is in force.
+fn of_a_call_that_is_told(rule: impl Into<Rules>) -> u64 {
+    let (sentinel, _clock) = engine(rule);
+    let layer = SentinelLayer::with(sentinel)
+        .param_named("user", Header::from_static("x-user"))
+        .fields(RateLimitFields::Ietf);
+    let answer =
+        |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) };
+    let mut service = layer.layer(service_fn(answer));
+    let request = || Request::get("/a").header("x-user", "ann").body(()).unwrap();
+    let mut call = |request| {
+        let response = service.call(request).now_or_never().unwrap().unwrap();
+        assert!(response.headers().contains_key("ratelimit"));
+    };
+    call(request());
+    let request = request();
+    measure(|| call(request)).count_total
+}
+
+#[test]
+fn to_tell_what_a_value_has_left_allocates_as_little_as_to_tell_it_of_a_resource() {
+    let flow = of_a_call_that_is_told(FlowRule::per_second("/a", OPEN));
+    let value = of_a_call_that_is_told(HotParamRule::per_second("/a", OPEN).param("user"));
+    assert_eq!(value, flow);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(crate) struct Claims {
     /// Shares of the quotas of its parameters.
     pub(crate) shares: Shares,
     /// What is left of these quotas, for a call that wants to know.
-    pub(crate) quota: Option<Box<QuotaLeft>>,
+    pub(crate) quota: Option<QuotaLeft>,
 }
 
 impl Claims {

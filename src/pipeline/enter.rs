@@ -88,7 +88,7 @@ fn claim(
             }
         }
         if call.wants_quota {
-            claims.quota = nodes.params_left(call, now).map(Box::new);
+            claims.quota = nodes.params_left(call, now);
         }
     }
     let full = match nodes.full_related(engine, now, call.weight) {
@@ -136,7 +136,7 @@ fn take_and_enter(
     let permits = Permits::new(resource, admission, claims);
     let mut entry = Entry::new(nodes, now, call.weight, has_slot, permits);
     if let Some(quota) = claims.quota.take() {
-        entry.set_param_quota(*quota);
+        entry.set_param_quota(quota);
     }
     Ok(Verdict::Pass(entry))
 }
