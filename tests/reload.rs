@@ -35,6 +35,24 @@ fn passed(sentinel: &Sentinel, n: u32) -> usize {
     (0..n).filter(|_| run(sentinel).is_some()).count()
 }
 
+#[test]
+fn of_rules_by_origin_that_change_places_each_keeps_its_counts_by_its_id() {
+    let rule = |id: &str, limit: u32| FlowRule::per("r", limit, MINUTE).by_origin().id(id);
+    let (sentinel, _clock) = engine(rule("a", 10));
+    let passed = |n: u32| {
+        let call = || sentinel.try_enter(Call::new("r").origin("x"));
+        (0..n)
+            .filter(|_| matches!(call(), Verdict::Pass(_)))
+            .count()
+    };
+    assert_eq!(passed(4), 4);
+    assert!(sentinel.try_reload([rule("a", 10), rule("b", 10)]).unwrap());
+    assert_eq!(passed(1), 1);
+    // Five are left of a, and the one that came since counts for b.
+    assert!(sentinel.try_reload([rule("b", 9), rule("a", 8)]).unwrap());
+    assert_eq!(passed(20), 3);
+}
+
 // === sets ===
 
 #[test]

@@ -257,7 +257,7 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
         }
         HotParamRule::per(resource, threshold, Duration::from_secs(interval))
     };
-    if key.is_some() && fields.has_other("paramIndex", 0) {
+    if key.is_some() && index.is_some_and(|index| index != 0) {
         fields.warn("paramIndex", BY_KEY_ALONE);
     }
     rule = match key {

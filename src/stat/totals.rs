@@ -133,8 +133,9 @@ figures!(Totals {
     waits: u64,
     /// Calls that were dropped while they waited. If all calls weigh 1 and none is running or
     /// waiting, this, [`pass`](Self::pass) and [`block`](Self::block) add up to the calls that
-    /// have come. A reload that changes buckets is an exception: a call that waited through it
-    /// and is dropped counts as cancelled, too, and so as passed.
+    /// have come. Calls whose tokens [stay spent](crate::Waiting#cancel-safety) are an exception:
+    /// one that is dropped or refused later than its bucket, or after a reload that changes
+    /// buckets, counts as cancelled, too, and so as passed.
     waiting_dropped: u64,
 });
 

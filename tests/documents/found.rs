@@ -211,6 +211,9 @@ fn an_index_beside_a_key_is_warned_of() {
         line.starts_with("[0].paramIndex is 2: ignored beside `paramKey`: "),
         "{line}"
     );
+    // What is refused has been told.
+    let line = refused(Kind::HotParam, &rule(json!(0.5)));
+    assert!(line.contains("must be a whole number"), "{line}");
     // Every rule that Go writes has one.
     strict(&sentinel(Kind::HotParam, &json!([rule(json!(0))])));
 }

@@ -444,6 +444,23 @@ fn what_is_ignored_is_a_warning() {
 }
 
 #[test]
+fn an_authority_rule_that_is_refused_is_not_the_first_of_its_resource() {
+    let document = sentinel(
+        Kind::Authority,
+        &json!([
+            {"resource": "/a", "limitApp": "x", "strategy": 2},
+            {"resource": "/a", "limitApp": "y", "strategy": 1},
+        ]),
+    );
+    assert_eq!(
+        lines(&document),
+        ["[0].strategy is 2, must be a whole number between 0 and 1"]
+    );
+    let rules = document.lenient().0;
+    assert_eq!(rules, Rules::from(AuthorityRule::deny("/a", ["y"])));
+}
+
+#[test]
 fn the_first_authority_rule_of_a_resource_counts() {
     let document = sentinel(
         Kind::Authority,
