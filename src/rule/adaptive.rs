@@ -68,8 +68,9 @@ use crate::stat::MAX_TOKENS;
 /// from, and the 99th percentile of response times is at most twice the work. When half of
 /// the slots disappear, it is within 25 % again after 5 s, and after a spike of 2 s it is
 /// back within 10 s. During probes it may be lower, for less than 5 % of the time. Work
-/// times that vary by ± 20 % change little about this; the more they vary beyond that, the
-/// more the limit drifts. `adaptive::claims` tests these figures in virtual time.
+/// times that vary by ± 20 % change little about this (within 30 % after slots disappear);
+/// the more they vary beyond that, the more the limit drifts. `adaptive::claims` tests these
+/// figures in virtual time.
 ///
 /// # Source
 ///
