@@ -186,6 +186,8 @@ pub(crate) enum Bug {
     CountInAnyGeneration,
     /// A breaker counts a call in a bucket that is no longer the newest.
     CountBehindHead,
+    /// A breaker empties a cell without looking whether it has gone to a newer bucket.
+    SkipBehindHead,
     /// A breaker notes that there is a bad call when it has counted it.
     NoteBadAfter,
     /// A breaker writes what it has counted without comparing what it added to.
@@ -194,6 +196,8 @@ pub(crate) enum Bug {
     BlindProbe,
     /// A probe decides although its lease is over.
     ProbeOutlivesLease,
+    /// A probe that ends beside another one gives up.
+    EndTriesOnce,
     /// A call that one breaker refuses keeps the probes of the others.
     KeepPartialProbes,
     /// A change of state is told by a thread that did not make it.
@@ -220,6 +224,8 @@ pub(crate) enum Bug {
     HitWithoutSecondLook,
     /// A slot that had no owner is free, whatever its word says by now.
     SpareByTag,
+    /// A slot that changes hands just now is as free as its word says.
+    SpareClaimed,
     /// A debt that ends just now is at rest.
     RestTooSoon,
     /// Who gives back reads the clock before the word.

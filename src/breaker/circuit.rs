@@ -303,6 +303,9 @@ impl Breaker {
                 self.tell(changes, word, next, value);
                 return;
             }
+            if planted(Bug::EndTriesOnce) {
+                return;
+            }
         }
     }
 

@@ -126,6 +126,23 @@ model! {
 }
 
 model! {
+    counts_beside_a_roll_over_a_bucket at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
+    || {
+        // Who opens 12 empties the cell of 11, which is that of 13 as well.
+        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        let count = |window: &Window, bucket| {
+            let ended = Ended { version: 0, is_bad: true, keeps_ratio: true };
+            window.count(Tick::from_nanos(bucket), ended, || false).unwrap().total
+        };
+        let other = window.clone();
+        let thread = thread::spawn(move || count(&other, 12));
+        count(&window, 13);
+        thread.join().unwrap();
+        assert_eq!(count(&window, 13), 3, "a count was lost");
+    }
+}
+
+model! {
     a_good_call_that_completes_the_number at 3
         fails with a_bad_call_that_is_noted_late: NoteBadAfter;
     || {
@@ -248,6 +265,21 @@ model! {
             first.end(10, probe, false);
         }
         assert_eq!(breakers.state(0), Closed, "both places were theirs");
+    }
+}
+
+model! {
+    two_probes_that_end_together at 3 fails with a_probe_that_tries_once: EndTriesOnce;
+    || {
+        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let probes = [first.enter(10).unwrap(), first.enter(10).unwrap()];
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.end(10, probes[1], false));
+        first.end(10, probes[0], false);
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Closed, "both were good");
     }
 }
 

@@ -278,6 +278,10 @@ impl Window {
         for bucket in first..=last {
             let spot = self.spot(bucket);
             let (cell, empty) = (&self.cells[spot.place], Cell::empty(spot.round, 0));
+            if planted(Bug::SkipBehindHead) {
+                cell.swap(empty.0, Ordering::AcqRel);
+                continue;
+            }
             let found = cell.load(Ordering::Acquire);
             if self.head() != head {
                 return;

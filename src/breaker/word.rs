@@ -268,6 +268,23 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_up_to_a_unit_longer_and_never_shorter() {
+        for end in (1_000_000..1_000_000 + UNIT_NS).step_by(57) {
+            let moment = Moment::new(Tick::from_nanos(end), 7);
+            for now in (end - 2 * UNIT_NS..end + 2 * UNIT_NS)
+                .step_by(61)
+                .chain([end - 1])
+            {
+                let is_over = moment
+                    .ahead_of(Tick::from_nanos(now), 1_000_000_000)
+                    .is_none();
+                assert!(!is_over || now >= end, "{now} of {end}");
+                assert!(is_over || now < end + UNIT_NS, "{now} of {end}");
+            }
+        }
+    }
+
+    #[test]
     fn a_moment_is_ahead_for_the_longest_time_and_the_slack_and_no_longer() {
         // A second, which is whole units, as is the slack.
         let longest_ns = 1_000_000_000;

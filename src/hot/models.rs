@@ -60,21 +60,29 @@ model! {
     }
 }
 
+/// They queue at different locks; who comes second has the shared word.
+fn two_new_keys_and_one_slot(count: Count) {
+    let keys = keys(count, 2);
+    let limit = keys.limit(1.0, 0);
+    let _ = take(&keys, 0, C, limit).unwrap();
+    let other = spawn(&keys, move |keys| take(keys, 0, B, limit).is_some());
+    let a = take(&keys, 0, A, limit).is_some();
+    assert!(a && other.join().unwrap());
+    let again = [A, B].map(|key| take(&keys, 0, key, limit).is_some());
+    assert_eq!(again, [false; 2], "each has had its one");
+    assert_eq!(keys.keys_in_use(at(0)), 2);
+}
+
 model! {
     two_new_keys_that_find_the_last_slot_free at 3 fails with
         one_that_pushes_the_other_out: SpareByTag;
-    || {
-        // They queue at different locks; who comes second has the shared word.
-        let keys = keys(Count::Refill, 2);
-        let limit = keys.limit(1.0, 0);
-        let _ = take(&keys, 0, C, limit).unwrap();
-        let other = spawn(&keys, move |keys| take(keys, 0, B, limit).is_some());
-        let a = take(&keys, 0, A, limit).is_some();
-        assert!(a && other.join().unwrap());
-        let again = [A, B].map(|key| take(&keys, 0, key, limit).is_some());
-        assert_eq!(again, [false; 2], "each has had its one");
-        assert_eq!(keys.keys_in_use(at(0)), 2);
-    }
+    || two_new_keys_and_one_slot(Count::Refill)
+}
+
+model! {
+    two_windows_that_find_the_last_slot_free at 3 fails with
+        one_that_takes_a_slot_from_under_the_other: SpareClaimed;
+    || two_new_keys_and_one_slot(Count::Window)
 }
 
 model! {

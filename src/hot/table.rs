@@ -455,7 +455,7 @@ impl Slot {
         let tag = self.tag.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
         match (tag, word) {
-            (_, CLAIMED) => None,
+            (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
             // Any other word is of an owner that has come since the look at the tag.
             (NOBODY, 0) => Some((u64::MAX, word)),
             (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),

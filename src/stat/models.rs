@@ -251,6 +251,16 @@ model! {
 }
 
 model! {
+    a_loan_that_looks_again_beside_a_roll at 2 fails with
+        one_that_has_looked_once: LoanLooksOnce;
+    || {
+        let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
+        super::occupy::models::look_beside_a_roll(array, [quota(2, 1)]);
+    }
+}
+
+model! {
     a_cancelled_loan_beside_a_roll at 2 fails with a_loan_cancelled_backwards: CancelBackwards;
     || cancel_beside_a_taker(12)
 }
@@ -374,10 +384,10 @@ model! {
         let borrower = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
         let now = Tick::from_nanos(11);
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, now);
-        let ours = Tally::took(new.acquire_at(12, 1, &[quota(2, 1)]));
         let first = Tally { ran: vec![10], spent: 0 };
-        let tally = Tally::join([first, ours, borrower.join().unwrap()]);
-        tally.settle(&new, &[(2, 1)]);
+        let all = [first, borrower.join().unwrap()].into_iter();
+        let takers = [12, 13].map(|now| Tally::took(new.acquire_at(now, 1, &[quota(2, 1)])));
+        Tally::join(all.chain(takers)).settle(&new, &[(2, 1)]);
     }
 }
 

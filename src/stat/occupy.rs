@@ -498,6 +498,46 @@ struct Offer {
     judge: usize,
 }
 
+#[cfg(all(test, sentinel_loom))]
+pub(super) mod models {
+    //! A loan that is judged again while its window begins.
+
+    use super::*;
+    use crate::sync::Arc;
+
+    /// Full in 9, and one leaves at 11. A borrower for 11 has charged the head when another
+    /// one is judged, who so gets 12, in the same window. Both hold their tokens, and the
+    /// first one has found that they fit, when 11 opens beside the look of the second.
+    pub(in crate::stat) fn look_beside_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
+        let at = Tick::from_nanos;
+        assert!(array.acquire_at(9, 1, &quotas).is_ok());
+        assert_eq!(array.bring_to(at(10)), Ok(10));
+        let wish = Wish {
+            now: at(10),
+            from: at(10),
+            patience: Duration::from_secs(1),
+            n: 1,
+        };
+        let offers = [11, 12].map(|bucket| {
+            let head = array.load_head();
+            let offer = array
+                .earliest(head, 10, wish, &quotas)
+                .ok()
+                .expect("one is lent");
+            assert_eq!(offer.bucket, bucket);
+            assert!(array.swap_head(head, head.plus(1)));
+            offer
+        });
+        assert!(array.hold(10, offers[0], 1) && array.still_fits(10, 11, &quotas));
+        assert!(array.hold(10, offers[1], 1));
+        let other = array.clone();
+        let roller = loom::thread::spawn(move || other.bring_to(at(11)));
+        let fits = array.still_fits(10, 12, &quotas);
+        assert_eq!(roller.join().unwrap(), Ok(11));
+        assert!(!fits, "two in a window of one");
+    }
+}
+
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
