@@ -111,3 +111,46 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_queue_that_is_never_empty_is_warm_later_by_its_longest_wait() {
+    for period in [4, 10, 30] {
+        for wait in [1, 2, 5, 15].into_iter().filter(|wait| 2 * wait <= period) {
+            for every in [100, 700, 1_000, 4_900]
+                .into_iter()
+                .filter(|&every| every <= wait * 1_000)
+            {
+                let rule = FlowRule::per_second("r", 100)
+                    .throttle(Duration::from_secs(wait))
+                    .max_waiting(u32::MAX)
+                    .warm_up(Duration::from_secs(period));
+                let bench = Bench::new(rule);
+                // One and a half periods, the longest wait, and two steps.
+                let warm = period * 3 / 2 + wait + 2;
+                let end = warm + 2 * (period + wait);
+                let (mut calls, mut in_second) = (Vec::new(), vec![0; (end + wait) as usize + 1]);
+                for now in (0..end * 1_000).step_by(every as usize) {
+                    bench.at(now);
+                    loop {
+                        let verdict = bench.sentinel.try_enter(Call::new("r"));
+                        let turn = match &verdict {
+                            Verdict::Pass(_) => now,
+                            Verdict::Wait(its) => its.start().as_millis() - 10_000,
+                            _ => break,
+                        };
+                        in_second[turn as usize / 1_000] += 1;
+                        calls.push(verdict);
+                    }
+                }
+                let what = format!("period {period} s, wait {wait} s, every {every} ms");
+                let is_early = in_second[..period as usize].iter().all(|&calls| calls < 99);
+                assert!(is_early, "{what}: {in_second:?}");
+                let then = &in_second[warm as usize..end as usize];
+                assert!(
+                    then.iter().all(|&calls| calls >= 98),
+                    "{what}: {in_second:?}"
+                );
+            }
+        }
+    }
+}

@@ -46,7 +46,8 @@ fn the_rules_in_force_survive_whatever_becomes_of_the_file() {
     let path = folder.write("rules", "r 3");
     let sentinel = Sentinel::new(limit(1));
     let (tell, told) = mpsc::channel();
-    let watch = Watch::new(sentinel.clone(), FileSource::new(&path, parse))
+    let source = FileSource::new(&path, parse).max_bytes(20);
+    let watch = Watch::new(sentinel.clone(), source)
         .on_event(move |event| tell.send(event.to_string()).unwrap());
     assert!(watch.last_error().is_none());
     assert_reloaded(watch.poll_once(), 1);
@@ -65,6 +66,9 @@ fn the_rules_in_force_survive_whatever_becomes_of_the_file() {
     in_force(&limit(3));
     folder.write("rules", "");
     assert_eq!(failure(watch.poll_once()), SourceErrorKind::Empty);
+    in_force(&limit(3));
+    folder.write("rules", format!("r 5{}", " ".repeat(18)));
+    assert_eq!(failure(watch.poll_once()), SourceErrorKind::TooLarge);
     in_force(&limit(3));
     fs::remove_file(&path).unwrap();
     assert_eq!(failure(watch.poll_once()), SourceErrorKind::Io);
@@ -85,14 +89,15 @@ fn the_rules_in_force_survive_whatever_becomes_of_the_file() {
         .try_iter()
         .map(|event| event.replace(&name, "F"))
         .collect();
-    assert!(short[4].starts_with("rules kept: F: cannot be read: "));
+    assert!(short[5].starts_with("rules kept: F: cannot be read: "));
     assert_eq!(
-        [&short[..4], &short[5..]].concat(),
+        [&short[..5], &short[6..]].concat(),
         [
             "1 rule in force",
             "rules kept: F: a line without a limit",
             "rules kept: F: a line without a limit",
             "rules kept: F: is empty",
+            "rules kept: F: has more than 20 bytes",
             "rules readable again, and unchanged",
             "2 rules in force",
         ]
