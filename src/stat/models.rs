@@ -66,8 +66,12 @@ impl Tally {
     }
 
     fn borrow(array: &LeapArray, now: u64, quotas: &[Quota]) -> Self {
+        Self::borrow_as(array, wish(now), quotas)
+    }
+
+    fn borrow_as(array: &LeapArray, wish: Wish, quotas: &[Quota]) -> Self {
         let mut spent = 0;
-        let loan = array.borrow_for(wish(now), quotas, &mut spent);
+        let loan = array.borrow_for(wish, quotas, &mut spent);
         Self {
             ran: loan.iter().map(|loan| loan.bucket().number()).collect(),
             spent,
@@ -86,7 +90,7 @@ impl Tally {
     /// the threads did, and in the buckets that they were told.
     fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
         for &(buckets, limit) in quotas {
-            for end in 10..16 {
+            for end in 0..16 {
                 let ran = self
                     .ran
                     .iter()
@@ -247,6 +251,24 @@ model! {
         let ours = Tally::borrow(&array, 10, &[quota(2, 1)]);
         let first = Tally { ran: vec![9], spent: 0 };
         Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_borrowers_in_the_first_window at 3 fails with
+        two_that_look_once_in_the_first_window: LoanLooksOnce;
+    || {
+        // One has room and waits for its turn in 1; the other, who finds that charged, borrows
+        // for 3, unless it sees the loan. The window of 1 begins before the clock does.
+        let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            let turn = Wish { from: Tick::from_nanos(1), ..wish(0) };
+            Tally::borrow_as(&other, turn, &[quota(3, 1)])
+        });
+        let ours = Tally::borrow(&array, 0, &[quota(3, 1)]);
+        Tally::join([ours, thread.join().unwrap()]).settle(&array, &[(3, 1)]);
     }
 }
 

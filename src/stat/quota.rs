@@ -124,8 +124,10 @@ impl Quota {
         bucket: u64,
         target: u64,
     ) -> impl Iterator<Item = u64> + use<> {
-        let first = self.next_start(bucket).max(self.start(target));
-        (first..=target).step_by(self.stride.get() as usize)
+        let start = self.start(target);
+        // The first windows begin before bucket 0.
+        let start = if start > target { 0 } else { start };
+        (self.next_start(bucket).max(start)..=target).step_by(self.stride.get() as usize)
     }
 }
 
