@@ -16,7 +16,7 @@ use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
 use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
-use crate::ruled_ring::{Held, RuledRing, own_ring, side_rings};
+use crate::ruled_ring::{Held, NoTokens, RuledRing, own_ring, side_rings};
 use crate::stat::Node;
 use crate::sync::Arc;
 
@@ -234,12 +234,10 @@ impl CallNodes {
             .flat_map(|(node, gate)| gate.queues().iter().map(move |queue| (node, queue)))
     }
 
-    /// The first rule that has no room for `n` tokens now.
-    pub(crate) fn full_rule(&self, now: Tick, n: u32) -> Option<u32> {
-        self.ruled_rings(now).find_map(|ruled| {
-            let is_full = |&(_, quota): &(u32, &_)| !ruled.ring.has_room(now, n, quota);
-            ruled.rules().find(is_full).map(|(rule, _)| rule)
-        })
+    /// Whether every rule has room for `n` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
+        self.ruled_rings(now)
+            .try_for_each(|ruled| ruled.check_room(now, n))
     }
 
     /// Counts one more waiting call on every node, or on none if there are too many on one.

@@ -28,6 +28,7 @@ use crate::stat::{Node, Resident, Totals};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, shared_size};
 use crate::timekeeper::Timekeeper;
 
+pub(crate) use admit::Place;
 pub(crate) use path_kind::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -57,6 +57,12 @@ impl RuledRing<'_> {
         taken.map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
+    /// Whether its rules have room for `n` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
+        let checked = self.ring.check_room(now, n, &self.quotas);
+        checked.map_err(|denied| NoTokens::of(denied, self.indices))
+    }
+
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
         match self.node {
             Some(node) => node.give_back(taken, n),

@@ -224,18 +224,9 @@ impl Waiting {
         let inner = self.take();
         let resource = inner.nodes.resource();
         let now = inner.now();
-        let has_slot = match resource.take_slot() {
-            Ok(has_slot) => has_slot,
+        let place = match resource.take_place(now) {
+            Ok(place) => place,
             Err(blocked) => return Err(inner.refuse(now, blocked)),
-        };
-        let admission = match resource.admit(now) {
-            Ok(admission) => admission,
-            Err(blocked) => {
-                if has_slot {
-                    resource.node().free_slot();
-                }
-                return Err(inner.refuse(now, blocked));
-            }
         };
         let waited = now - inner.since;
         // A place in a queue is the call's own; what it waits for beyond its turn
@@ -249,8 +240,8 @@ impl Waiting {
             node.start_waited(now, inner.n, occupied, waited);
         });
         resource.notify_passed(inner.n, None, waited);
-        let permits = Permits::new(inner.nodes.resource(), admission, &inner.claims);
-        let mut entry = Entry::new(inner.nodes, now, inner.n, has_slot, permits);
+        let permits = Permits::new(inner.nodes.resource(), place.admission, &inner.claims);
+        let mut entry = Entry::new(inner.nodes, now, inner.n, place.has_slot, permits);
         if let Some(mut quota) = inner.claims.quota {
             quota.reset = quota.reset.saturating_sub(waited);
             entry.set_param_quota(quota);

@@ -6,7 +6,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
@@ -396,7 +396,7 @@ fn however_a_probe_ends_it_never_sticks() {
 }
 
 #[test]
-fn a_probe_that_a_later_rule_refuses_is_given_back() {
+fn a_call_that_another_rule_refuses_is_no_probe() {
     let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
     // The ring of the resource alone, and one after that of the caller.
     for others in [Rules::new(), by_caller.into()] {
@@ -424,9 +424,52 @@ fn a_probe_that_a_later_rule_refuses_is_given_back() {
             assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
             assert_eq!(bench.state(), BreakerState::Open);
         }
+        assert!(bench.told().is_empty());
         bench.clock.advance(Duration::from_secs(60));
         drop(bench.enter().unwrap());
         assert_eq!(bench.state(), BreakerState::Closed);
+    }
+}
+
+/// At the first probe of a breaker, another call takes the tokens before it does.
+#[derive(Debug, Default)]
+struct Rival(OnceLock<Sentinel>);
+
+impl Hook for Rival {
+    fn on_breaker(&self, event: &BreakerEvent<'_>) {
+        if let (BreakerState::HalfOpen, Some(sentinel)) = (event.to(), self.0.get()) {
+            assert!(matches!(
+                sentinel.try_enter(Call::new("r")),
+                Verdict::Pass(_)
+            ));
+        }
+    }
+}
+
+#[test]
+fn a_probe_whose_tokens_another_call_takes_is_given_back() {
+    let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    // The ring of the resource alone, and one after that of the caller.
+    for others in [Rules::new(), by_caller.into()] {
+        let rules = others
+            .with(errors().probes(2))
+            .with(IsolationRule::new("r", 2))
+            .with(FlowRule::per("r", 6, Duration::from_secs(60)));
+        let bench = open(rules);
+        bench.clock.advance(ms(2_000));
+        let rival = Arc::new(Rival::default());
+        bench.sentinel.hooks().register("rival", rival.clone());
+        rival.0.set(bench.sentinel.clone()).unwrap();
+        assert_eq!(bench.enter().err(), Some(BlockKind::Flow));
+        let node = bench.sentinel.node("r").unwrap();
+        assert_eq!((node.slots_in_use(), node.totals().pass()), (0, 6));
+        // The other one was a good probe, and both places are free. No token is.
+        assert_eq!(bench.state(), BreakerState::HalfOpen);
+        let probes = [(); 2].map(|()| bench.sentinel.try_enter(Call::new("r").batch(0)));
+        assert!(
+            probes.iter().all(|probe| matches!(probe, Verdict::Pass(_))),
+            "{probes:?}"
+        );
     }
 }
 

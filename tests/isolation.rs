@@ -6,7 +6,7 @@ mod support;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::middleware::Completion;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AdaptiveRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule, IsolationRule, ManualClock,
-    Rules, Sentinel, SentinelLayer,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule,
+    IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
 };
 
 use support::{engine, enter};
@@ -144,6 +144,68 @@ fn a_call_refused_by_a_flow_rule_keeps_no_slot_and_the_other_way_takes_no_token(
     assert_eq!(run(&sentinel).unwrap_err().kind(), BlockKind::Flow);
     let node = sentinel.node("r").unwrap();
     assert_eq!((node.slots_in_use(), node.sum(Event::Pass)), (0, 2));
+}
+
+/// How many calls of a lone caller isolation refuses, beside a flood that the `rules` of rates
+/// refuse.
+fn refused_beside_a_flood(rules: Rules, flood: Call<'_>) -> usize {
+    const CALLS: usize = 20_000;
+    let (sentinel, _) = engine(rules.with(IsolationRule::new("r", 1)));
+    while enter(&sentinel, flood).is_ok() {}
+    let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            start.wait();
+            while !stop.load(Ordering::Relaxed) {
+                assert!(enter(&sentinel, flood).is_err());
+            }
+        });
+        start.wait();
+        let refused =
+            (0..CALLS).filter(|_| enter(&sentinel, Call::new("r").origin("lone")).is_err());
+        let refused = refused.count();
+        stop.store(true, Ordering::Relaxed);
+        refused
+    })
+}
+
+#[test]
+fn calls_that_a_spent_quota_refuses_take_no_slot_from_others() {
+    let flow = || FlowRule::per_second("r", 1_000_000);
+    let flood = Call::new("r").origin("flood");
+    let deny = || AuthorityRule::deny("r", ["nobody"]);
+    let cases = [
+        ("a share", Rules::from(flow().by_origin()), flood),
+        ("the ring", flow().into(), flood.batch(2_000_000)),
+        (
+            "the ring, on the slow path",
+            Rules::new().with(flow()).with(deny()),
+            flood.batch(2_000_000),
+        ),
+        (
+            "the ring of an origin",
+            FlowRule::per_second("r", 5).for_origin("flood").into(),
+            flood,
+        ),
+        (
+            "a queue",
+            FlowRule::per_second("r", 5)
+                .for_origin("flood")
+                .throttle(Duration::ZERO)
+                .into(),
+            flood,
+        ),
+        (
+            "an adaptive limit",
+            Rules::new()
+                .with(flow())
+                .with(AdaptiveRule::new("r").floor(1).ceiling(1)),
+            flood.batch(2_000_000),
+        ),
+    ];
+    for (what, rules, flood) in cases {
+        assert_eq!(refused_beside_a_flood(rules, flood), 0, "{what}");
+    }
 }
 
 #[test]

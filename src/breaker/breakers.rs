@@ -239,7 +239,7 @@ impl Breakers {
         Some(admission)
     }
 
-    /// A call that passed here does not run, because a later check refused it:
+    /// A call that passed here does not run, because it lost its tokens to another one:
     /// its probes never were. A breaker without another one is open again, and
     /// the next call may probe at once.
     pub(crate) fn give_back(&self, admission: Admission, told: &mut dyn FnMut(Change)) {

@@ -325,7 +325,7 @@ model! {
     two_callers_of_two_breakers at 2
         fails with callers_that_block_each_other: KeepPartialProbes;
     || {
-        // A later check refuses both, and an operator moves the second breaker.
+        // Both lose their tokens to others, and an operator moves the second breaker.
         let breakers = breakers([spec(1), spec(1)]);
         let mut first = Caller::new(&breakers);
         first.fail(0);

@@ -1,5 +1,5 @@
-//! How a call that has passed the checks takes its tokens and starts, or else waits or
-//! is refused.
+//! How a call that has passed the checks takes its place and its tokens and starts, or else
+//! waits or is refused.
 
 use std::time::Duration;
 
@@ -7,38 +7,34 @@ use super::fast_path::take_own_ring;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::block_kind::BlockKind;
-use crate::breaker::Admission;
+use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Moved};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Permits};
-use crate::resource::Resource;
+use crate::resource::{Place, Resource};
 use crate::ruled_ring::{NoTokens, RuledRing};
 use crate::sync::Arc;
 use crate::verdict::Verdict;
 
-/// Takes the tokens of a call on the resource's own ring alone, and starts it. It does what
-/// [`take_and_enter`] does where nothing can be claimed, with a tenth fewer instructions.
+/// Starts a call that takes its tokens on the resource's own ring alone, or refuses it. It
+/// does what [`take_and_enter`] does where nothing can be claimed, with a tenth fewer
+/// instructions.
 pub(super) fn enter_own_ring(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-    has_slot: bool,
 ) -> Result<Verdict, Moved> {
     let nodes = CallNodes::without_branches(resource.clone());
-    let admission = match resource.admit(now) {
-        Ok(admission) => admission,
-        Err(blocked) => return Ok(refuse(Counted::On(&nodes), call, now, blocked)),
+    let place = match take(&nodes, now, call.weight) {
+        Ok(place) => place,
+        Err(lack) => return go_without(&nodes, call, now, lack, &mut Claims::default()),
     };
-    if let Err(denied) = take_own_ring(resource, now, call.weight) {
-        let none = NoTokens::of(denied, resource.gate().rules());
-        return go_without_tokens(&nodes, call, now, admission, none, &mut Claims::default());
-    }
     nodes.pass_inbound(now, call.weight);
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
-    let permits = admission.map(Permits::from);
-    let entry = Entry::new(nodes, now, call.weight, has_slot, permits);
+    let permits = place.admission.map(Permits::from);
+    let entry = Entry::new(nodes, now, call.weight, place.has_slot, permits);
     Ok(Verdict::Pass(entry))
 }
 
@@ -49,7 +45,6 @@ pub(super) fn enter_all_rings(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-    has_slot: bool,
 ) -> Result<Verdict, Moved> {
     if let Some(rule) = resource.refusing_without_origin(call) {
         let nodes = CallNodes::without_branches(resource.clone());
@@ -62,7 +57,7 @@ pub(super) fn enter_all_rings(
         return Ok(refusal);
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
-        None => take_and_enter(nodes, call, now, has_slot, &mut claims),
+        None => take_and_enter(nodes, call, now, &mut claims),
         Some((turn, rule)) => wait_for_turn(&nodes, call, now, &mut claims, turn, rule),
     }
 }
@@ -105,59 +100,75 @@ fn claim(
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
-/// Takes the call's tokens and starts it. A probe is taken just before, and given
-/// back if there are no tokens.
+/// Takes the call's place and its tokens, and starts it.
 fn take_and_enter(
     nodes: CallNodes,
     call: &Call<'_>,
     now: Tick,
-    has_slot: bool,
     claims: &mut Claims,
 ) -> Result<Verdict, Moved> {
+    let place = match take(&nodes, now, call.weight) {
+        Ok(place) => place,
+        Err(lack) => return go_without(&nodes, call, now, lack, claims),
+    };
     let resource = nodes.resource();
-    let admission = match resource.admit(now) {
-        Ok(admission) => admission,
-        Err(blocked) => {
-            nodes.give_up(claims);
-            return Ok(refuse(Counted::On(&nodes), call, now, blocked));
-        }
-    };
-    let taken = if nodes.has_one_ring() {
-        let taken = take_own_ring(resource, now, call.weight);
-        taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
-    } else {
-        take_all(&mut nodes.ruled_rings(now), now, call.weight)
-    };
-    if let Err(none) = taken {
-        return go_without_tokens(&nodes, call, now, admission, none, claims);
-    }
     nodes.pass_inbound(now, call.weight);
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
-    let permits = Permits::new(resource, admission, claims);
-    let mut entry = Entry::new(nodes, now, call.weight, has_slot, permits);
+    let permits = Permits::new(resource, place.admission, claims);
+    let mut entry = Entry::new(nodes, now, call.weight, place.has_slot, permits);
     if let Some(quota) = claims.quota.take() {
         entry.set_param_quota(quota);
     }
     Ok(Verdict::Pass(entry))
 }
 
-/// The rings gave a call nothing: it gives back its probes, and waits or is refused.
+/// What a call could not get of its place and its tokens. It has nothing then.
+enum Lack {
+    Place(Blocked),
+    Tokens(NoTokens),
+}
+
+/// Takes the place of a call and its tokens: all or nothing.
+///
+/// No operation takes a slot or a probe and tokens at once, so a call that finds no tokens has
+/// had its place for a moment, for which another one may be refused. So the tokens are looked for
+/// first. Then this happens only to a call that loses them to another one at the same moment, and
+/// not to all that come while a quota is spent.
+fn take(nodes: &CallNodes, now: Tick, n: u32) -> Result<Place, Lack> {
+    let resource = nodes.resource();
+    if resource.has_places() {
+        nodes.check_room(now, n).map_err(Lack::Tokens)?;
+    }
+    let place = resource.take_place(now).map_err(Lack::Place)?;
+    let taken = if nodes.has_one_ring() {
+        let taken = take_own_ring(resource, now, n);
+        taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
+    } else {
+        take_all(&mut nodes.ruled_rings(now), now, n)
+    };
+    if let Err(none) = taken {
+        resource.leave(place);
+        return Err(Lack::Tokens(none));
+    }
+    Ok(place)
+}
+
+/// A call that lacks something is refused, or waits.
 #[cold]
-fn go_without_tokens(
+fn go_without(
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
-    admission: Option<Admission>,
-    none: NoTokens,
+    lack: Lack,
     claims: &mut Claims,
 ) -> Result<Verdict, Moved> {
-    if let Some(admission) = admission {
-        let resource = nodes.resource();
-        resource.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
-    }
-    match none {
-        NoTokens::Full(rule) => wait_or_refuse(nodes, call, now, rule, claims),
-        NoTokens::Moved => {
+    match lack {
+        Lack::Place(blocked) => {
+            nodes.give_up(claims);
+            Ok(refuse(Counted::On(nodes), call, now, blocked))
+        }
+        Lack::Tokens(NoTokens::Full(rule)) => wait_or_refuse(nodes, call, now, rule, claims),
+        Lack::Tokens(NoTokens::Moved) => {
             nodes.give_up(claims);
             Err(Moved)
         }
@@ -177,7 +188,10 @@ fn wait_for_turn(
     if let Some(waiting) = wait(nodes, call, now, claims)? {
         return Ok(Verdict::Wait(waiting));
     }
-    let rule = nodes.full_rule(now, call.weight).unwrap_or(rule);
+    let rule = match nodes.check_room(now, call.weight) {
+        Err(NoTokens::Full(full)) => full,
+        _ => rule,
+    };
     // Until the turn that it could not wait for, the queue is taken.
     let at = nodes.room_at(now, turn, call.weight, Duration::ZERO);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))

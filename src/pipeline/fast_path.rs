@@ -7,7 +7,7 @@ use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::resource::{PathKind, Resource};
-use crate::rule::{HotParams, NoShare, SlotLimit};
+use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Denied;
 use crate::verdict::Started;
 
@@ -48,20 +48,21 @@ pub(crate) fn try_fast_path(
     };
     let now = resource.check_time(now);
     let slots = resource.fixed_slot_limit();
-    if let Some(slots) = slots {
-        if !resource.node().take_slot(slots.limit) {
-            return Err(Fallback::NoSlot(slots));
-        }
+    if let Some(slots) = slots.filter(|slots| !resource.node().has_free_slot(slots.limit)) {
+        return Err(Fallback::NoSlot(slots));
     }
-    let taken = match params {
-        None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied),
-        Some(params) => take_share_and_own_ring(resource, params, call, now),
-    };
-    if let Err(why) = taken {
-        if slots.is_some() {
-            resource.node().free_slot();
+    match params {
+        None => take_slot_and_own_ring(resource, slots, now, call.weight)?,
+        Some(params) => {
+            let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
+            let taken = take_slot_and_own_ring(resource, slots, now, call.weight);
+            if let Err(why) = taken {
+                if let Some(share) = &share {
+                    params.give_back_simple(share, &resource.shared().time);
+                }
+                return Err(why);
+            }
         }
-        return Err(why);
     }
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(Started {
@@ -72,19 +73,26 @@ pub(crate) fn try_fast_path(
     })
 }
 
-/// Takes the call's share of its parameter's quota, and its tokens on the
-/// resource's own ring.
-fn take_share_and_own_ring(
+/// Takes the slot of a call, if there are `slots`, and its tokens on the resource's own ring:
+/// both or neither. It looks for the tokens first, as [`take`](super::enter) does.
+#[inline]
+fn take_slot_and_own_ring(
     resource: &Resource,
-    params: &HotParams,
-    call: &Call<'_>,
+    slots: Option<SlotLimit>,
     now: Tick,
+    n: u32,
 ) -> Result<(), Fallback> {
-    let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
-    take_own_ring(resource, now, call.weight).map_err(|denied| {
-        if let Some(share) = &share {
-            params.give_back_simple(share, &resource.shared().time);
-        }
+    let Some(slots) = slots else {
+        return take_own_ring(resource, now, n).map_err(Fallback::Denied);
+    };
+    let (node, quotas) = (resource.node(), resource.gate().quotas());
+    let checked = node.ring().check_room(now, n, quotas);
+    checked.map_err(Fallback::Denied)?;
+    if !node.take_slot(slots.limit) {
+        return Err(Fallback::NoSlot(slots));
+    }
+    take_own_ring(resource, now, n).map_err(|denied| {
+        node.free_slot();
         Fallback::Denied(denied)
     })
 }

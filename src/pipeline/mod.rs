@@ -5,12 +5,14 @@
 //! authority   whether its origin may call at all                               precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
 //! breakers    whether one refuses                                              precheck.rs
-//! isolation   for a concurrency slot of the resource, held until the call ends slow_path.rs
+//! isolation   whether a concurrency slot of the resource is free               precheck.rs
+//! origin      whether a rule by origin refuses calls without one               enter.rs
 //! parameters  for a share of the quota of each value that a rule looks at      enter.rs
 //! related     whether the resources that a flow rule looks at have room        enter.rs
 //! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
 //!             with tokens for that time
-//! probe       for the probe of each circuit breaker that is open and due       enter.rs
+//! place       for that slot, held until the call ends, and for the probe of    enter.rs
+//!             each circuit breaker that is open and due
 //! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
 //!             resource
 //! loan        where a ring has none and the call is prioritized: for tokens    wait.rs

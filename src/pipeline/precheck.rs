@@ -1,5 +1,5 @@
-//! The checks that take nothing: authority rules, system rules, and whether a circuit
-//! breaker refuses.
+//! The checks that take nothing: authority rules, system rules, whether a circuit breaker
+//! refuses, and whether a slot is free.
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
@@ -9,7 +9,8 @@ use crate::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
 /// Refuses the call if a check that takes nothing does: by who calls, by the state of the
-/// machine and of all inbound calls, or by how well the resource answers.
+/// machine and of all inbound calls, by how well the resource answers, or by how many calls
+/// run.
 pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
@@ -20,8 +21,9 @@ pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Resul
             .blocked(BlockKind::System, rule)
             .with_system_reason(reason));
     }
-    // Only a check: the probe is taken last, when no other rule can refuse the call.
-    resource.check_breakers(now)
+    // Only checks: probe and slot are taken last, when no other rule can refuse the call.
+    resource.check_breakers(now)?;
+    resource.check_slots()
 }
 
 /// The system rule that refuses the call, and by which of its limits.

@@ -78,22 +78,12 @@ fn judge_enforced(
     if let Err(blocked) = precheck(resource, call, now) {
         return refuse_early(engine, resource, call, now, blocked);
     }
-    let has_slot = match resource.take_slot() {
-        Ok(has_slot) => has_slot,
-        Err(blocked) => return refuse_early(engine, resource, call, now, blocked),
-    };
-    let verdict = match resource.path_kind() {
+    match resource.path_kind() {
         PathKind::Fast | PathKind::FastAfterBreakers | PathKind::OwnRing => {
-            enter_own_ring(resource, call, now, has_slot)
+            enter_own_ring(resource, call, now)
         }
-        PathKind::FastAfterShare | PathKind::Full => {
-            enter_all_rings(engine, resource, call, now, has_slot)
-        }
-    };
-    if has_slot && !matches!(verdict, Ok(Verdict::Pass(_))) {
-        resource.node().free_slot();
+        PathKind::FastAfterShare | PathKind::Full => enter_all_rings(engine, resource, call, now),
     }
-    verdict
 }
 
 /// Refuses a call whose nodes have not been looked up yet: it counts on them as well.

@@ -1,4 +1,4 @@
-//! What a call gets of its resource itself, or is refused: a slot, and admission by the
+//! The place that a call gets at its resource, or is refused: a slot, and admission by the
 //! circuit breakers.
 
 use std::time::Duration;
@@ -10,6 +10,13 @@ use crate::breaker::{Admission, Breakers, Change, Refusal};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::rule::SlotLimit;
+
+/// What a call takes of its resource itself, besides tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) has_slot: bool,
+    pub(crate) admission: Option<Admission>,
+}
 
 // === impl Resource ===
 
@@ -28,9 +35,20 @@ impl Resource {
         }
     }
 
+    /// Refuses a call if no slot is free. It takes none.
+    #[inline]
+    pub(crate) fn check_slots(&self) -> Result<(), Blocked> {
+        match self.slot_limit() {
+            Some(slots) if !self.node.has_free_slot(slots.limit) => {
+                Err(self.blocked_by_slots(slots))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a slot, if a rule says how many there are: whether it did.
     #[inline]
-    pub(crate) fn take_slot(&self) -> Result<bool, Blocked> {
+    fn take_slot(&self) -> Result<bool, Blocked> {
         let Some(slots) = self.slot_limit() else {
             return Ok(false);
         };
@@ -38,6 +56,41 @@ impl Resource {
             Ok(true)
         } else {
             Err(self.blocked_by_slots(slots))
+        }
+    }
+
+    /// Whether a call can need a [`Place`].
+    #[inline]
+    pub(crate) fn has_places(&self) -> bool {
+        self.slot_limit().is_some() || self.breakers().is_some()
+    }
+
+    /// Takes a slot and passes the circuit breakers, as a probe if need be; or does neither.
+    #[inline]
+    pub(crate) fn take_place(&self, now: Tick) -> Result<Place, Blocked> {
+        let has_slot = self.take_slot()?;
+        match self.admit(now) {
+            Ok(admission) => Ok(Place {
+                has_slot,
+                admission,
+            }),
+            Err(blocked) => {
+                if has_slot {
+                    self.node.free_slot();
+                }
+                Err(blocked)
+            }
+        }
+    }
+
+    /// Gives back the place of a call that does not start.
+    #[cold]
+    pub(crate) fn leave(&self, place: Place) {
+        if place.has_slot {
+            self.node.free_slot();
+        }
+        if let Some(admission) = place.admission {
+            self.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
         }
     }
 
@@ -56,7 +109,7 @@ impl Resource {
 
     /// Passes the circuit breakers, as a probe if need be.
     #[inline]
-    pub(crate) fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
+    fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
         let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
         let admission = admitted.transpose();
         admission.map_err(|refusal| self.blocked_by_breaker(refusal, now))

@@ -36,15 +36,16 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A call counts once, whatever its weight, and only in the state in which it was
 ///   admitted. A call that was admitted before the breaker opened, and ends afterwards,
 ///   decides nothing.
-/// * A probe that is cancelled or [ignored](crate::Entry::ignore), or that a later check
-///   refuses, decides nothing: the next call becomes a probe at once. If it was the only
-///   one, and none was good before it, the breaker is open until that call arrives.
+/// * A call that another rule refuses is no probe, whatever the order of the rules.
+/// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
+///   call becomes a probe at once. If it was the only one, and none was good before it, the
+///   breaker is open until that call arrives.
 /// * A probe that never ends holds its place for [`open_for`](Self::open_for) after the
-///   newest probe, or for the limit of a slow call if that is longer. Then the next call to
-///   reach the breaker takes its place, even if a later check refuses that call, and the
-///   outcome of the old probe is ignored. With several [probes](Self::probes) this happens
-///   only while all places are taken, and it replaces all of them: that call is the first
-///   of the new probes, and earlier good probes no longer count.
+///   newest probe, or for the limit of a slow call if that is longer. Then the next call
+///   takes its place, and the outcome of the old probe is ignored. With several
+///   [probes](Self::probes) this happens only while all places are taken, and it replaces
+///   all of them: that call is the first of the new probes, and earlier good probes no
+///   longer count.
 /// * A call that is cancelled or ignored is not counted. But if it had already taken longer
 ///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
 ///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).

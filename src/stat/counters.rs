@@ -385,6 +385,11 @@ impl Counters {
         self.slots_in_use.load(Ordering::Relaxed)
     }
 
+    /// Whether fewer than `limit` concurrency slots are in use.
+    pub(super) fn has_free_slot(&self, limit: u32) -> bool {
+        self.slots_in_use() < limit
+    }
+
     /// One more concurrency slot, unless `limit` are in use.
     pub(super) fn take_slot(&self, limit: u32) -> bool {
         add_below(&self.slots_in_use, limit)

@@ -626,7 +626,13 @@ impl LeapArray {
 
     /// Whether every quota has room for `n` tokens while `head` stands.
     #[inline(always)]
-    fn judge(&self, head: Head, bucket: u64, n: u32, quotas: &[Quota]) -> Result<(), Refusal> {
+    pub(super) fn judge(
+        &self,
+        head: Head,
+        bucket: u64,
+        n: u32,
+        quotas: &[Quota],
+    ) -> Result<(), Refusal> {
         for (index, quota) in quotas.iter().enumerate() {
             let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
             if !fits(head.granted(), cut, n, quota.limit()) {

@@ -348,6 +348,10 @@ impl Node {
 
     // --- gauges that limit ---
 
+    pub(crate) fn has_free_slot(&self, limit: u32) -> bool {
+        self.counters.has_free_slot(limit)
+    }
+
     pub(crate) fn take_slot(&self, limit: u32) -> bool {
         self.counters.take_slot(limit)
     }

@@ -6,7 +6,7 @@
 
 use std::slice::from_ref;
 
-use super::leap_array::LeapArray;
+use super::leap_array::{Denied, LeapArray, Refusal};
 use super::quota::Quota;
 use super::word::Head;
 use crate::clock::Tick;
@@ -24,6 +24,23 @@ impl LeapArray {
     /// after a reload, it has none for 0 tokens either.
     pub(crate) fn has_room(&self, now: Tick, n: u32, quota: &Quota) -> bool {
         self.left(now, quota).is_some_and(|left| n <= left)
+    }
+
+    /// Whether every quota has room for `n` tokens now: what an attempt to take them would
+    /// find.
+    pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let (head, bucket) = self.present(self.bucket_number(now))?;
+            match self.judge(head, bucket, n, quotas) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Full(index)) => return Err(Denied::Full(index)),
+                Err(Refusal::Gap) if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
+                Err(Refusal::Gap) => self.find_cut(head, bucket, quotas),
+            }
+        }
     }
 
     /// What is left of `quota` now; `None` if more is used than it lets, or if the array

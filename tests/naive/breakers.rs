@@ -336,7 +336,7 @@ impl Circuit {
     }
 
     /// A call does not run that had passed, or says nothing.
-    pub(crate) fn give_back(&mut self, part: Part) {
+    fn give_back(&mut self, part: Part) {
         if let State::HalfOpen { running, good, .. } = &mut self.state {
             if part.is_probe && part.generation == self.generation {
                 *running -= 1;

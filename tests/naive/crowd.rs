@@ -10,7 +10,7 @@ use crate::breakers::{Change, Circuit, End, Part};
 use crate::hot::{Count, Seen};
 use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
-use crate::setup::{RESOURCES, Setup, Whose};
+use crate::setup::{RESOURCES, Setup};
 use crate::versions::{Kind, Version, partners};
 use crate::wants::Wants;
 
@@ -210,8 +210,6 @@ impl Crowd {
     fn judge(&mut self, wants: Wants, now: u64) -> Result<Vec<Part>, Why> {
         let call = wants.call;
         let (mut full, mut until) = (Vec::new(), Some(now));
-        // All that is asked before a call may be a probe.
-        let mut early = false;
         let judged = self.naive.judge(&call, now);
         if let Err(Refusal::Authority) = judged {
             return Err(Why::Authority);
@@ -221,9 +219,6 @@ impl Crowd {
             let at = self.naive.room_at(flow, &call, now);
             if at != Some(now) {
                 full.push(index.to_string());
-                let is_early = flow.is_table() || flow.queue.is_some();
-                early |=
-                    is_early || matches!(flow.whose, Whose::Related(_)) || flow.misses_key(&call);
             }
             until = until.zip(at).map(|(a, b)| a.max(b));
         }
@@ -231,7 +226,6 @@ impl Crowd {
             let at = ledger.room_at(&wants, now, &self.seen);
             if at != Some(now) {
                 full.push(ledger.name.clone());
-                early = true;
             }
             let at = if ledger.hot.count == Count::Running {
                 at.and(Some(now))
@@ -251,20 +245,13 @@ impl Crowd {
         if let Err(Refusal::Isolation) = judged {
             return Err(Why::Isolation);
         }
-        if early {
+        if !full.is_empty() {
             return Err(Why::Rules(full, until));
         }
-        let parts: Vec<_> = self
+        Ok(self
             .circuits(call.resource)
             .map(|circuit| circuit.admit(now))
-            .collect();
-        if full.is_empty() {
-            return Ok(parts);
-        }
-        for (circuit, part) in self.circuits(call.resource).zip(parts) {
-            circuit.give_back(part);
-        }
-        Err(Why::Rules(full, until))
+            .collect())
     }
 
     /// The call ends that passed as the one at `index`.

@@ -51,13 +51,6 @@ impl Calls {
     }
 }
 
-/// All that can be seen but breakers: a probe that does not run ends those whose lease
-/// is over.
-fn counted(side: &Side) -> impl PartialEq + std::fmt::Debug + use<> {
-    let all = side.all();
-    (all.figures, all.values)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
@@ -86,7 +79,7 @@ proptest! {
                     continue;
                 }
             };
-            let before = counted(&side);
+            let before = side.all();
             let place = |index: usize, of: &[usize]| index.checked_rem(of.len());
             let told = side.run(op, with_loans, None);
             match op {
@@ -97,10 +90,10 @@ proptest! {
                     if is_waiting {
                         // Who goes at once was never there.
                         drop(side.waiting.pop());
-                        prop_assert_eq!(counted(&side), before, "{:?}", wants);
+                        prop_assert_eq!(side.all(), before, "{:?}", wants);
                         prop_assert_eq!(side.run(op, with_loans, None), Some(told));
                     } else if told != Told::Pass {
-                        prop_assert_eq!(counted(&side), before, "{:?}", wants);
+                        prop_assert_eq!(side.all(), before, "{:?}", wants);
                         continue;
                     }
                     calls.assert_within(&wants, now)?;

@@ -70,15 +70,9 @@ pub(crate) fn waiting_rules(company: &mut Company, max_wait: u64) -> Rules {
     company.rules()
 }
 
-/// A rule that refuses all calls in a context. A queue does before a call is made a
-/// probe, and a window after: a probe that is refused ends those whose lease is over.
-fn refusing(resource: &str, company: &Company) -> FlowRule {
-    let never = FlowRule::per_second(resource, 0).in_context("never");
-    if company.breakers.is_empty() {
-        never
-    } else {
-        never.throttle(Duration::ZERO)
-    }
+/// A rule that refuses all calls in a context.
+fn refusing(resource: &str) -> FlowRule {
+    FlowRule::per_second(resource, 0).in_context("never")
 }
 
 /// What can be seen, by the rules. Of the totals, refusals are told apart, and what
@@ -167,7 +161,7 @@ proptest! {
     ) {
         let mut rules = waiting_rules(&mut company, max_wait);
         for resource in RESOURCES.into_iter().filter(|_| refuses) {
-            rules = rules.with(refusing(resource, &company));
+            rules = rules.with(refusing(resource));
         }
         let list: Vec<Rule> = rules.iter().cloned().collect();
         let [mut one, mut other] = [(); 2].map(|()| Side::new(rules.clone(), max_wait.max(1)));

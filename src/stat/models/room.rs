@@ -45,6 +45,19 @@ model! {
 }
 
 model! {
+    room_that_is_looked_for_beside_a_jump at 2 fails with
+        room_that_is_missed_in_the_gap: GapIsFull;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 2)]).is_ok());
+        let checked = array.check_room(Tick::from_nanos(11), 1, &[quota(2, 2)]);
+        assert!(checked.is_ok(), "refused with room");
+        assert!(jumper.join().unwrap(), "refused with room");
+    }
+}
+
+model! {
     a_refusal_beside_a_roll at 2 fails with
         takers_that_do_not_compare_the_bucket: BlindTake;
     || {
