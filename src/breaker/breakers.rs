@@ -165,11 +165,11 @@ impl Breakers {
     pub(crate) fn admit(
         &self,
         now: Tick,
-        told: &mut dyn FnMut(Change),
+        notify: &mut dyn FnMut(Change),
     ) -> Result<Admission, Refusal> {
         match self.admit_if_closed() {
             Some(closed) => Ok(closed.into()),
-            None => self.admit_as_probe(now, told),
+            None => self.admit_as_probe(now, notify),
         }
     }
 
@@ -186,14 +186,14 @@ impl Breakers {
     fn admit_as_probe(
         &self,
         now: Tick,
-        told: &mut dyn FnMut(Change),
+        notify: &mut dyn FnMut(Change),
     ) -> Result<Admission, Refusal> {
         loop {
             self.check(now)?;
             let words = self.look();
             let epoch = self.draw();
             let take = |changes: &mut _| self.take_probes(now, &words, epoch, changes);
-            if let Some(admission) = collect(told, take) {
+            if let Some(admission) = collect(notify, take) {
                 return Ok(admission);
             }
         }
@@ -242,11 +242,11 @@ impl Breakers {
     /// A call that passed here does not run, because it lost its tokens to another one:
     /// its probes never were. A breaker without another one is open again, and
     /// the next call may probe at once.
-    pub(crate) fn give_back(&self, admission: Admission, told: &mut dyn FnMut(Change)) {
+    pub(crate) fn give_back(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
         if admission.probes == 0 {
             return;
         }
-        collect(told, |changes| self.leave_all(admission, changes));
+        collect(notify, |changes| self.leave_all(admission, changes));
     }
 
     fn leave_all(&self, admission: Admission, changes: &mut Changes) {
@@ -264,9 +264,9 @@ impl Breakers {
         admission: Admission,
         rt: Duration,
         is_error: bool,
-        told: &mut dyn FnMut(Change),
+        notify: &mut dyn FnMut(Change),
     ) {
-        collect(told, |changes| {
+        collect(notify, |changes| {
             for breaker in &self.list {
                 let is_bad = breaker.spec().is_bad(rt, is_error);
                 self.ended(breaker, now, admission, is_bad, changes);
@@ -281,9 +281,9 @@ impl Breakers {
         now: Tick,
         admission: Admission,
         elapsed: Duration,
-        told: &mut dyn FnMut(Change),
+        notify: &mut dyn FnMut(Change),
     ) {
-        collect(told, |changes| {
+        collect(notify, |changes| {
             for breaker in &self.list {
                 if breaker.spec().is_bad_cancelled(elapsed) {
                     self.ended(breaker, now, admission, true, changes);
@@ -347,7 +347,7 @@ impl Breakers {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             Kind::Closed => Some(breaker.spec().interval),
             Kind::Forced => None,
-            Kind::Waiting | Kind::Ready | Kind::HalfOpen => Some(breaker.longest_open()),
+            Kind::OpenUntil | Kind::Ready | Kind::HalfOpen => Some(breaker.longest_open()),
         };
         self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
             Some(all.max(memory(breaker)?))
@@ -355,15 +355,15 @@ impl Breakers {
     }
 
     /// Opens the breaker at `index` until [`force_close`](Self::force_close).
-    pub(crate) fn force_open(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        collect(told, |changes| {
+    pub(crate) fn force_open(&self, index: usize, notify: &mut dyn FnMut(Change)) {
+        collect(notify, |changes| {
             self.list[index].force_open(changes);
         });
     }
 
     /// Closes the breaker at `index`, with no counts.
-    pub(crate) fn force_close(&self, index: usize, told: &mut dyn FnMut(Change)) {
-        collect(told, |changes| {
+    pub(crate) fn force_close(&self, index: usize, notify: &mut dyn FnMut(Change)) {
+        collect(notify, |changes| {
             self.list[index].force_close(|| self.draw(), changes);
         });
     }
@@ -379,10 +379,10 @@ impl Breakers {
 /// Lets `act` make changes, and tells of them when all are made: who listens may be
 /// slow.
 #[inline]
-fn collect<R>(told: &mut dyn FnMut(Change), act: impl FnOnce(&mut Changes) -> R) -> R {
+fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut Changes) -> R) -> R {
     let mut changes = Changes::default();
     let done = act(&mut changes);
-    changes.iter().copied().for_each(told);
+    changes.iter().copied().for_each(notify);
     done
 }
 
@@ -432,10 +432,10 @@ mod tests {
     #[test]
     fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
         let breakers = Breakers::new([spec()], Tick::ZERO, None);
-        let told = &mut |_| {};
+        let notify = &mut |_| {};
         let mut fail = || {
-            let admission = breakers.admit(Tick::ZERO, told).unwrap();
-            breakers.complete(Tick::ZERO, admission, Duration::ZERO, true, told);
+            let admission = breakers.admit(Tick::ZERO, notify).unwrap();
+            breakers.complete(Tick::ZERO, admission, Duration::ZERO, true, notify);
             breakers.state(0)
         };
         assert_eq!(fail(), BreakerState::Closed);

@@ -106,7 +106,7 @@ impl Longest {
     /// How far away the moment of `word` can be, in ns.
     fn of_word(&self, word: Word) -> u64 {
         let lease = self.lease.load(Ordering::Relaxed);
-        if word.kind() != Kind::Waiting {
+        if word.kind() != Kind::OpenUntil {
             return lease;
         }
         let grown = lease.saturating_mul(1 << word.failed());
@@ -170,7 +170,7 @@ impl Breaker {
             };
             let first = Word::first(kind, epoch).with_failed(word.failed());
             let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
-            if kind != Kind::Waiting || moment.version() == word.version() {
+            if kind != Kind::OpenUntil || moment.version() == word.version() {
                 return (first, moment.with_version(first.version()));
             }
             if self.word() == word {
@@ -231,7 +231,7 @@ impl Breaker {
                 Kind::Closed => return (word, Answer::Pass),
                 Kind::Ready => return (word, Answer::Probe),
                 Kind::Forced => return (word, Answer::Refuse(None)),
-                Kind::Waiting => self.spec.open_time(word),
+                Kind::OpenUntil => self.spec.open_time(word),
                 Kind::HalfOpen if self.has_place(word) => return (word, Answer::Probe),
                 Kind::HalfOpen => self.spec.lease(),
             };
@@ -337,7 +337,7 @@ impl Breaker {
         if !self.spec.is_met(sum) || in_force != self.revision {
             return;
         }
-        let next = word.opened(Kind::Waiting);
+        let next = word.opened(Kind::OpenUntil);
         // Whoever was faster has opened it.
         if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
             self.publish(next, end.now + self.spec.open_time(next));
@@ -380,8 +380,8 @@ impl Breaker {
         }
     }
 
-    /// `word` as closed, in the generation that begins at `epoch`. Nothing is left
-    /// that was counted under its stamp, 256 versions ago.
+    /// `word` as closed, in the generation that begins at `epoch`. Nothing is left that was
+    /// counted under its stamp, which was that of an earlier version as well.
     fn closed(&self, word: Word, epoch: u32) -> Word {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
@@ -448,22 +448,22 @@ impl Breaker {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use super::super::stage::{at, ms, spec};
     use super::*;
+    use crate::breaker::tests::stage::{at, ms, spec};
 
     #[test]
     fn of_two_times_of_a_version_the_later_one_stands() {
         let breaker = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let refused = |until| (breaker.word(), Answer::Refuse(Some(at(until))));
         let closed = breaker.word();
-        let open = closed.opened(Kind::Waiting);
+        let open = closed.opened(Kind::OpenUntil);
         assert!(breaker.swap(closed, open));
         for (time, stands) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
             breaker.publish(open, at(time));
             assert_eq!(breaker.ask(at(0)), refused(stands));
         }
         // What is written late, for a version that is over, is not its time.
-        let next = open.opened(Kind::Waiting);
+        let next = open.opened(Kind::OpenUntil);
         assert!(breaker.swap(open, next));
         breaker.publish(next, at(500));
         for past in [closed, open] {
@@ -477,7 +477,7 @@ mod tests {
         let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
         // Who has opened it sleeps before it writes until when.
-        assert!(old.swap(closed, closed.opened(Kind::Waiting)));
+        assert!(old.swap(closed, closed.opened(Kind::OpenUntil)));
         let otherwise = Spec {
             interval: ms(5_000),
             ..spec()

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn any_number_of_calls_is_kept_as_by_a_list() {
-        let mut rng = crate::breaker::stage::Rng(17);
+        let mut rng = crate::breaker::tests::stage::Rng(17);
         for most in [1, 2, 3, 7, 20, 39, MAX_LAST_CALLS] {
             let ends: Vec<_> = (0..200).map(|_| rng.below(3) == 0).collect();
             let told = (1..=ends.len()).map(|end| {

@@ -12,7 +12,15 @@
 //! ```
 //!
 //! A resource has a set of [`Breakers`] that are asked together: a call that one
-//! of them refuses takes a probe from none.
+//! of them refuses takes a probe from none. A probe has its place for a time, its
+//! *lease*. While a breaker is half-open, a call becomes a probe
+//!
+//! * if fewer of them run than the rule says. One that is cancelled, or loses its tokens to
+//!   another call, runs no longer;
+//! * if as many run, but the lease of the newest is over: it replaces all of them.
+//!
+//! When the last probe has left without an answer, and none was good, the breaker is open,
+//! and the next call a probe at once (`Ready`).
 //!
 //! # Generations
 //!
@@ -52,18 +60,8 @@ pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, 
 pub(crate) use last_calls::MAX_LAST_CALLS;
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 
-#[cfg(all(test, not(sentinel_loom)))]
-mod generations;
-#[cfg(all(test, not(sentinel_loom)))]
-mod growth;
 #[cfg(all(test, sentinel_loom))]
 mod models;
-#[cfg(all(test, not(sentinel_loom)))]
-mod oracle;
-#[cfg(all(test, not(sentinel_loom)))]
-mod reload;
-#[cfg(all(test, not(sentinel_loom)))]
-mod stage;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 

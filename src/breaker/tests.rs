@@ -1,10 +1,16 @@
 //! What breakers promise, with the figures of the specification.
 
+mod generations;
+mod growth;
+mod oracle;
+mod reload;
+pub(in crate::breaker) mod stage;
+
 use std::time::Duration;
 
 use super::BreakerState::{Closed, HalfOpen, Open};
-use super::stage::{Rng, Stage, at, ms, refused, seed, slow, spec};
 use super::*;
+use stage::{Rng, Stage, at, ms, refused, seed, slow, spec};
 
 #[test]
 fn an_admission_is_eight_bytes() {

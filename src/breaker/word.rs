@@ -37,7 +37,7 @@ const MOST_FAILED: u32 = FAILED_MASK as u32;
 pub(super) enum Kind {
     Closed,
     /// Open until the moment of this version.
-    Waiting,
+    OpenUntil,
     /// Open, and the next call may probe.
     Ready,
     /// Open until an operator closes it.
@@ -69,7 +69,7 @@ impl Word {
     pub(super) const fn kind(self) -> Kind {
         match self.0 & KIND_MASK {
             0 => Kind::Closed,
-            1 => Kind::Waiting,
+            1 => Kind::OpenUntil,
             2 => Kind::Ready,
             3 => Kind::Forced,
             _ => Kind::HalfOpen,
@@ -79,7 +79,7 @@ impl Word {
     pub(super) const fn state(self) -> BreakerState {
         match self.kind() {
             Kind::Closed => BreakerState::Closed,
-            Kind::Waiting | Kind::Ready | Kind::Forced => BreakerState::Open,
+            Kind::OpenUntil | Kind::Ready | Kind::Forced => BreakerState::Open,
             Kind::HalfOpen => BreakerState::HalfOpen,
         }
     }
@@ -135,7 +135,7 @@ impl Word {
     /// Open because a probe has failed.
     pub(super) fn failed_once_more(self) -> Self {
         let failed = (self.failed() + 1).min(MOST_FAILED);
-        self.opened(Kind::Waiting).with_failed(failed)
+        self.opened(Kind::OpenUntil).with_failed(failed)
     }
 
     /// Closed, in the generation that begins at `epoch`.

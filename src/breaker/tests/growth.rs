@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::BreakerState::Closed;
 use super::stage::{Stage, ms, refused, spec};
-use super::*;
+use crate::breaker::BreakerState::Closed;
+use crate::breaker::*;
 
 #[test]
 fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {

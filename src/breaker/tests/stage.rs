@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use super::*;
+use crate::breaker::*;
 use crate::clock::Tick;
 
-pub(super) fn ms(ms: u64) -> Duration {
+pub(in crate::breaker) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub(super) fn at(ms: u64) -> Tick {
+pub(in crate::breaker) fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
 /// An error ratio of 0.5 of at least 5 calls in 1 s, open for 2 s.
-pub(super) fn spec() -> Spec {
+pub(in crate::breaker) fn spec() -> Spec {
     Spec {
         strategy: Strategy::Error,
         limit: Limit::ratio(0.5),
@@ -32,7 +32,7 @@ pub(super) fn spec() -> Spec {
     }
 }
 
-pub(super) fn slow(max_ms: u64) -> Spec {
+pub(in crate::breaker) fn slow(max_ms: u64) -> Spec {
     Spec {
         strategy: Strategy::Slow(ms(max_ms)),
         ..spec()
@@ -40,10 +40,10 @@ pub(super) fn slow(max_ms: u64) -> Spec {
 }
 
 /// Numbers that differ from seed to seed: splitmix64.
-pub(super) struct Rng(pub(super) u64);
+pub(in crate::breaker) struct Rng(pub(in crate::breaker) u64);
 
 impl Rng {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(in crate::breaker) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,16 +53,16 @@ impl Rng {
 }
 
 /// The seed of a randomised test, which it prints.
-pub(super) fn seed() -> u64 {
+pub(in crate::breaker) fn seed() -> u64 {
     let seed = std::env::var("SENTINEL_SEED").map_or(20_261_121, |seed| seed.parse().unwrap());
     println!("SENTINEL_SEED={seed}");
     seed
 }
 
 /// Breakers that remember what they told.
-pub(super) struct Stage {
-    pub(super) breakers: Breakers,
-    pub(super) told: Vec<Told>,
+pub(in crate::breaker) struct Stage {
+    pub(in crate::breaker) breakers: Breakers,
+    pub(in crate::breaker) told: Vec<Told>,
 }
 
 /// Which breaker changed, from what, to what, and why.
@@ -73,58 +73,68 @@ fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
 }
 
 impl Stage {
-    pub(super) fn new(specs: impl IntoIterator<Item = Spec>) -> Self {
+    pub(in crate::breaker) fn new(specs: impl IntoIterator<Item = Spec>) -> Self {
         Self {
             breakers: Breakers::new(specs, Tick::ZERO, None),
             told: Vec::new(),
         }
     }
 
-    pub(super) fn reload(&mut self, now: u64, specs: impl IntoIterator<Item = Spec>) -> Breakers {
+    pub(in crate::breaker) fn reload(
+        &mut self,
+        now: u64,
+        specs: impl IntoIterator<Item = Spec>,
+    ) -> Breakers {
         let new = Breakers::new(specs, at(now), Some(&self.breakers));
         std::mem::replace(&mut self.breakers, new)
     }
 
-    pub(super) fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
+    pub(in crate::breaker) fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
         self.breakers.admit(at(now), &mut note(&mut self.told))
     }
 
-    pub(super) fn end(&mut self, now: u64, admission: Admission, rt: u64, is_error: bool) {
+    pub(in crate::breaker) fn end(
+        &mut self,
+        now: u64,
+        admission: Admission,
+        rt: u64,
+        is_error: bool,
+    ) {
         let told = &mut note(&mut self.told);
         self.breakers
             .complete(at(now), admission, ms(rt), is_error, told);
     }
 
-    pub(super) fn cancel(&mut self, now: u64, admission: Admission, elapsed: u64) {
+    pub(in crate::breaker) fn cancel(&mut self, now: u64, admission: Admission, elapsed: u64) {
         let told = &mut note(&mut self.told);
         self.breakers.cancel(at(now), admission, ms(elapsed), told);
     }
 
-    pub(super) fn give_back(&mut self, admission: Admission) {
+    pub(in crate::breaker) fn give_back(&mut self, admission: Admission) {
         self.breakers
             .give_back(admission, &mut note(&mut self.told));
     }
 
-    pub(super) fn call(&mut self, now: u64, is_error: bool) {
+    pub(in crate::breaker) fn call(&mut self, now: u64, is_error: bool) {
         let admission = self.enter(now).expect("it passes");
         self.end(now, admission, 0, is_error);
     }
 
     /// Five failed calls, which trip a breaker like [`spec`].
-    pub(super) fn trip(&mut self, now: u64) {
+    pub(in crate::breaker) fn trip(&mut self, now: u64) {
         for _ in 0..5 {
             self.call(now, true);
         }
     }
 
-    pub(super) fn states(&self) -> Vec<BreakerState> {
+    pub(in crate::breaker) fn states(&self) -> Vec<BreakerState> {
         (0..self.breakers.len())
             .map(|index| self.breakers.state(index))
             .collect()
     }
 }
 
-pub(super) fn refused(index: usize, retry_at: u64) -> Result<Admission, Refusal> {
+pub(in crate::breaker) fn refused(index: usize, retry_at: u64) -> Result<Admission, Refusal> {
     let retry_at = Some(at(retry_at));
     Err(Refusal { index, retry_at })
 }

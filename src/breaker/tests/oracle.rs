@@ -1,7 +1,7 @@
 //! Random calls, judged by the breakers and by a plain list of what happened.
 
 use super::stage::{Rng, ms, seed, spec};
-use super::*;
+use crate::breaker::*;
 use crate::clock::Tick;
 
 /// One breaker as the specification tells it, in milliseconds.

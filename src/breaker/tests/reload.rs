@@ -1,8 +1,8 @@
 //! What breakers keep when their rules change.
 
-use super::BreakerState::{Closed, HalfOpen, Open};
 use super::stage::{Stage, at, ms, refused, slow, spec};
-use super::*;
+use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
+use crate::breaker::*;
 
 #[test]
 fn an_equal_rule_keeps_everything() {

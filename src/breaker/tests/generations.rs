@@ -1,8 +1,8 @@
 //! Generations that follow one another: what is told of them, and forgotten.
 
-use super::BreakerState::{Closed, HalfOpen, Open};
 use super::stage::{Stage, at, ms, refused, spec};
-use super::*;
+use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
+use crate::breaker::*;
 
 #[test]
 fn who_is_told_of_a_change_finds_all_of_them_made() {
