@@ -11,7 +11,7 @@ mod open_at;
 mod quota_left;
 
 use crate::branch::{Branch, BranchKind};
-use crate::call::{Call, Direction, Key};
+use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::Resource;
@@ -25,7 +25,7 @@ pub(crate) use quota_left::QuotaLeft;
 
 /// A reload has replaced the rings while the call was judged: it must be judged again.
 #[derive(Debug)]
-pub(crate) struct Moved;
+pub(crate) struct Reloaded;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl CallNodes {
     #[inline]
     pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
         Self {
-            others: OtherNodes::new(None, None, counts_inbound(&resource)),
+            others: OtherNodes::new(None, None, resource.is_counted_inbound()),
             resource,
         }
     }
@@ -79,7 +79,7 @@ impl CallNodes {
         resource: &Arc<Resource>,
         call: &Call<'_>,
         now: Tick,
-    ) -> Result<Self, Moved> {
+    ) -> Result<Self, Reloaded> {
         let shared = resource.shared();
         let mut room = None;
         let origin = match (&call.origin, resource.origins()) {
@@ -108,7 +108,11 @@ impl CallNodes {
         };
         Ok(Self {
             resource: resource.clone(),
-            others: OtherNodes::new(branch(origin)?, branch(context)?, counts_inbound(resource)),
+            others: OtherNodes::new(
+                branch(origin)?,
+                branch(context)?,
+                resource.is_counted_inbound(),
+            ),
         })
     }
 
@@ -171,7 +175,7 @@ impl CallNodes {
         engine: &Engine,
         now: Tick,
         n: u32,
-    ) -> Result<Option<(u32, Option<Tick>)>, Moved> {
+    ) -> Result<Option<(u32, Option<Tick>)>, Reloaded> {
         let related = self.resource.related().iter();
         let full = related
             .filter_map(|&index| Some((index, self.full_at(engine, index, now, n)?)))
@@ -179,7 +183,7 @@ impl CallNodes {
         if self.resource.related().is_empty() || self.resource.is_fresh() {
             Ok(full)
         } else {
-            Err(Moved)
+            Err(Reloaded)
         }
     }
 
@@ -309,11 +313,4 @@ impl OtherNodes {
 /// The later of two times, of which `None` is never.
 pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
     a.zip(b).map(|(a, b)| a.max(b))
-}
-
-/// Whether calls of `resource` count among all inbound ones.
-#[inline]
-fn counts_inbound(resource: &Resource) -> bool {
-    let is_inbound = resource.direction() == Direction::Inbound;
-    is_inbound && resource.shared().inbound.get().is_some()
 }

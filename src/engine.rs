@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::branch::Branch;
 use crate::call::Call;
-use crate::call_nodes::Moved;
+use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
 use crate::pipeline::{fall_back, judge, try_fast_path};
 use crate::resource::{Resource, ResourceQuery};
@@ -172,7 +172,7 @@ impl Engine {
             match judge(self, &resource, call, now) {
                 Ok(verdict) => return verdict,
                 // Wait for the reload, and judge the call by the new rules.
-                Err(Moved) => drop(self.renewal.lock()),
+                Err(Reloaded) => drop(self.renewal.lock()),
             }
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct Extras {
     /// The rules that look at other resources.
     related: Box<[u32]>,
     authorities: Option<StdArc<Authorities>>,
-    /// The limit that finds itself, and its rule. It is shared with an equal rule of an
+    /// The adaptive limit, and its rule. It is shared with an equal rule of an
     /// older set, for the calls in flight.
     adaptive: Option<(u32, Arc<Limiter>)>,
     params: Option<HotParams>,
@@ -122,7 +122,7 @@ impl Resource {
             old.retire(new.map(|new| &new.breakers));
         }
         Self {
-            path_kind: PathKind::new(&gate, extras.as_deref(), rules, &shared),
+            path_kind: PathKind::new(key.direction, &gate, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
             slots: own.and_then(|own| own.slots),
             extras,
@@ -171,6 +171,12 @@ impl Resource {
         self.key.direction
     }
 
+    /// Whether its calls count among all inbound ones.
+    #[inline]
+    pub(crate) fn is_counted_inbound(&self) -> bool {
+        self.shared.counts_together(self.direction())
+    }
+
     pub(crate) const fn text(&self) -> &StdArc<str> {
         &self.text
     }
@@ -198,13 +204,13 @@ impl Resource {
         Some(fixed.unwrap_or(SlotLimit { rule, limit }))
     }
 
-    /// The same where no limit finds itself, as on the fast path.
+    /// The same where no limit is adaptive, as on the fast path.
     #[inline]
     pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
         self.slots
     }
 
-    /// The present, doubted where it does not fit to what was seen here.
+    /// The present, read again where it does not fit to what was seen here.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         let now = self.shared.time.now();
@@ -238,7 +244,7 @@ impl Resource {
         ruled.map_or(&[], |ruled| &ruled.rules)
     }
 
-    /// The limit that finds itself, and its rule.
+    /// The adaptive limit, and its rule.
     #[inline]
     pub(crate) fn limiter(&self) -> Option<(u32, &Limiter)> {
         let (rule, limiter) = self.extras.as_ref()?.adaptive.as_ref()?;
@@ -329,14 +335,27 @@ impl Extras {
             params: HotParams::new(rules, &own.params, max_origins, old_params, now),
             breakers: RuledBreakers::new(rules, own, old, now),
         };
-        let has_any = extras.origins.is_some()
-            || extras.contexts.is_some()
-            || !extras.related.is_empty()
-            || extras.authorities.is_some()
-            || extras.adaptive.is_some()
-            || extras.params.is_some()
-            || extras.breakers.is_some();
-        has_any.then(|| Box::new(extras))
+        extras.has_any().then(|| Box::new(extras))
+    }
+
+    fn has_any(&self) -> bool {
+        // By all their names, so that a new one is not left out.
+        let Self {
+            origins,
+            contexts,
+            related,
+            authorities,
+            adaptive,
+            params,
+            breakers,
+        } = self;
+        origins.is_some()
+            || contexts.is_some()
+            || !related.is_empty()
+            || authorities.is_some()
+            || adaptive.is_some()
+            || params.is_some()
+            || breakers.is_some()
     }
 }
 

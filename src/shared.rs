@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
+use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::Hooks;
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
@@ -105,6 +106,12 @@ impl Shared {
             version: AtomicU64::new(0),
             part,
         }
+    }
+
+    /// Whether calls of this direction are counted together.
+    #[inline]
+    pub(crate) fn counts_together(&self, direction: Direction) -> bool {
+        direction == Direction::Inbound && self.inbound.get().is_some()
     }
 
     /// From now on all inbound calls are counted together, if they are not already.

@@ -259,7 +259,7 @@ impl Waiting {
 }
 
 impl Inner {
-    /// The present, doubted where it does not fit to what the resource has seen.
+    /// The present, read again where it does not fit to what the resource has seen.
     fn now(&self) -> Tick {
         self.nodes.resource().now()
     }

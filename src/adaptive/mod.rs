@@ -1,4 +1,4 @@
-//! A concurrency limit that finds itself: from response times alone, without
+//! A concurrency limit that adjusts itself: from response times alone, without
 //! knowing what it protects.
 //!
 //! | file | what |

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{CallNodes, Moved};
+use super::{CallNodes, Reloaded};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::Engine;
@@ -34,7 +34,7 @@ impl CallNodes {
         let related = match self.full_related(engine, now, call.weight) {
             Ok(Some((_, at))) => at,
             // Where a reload comes in between, nobody knows.
-            Ok(None) | Err(Moved) => Some(now),
+            Ok(None) | Err(Reloaded) => Some(now),
         }?;
         self.open_at_unrelated(call, now, related.max(from))
     }

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::branch::{Branch, BranchKind, BranchQuery};
 use crate::call::{Direction, Key};
-use crate::call_nodes::Moved;
+use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
 use crate::recent::{self, Fingerprint};
 use crate::resource::{OVERFLOW, Resource, ResourceQuery};
@@ -174,7 +174,7 @@ impl Engine {
         kind: BranchKind,
         name: &Key<'_>,
         now: Tick,
-    ) -> Result<Option<Arc<Branch>>, Moved> {
+    ) -> Result<Option<Arc<Branch>>, Reloaded> {
         let query = BranchQuery {
             resource: resource.id(),
             kind,
@@ -193,7 +193,7 @@ impl Engine {
         resource: &Resource,
         query: &BranchQuery<'_>,
         now: Tick,
-    ) -> Result<Option<Arc<Branch>>, Moved> {
+    ) -> Result<Option<Arc<Branch>>, Reloaded> {
         // A branch that a rule names, or that stands for many, has a place even if the table
         // is full: a flood of origins must not lift a rule.
         let has_place = match query.kind {
@@ -227,12 +227,12 @@ impl Engine {
         resource: &Resource,
         query: &BranchQuery<'_>,
         now: Tick,
-    ) -> Result<Arc<Branch>, Moved> {
+    ) -> Result<Arc<Branch>, Reloaded> {
         let _renewal = self.renewal.lock();
         if !resource.is_fresh() {
             // A call that found the resource before a reload must not put the
             // old rules back.
-            return Err(Moved);
+            return Err(Reloaded);
         }
         if let Some(found) = self.branches.find(query, Arc::clone) {
             if found.agrees_with(resource) {

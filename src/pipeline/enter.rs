@@ -9,7 +9,7 @@ use super::wait::wait;
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, Moved};
+use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Permits};
@@ -25,7 +25,7 @@ pub(super) fn enter_own_ring(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::without_branches(resource.clone());
     let place = match take(&nodes, now, call.weight) {
         Ok(place) => place,
@@ -45,7 +45,7 @@ pub(super) fn enter_all_rings(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     if let Some(rule) = resource.refusing_without_origin(call) {
         let nodes = CallNodes::without_branches(resource.clone());
         let blocked = resource.blocked(BlockKind::MissingKey, rule);
@@ -71,7 +71,7 @@ fn claim(
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
-) -> Result<Option<Verdict>, Moved> {
+) -> Result<Option<Verdict>, Reloaded> {
     let counted = Counted::On(nodes);
     if let Some(params) = nodes.resource().params() {
         match params.take(call, now, &nodes.resource().shared().time) {
@@ -106,7 +106,7 @@ fn take_and_enter(
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     let place = match take(&nodes, now, call.weight) {
         Ok(place) => place,
         Err(lack) => return go_without(&nodes, call, now, lack, claims),
@@ -161,7 +161,7 @@ fn go_without(
     now: Tick,
     lack: Lack,
     claims: &mut Claims,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     match lack {
         Lack::Place(blocked) => {
             nodes.give_up(claims);
@@ -170,7 +170,7 @@ fn go_without(
         Lack::Tokens(NoTokens::Full(rule)) => wait_or_refuse(nodes, call, now, rule, claims),
         Lack::Tokens(NoTokens::Moved) => {
             nodes.give_up(claims);
-            Err(Moved)
+            Err(Reloaded)
         }
     }
 }
@@ -184,7 +184,7 @@ fn wait_for_turn(
     claims: &mut Claims,
     turn: Tick,
     rule: u32,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     if let Some(waiting) = wait(nodes, call, now, claims)? {
         return Ok(Verdict::Wait(waiting));
     }
@@ -226,7 +226,7 @@ pub(super) fn wait_or_refuse(
     now: Tick,
     rule: u32,
     claims: &mut Claims,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     if call.prioritized {
         if let Some(waiting) = wait(nodes, call, now, claims)? {
             return Ok(Verdict::Wait(waiting));

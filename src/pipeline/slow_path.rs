@@ -7,7 +7,7 @@ use super::precheck::precheck;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, Moved};
+use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::resource::{PathKind, Resource};
@@ -24,7 +24,7 @@ pub(crate) fn fall_back(
     call: &Call<'_>,
     now: Tick,
     why: Fallback,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     let alone = Counted::Alone(resource);
     match why {
         Fallback::MoreToAsk => judge(engine, resource, call, now),
@@ -39,7 +39,7 @@ pub(crate) fn fall_back(
             Ok(refuse_share(alone, call, now, none, rest))
         }
         Fallback::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
-            NoTokens::Moved => Err(Moved),
+            NoTokens::Moved => Err(Reloaded),
             NoTokens::Full(rule) => {
                 let now = resource.check_time(now);
                 if call.prioritized {
@@ -60,7 +60,7 @@ pub(crate) fn judge(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
     let verdict = judge_enforced(engine, resource, call, now);
     if !resource.rules().has_shadows() {
@@ -74,7 +74,7 @@ fn judge_enforced(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     if let Err(blocked) = precheck(resource, call, now) {
         return refuse_early(engine, resource, call, now, blocked);
     }
@@ -94,7 +94,7 @@ fn refuse_early(
     call: &Call<'_>,
     now: Tick,
     mut blocked: Blocked,
-) -> Result<Verdict, Moved> {
+) -> Result<Verdict, Reloaded> {
     let nodes = if resource.refusing_without_origin(call).is_some() {
         // It never passes.
         blocked = blocked.with_retry_after(None);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::call_nodes::{CallNodes, Claims, Moved};
+use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::ruled_ring::{Held, NoTokens};
 use crate::stat::{Node, Wish};
@@ -18,7 +18,7 @@ pub(super) fn wait(
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
-) -> Result<Option<Waiting>, Moved> {
+) -> Result<Option<Waiting>, Reloaded> {
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
     let held = hold(nodes, call, now, turn);
     let Ok(Some((held, start))) = held else {
@@ -37,7 +37,7 @@ fn hold(
     call: &Call<'_>,
     now: Tick,
     turn: Tick,
-) -> Result<Option<Promise>, Moved> {
+) -> Result<Option<Promise>, Reloaded> {
     let patience = patience(nodes, call, turn - now);
     let Some(patience) = patience.filter(|_| nodes.start_waiting()) else {
         return Ok(None);
@@ -77,7 +77,7 @@ type Promise = (Vec<Held>, Tick);
 /// Holds tokens on every ring for one and the same time; `None` if some ring has none. A
 /// round may find that one ring has room only later than the others; then all are asked
 /// again for that later time.
-fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Moved> {
+fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Reloaded> {
     loop {
         match hold_on_each(nodes, wish) {
             Ok((held, latest)) if agree(nodes, wish.now, &held, latest) => {
@@ -88,7 +88,7 @@ fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise
                 wish.from = latest;
             }
             Err(NoTokens::Full(_)) => return Ok(None),
-            Err(NoTokens::Moved) => return Err(Moved),
+            Err(NoTokens::Moved) => return Err(Reloaded),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How much there is that judges the calls of a resource, and so which path they take.
 
 use super::Extras;
+use crate::call::Direction;
 use crate::rule::{Gate, RuleSet};
 use crate::shared::Shared;
 
@@ -24,8 +25,10 @@ pub(crate) enum PathKind {
 }
 
 impl PathKind {
-    /// The path of calls to a resource with this `gate` and these `extras`, by `rules`.
+    /// The path of calls in this `direction` to a resource with this `gate` and these `extras`,
+    /// by `rules`.
     pub(super) fn new(
+        direction: Direction,
         gate: &Gate,
         extras: Option<&Extras>,
         rules: &RuleSet,
@@ -61,20 +64,20 @@ impl PathKind {
         let is_guarded = authorities.is_some();
         // Breakers do too, give out probes, and learn how calls end.
         let has_breakers = breakers.is_some();
-        // A limit that finds itself learns how calls end as well.
-        let finds_its_limit = adaptive.is_some();
+        // An adaptive limit learns how calls end as well.
+        let is_adaptive = adaptive.is_some();
         // From the first system rule on all inbound calls are counted together, and
         // limits of all of them may refuse one. No rule begins that without a new resource.
-        let counts_inbound = shared.inbound.get().is_some();
-        let has_more_company = is_guarded || finds_its_limit || counts_inbound;
-        let has_company = has_more_company || has_breakers;
+        let counts_inbound = shared.counts_together(direction);
+        let needs_own_ring_path = is_guarded || is_adaptive || counts_inbound;
+        let has_other_checks = needs_own_ring_path || has_breakers;
         match params {
-            None if has_more_company => Self::OwnRing,
+            None if needs_own_ring_path => Self::OwnRing,
             None if has_breakers => Self::FastAfterBreakers,
             None => Self::Fast,
             // Several would have to be given back in turn; one that lets calls wait or
             // counts those that run keeps something of them.
-            Some(params) if params.are_simple() && !has_company => Self::FastAfterShare,
+            Some(params) if params.are_simple() && !has_other_checks => Self::FastAfterShare,
             Some(_) => Self::Full,
         }
     }
@@ -85,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::{Call, Direction};
+    use crate::call::Call;
     use crate::rule::{
         AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
         Rules, SystemRule,
@@ -152,6 +155,16 @@ mod tests {
             let name = format!("{rules:?}");
             assert_eq!(path_of(Sentinel::builder().rules(rules)), path, "{name}");
         }
+    }
+
+    #[test]
+    fn a_limit_on_inbound_calls_is_nothing_to_outbound_ones() {
+        let sentinel = Sentinel::new(SystemRule::new().qps(9));
+        drop(sentinel.try_enter(Call::new("r").outbound()));
+        let engine = sentinel.engine();
+        let now = engine.shared().time.now();
+        let resource = engine.known(Direction::Outbound, "r", now).unwrap();
+        assert_eq!(resource.path_kind(), PathKind::Fast);
     }
 
     #[test]

@@ -490,13 +490,30 @@ impl FlowRule {
     /// Whether a table of origins is enough for the rule, which is much smaller than a
     /// node for each of them.
     pub(super) fn is_plain(&self) -> bool {
-        self.who == Who::Each
-            && self.basis == Basis::Own
-            && self.shaping == Shaping::default()
-            && self.buckets == 2
-            && !self.strict
-            && self.lend != Some(true)
-            && self.threshold <= f64::from(MOST_IN_WINDOW)
+        // By all their names: a table knows nothing of a new one.
+        let Self {
+            resource: _,
+            threshold,
+            interval: _,
+            buckets,
+            strict,
+            who,
+            missing: _,
+            basis,
+            shaping,
+            lend,
+            // Of those that wait, which it has none of.
+            max_waiting: _,
+            max_occupy_ratio: _,
+            id: _,
+        } = self;
+        *who == Who::Each
+            && *basis == Basis::Own
+            && *shaping == Shaping::default()
+            && *buckets == 2
+            && !strict
+            && *lend != Some(true)
+            && *threshold <= f64::from(MOST_IN_WINDOW)
     }
 
     /// The same rule, which is [plain](Self::is_plain), as one on the origin as a parameter.

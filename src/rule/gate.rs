@@ -92,7 +92,7 @@ impl Side {
         match &self.threshold {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
             changing => {
-                let limit = changing.cut(changing.now(now, None, &self.ring));
+                let limit = changing.whole_tokens(changing.now(now, None, &self.ring));
                 Quotas::Now([self.quota.limited_to(limit)], self)
             }
         }
@@ -103,7 +103,9 @@ impl Side {
     fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
         self.threshold
             .room_at(now, from, None, &self.ring, |threshold| {
-                let quota = self.quota.limited_to(self.threshold.cut(threshold));
+                let quota = self
+                    .quota
+                    .limited_to(self.threshold.whole_tokens(threshold));
                 room_at(&self.ring, now, n, &quota)
             })
     }

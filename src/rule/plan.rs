@@ -65,16 +65,16 @@ pub(crate) struct Plan<'a> {
     /// Rules that are judged on the node's ring. They go on from what that has counted.
     shared: Vec<(u32, &'a FlowRule)>,
     /// Rules with a ring of their own. New ones go on from the node's, if there was a node.
-    apart: Vec<Apart<'a, Side>>,
+    own_rings: Vec<Placed<'a, Side>>,
     /// Rules whose calls wait in a queue. They take no tokens.
-    queued: Vec<Apart<'a, Queue>>,
+    queued: Vec<Placed<'a, Queue>>,
     before: Option<Before<'a>>,
     patience: Duration,
 }
 
 /// A rule with a ring or a queue of its own.
 #[derive(Debug)]
-struct Apart<'a, T> {
+struct Placed<'a, T> {
     index: u32,
     rule: &'a FlowRule,
     goes_on_from: Option<&'a T>,
@@ -105,7 +105,7 @@ impl<'a> Plan<'a> {
             .partition(|(_, rule)| rule.shaping.max_wait.is_some());
         let sides = old_sides(&windowed, before);
         let mut extent = Extent::of_figures(shape);
-        let (mut shared, mut apart) = (Vec::new(), Vec::new());
+        let (mut shared, mut own_rings) = (Vec::new(), Vec::new());
         for ((index, rule), goes_on_from) in windowed.into_iter().zip(sides) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
                 extent = wider;
                 shared.push((index, rule));
             } else {
-                apart.push(Apart {
+                own_rings.push(Placed {
                     index,
                     rule,
                     goes_on_from,
@@ -125,7 +125,7 @@ impl<'a> Plan<'a> {
         Self {
             grid: extent.grid(patience),
             shared,
-            apart,
+            own_rings,
             queued: with_old_queues(queued, before),
             before,
             patience,
@@ -149,7 +149,7 @@ impl<'a> Plan<'a> {
         let quotas = self.shared.iter();
         let quotas = quotas.map(|(index, rule)| (*index, rule.quota(bucket_ns)));
         // Only now: where a rule is new in a ring of its own, the node has left its ring.
-        let sides = self.apart.iter().map(|it| {
+        let sides = self.own_rings.iter().map(|it| {
             let ring = self.ring_of(it, now);
             Side::new(it.index, it.rule, ring, it.goes_on_from, sampler)
         });
@@ -163,21 +163,21 @@ impl<'a> Plan<'a> {
     /// a ring of its own.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
-        self.apart.iter().all(|it| it.goes_on_from.is_some())
+        self.own_rings.iter().all(|it| it.goes_on_from.is_some())
             && self.grid.bucket_ns % old.bucket_ns == 0
             && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
-    /// The ring that `apart` has of its own.
-    fn ring_of(&self, apart: &Apart<'_, Side>, now: Tick) -> Arc<LeapArray> {
-        let bucket_ns = apart.rule.bucket_ns();
+    /// The ring that `placed` has of its own.
+    fn ring_of(&self, placed: &Placed<'_, Side>, now: Tick) -> Arc<LeapArray> {
+        let bucket_ns = placed.rule.bucket_ns();
         let grid = Grid {
             bucket_ns,
-            buckets: apart.rule.counted_buckets(),
+            buckets: placed.rule.counted_buckets(),
             ahead: ahead(bucket_ns, self.patience),
         };
-        let left = match (apart.goes_on_from, self.before) {
+        let left = match (placed.goes_on_from, self.before) {
             (Some(side), _) if side.ring().grid() == grid => return side.shared_ring(),
             (Some(side), _) => side.ring(),
             // It does not serve, so it has ended.
@@ -190,9 +190,9 @@ impl<'a> Plan<'a> {
     /// How many calls may wait at once, by the tightest rule.
     fn max_waiting(&self) -> u32 {
         let shared = self.shared.iter().map(|(_, rule)| *rule);
-        let apart = self.apart.iter().map(|it| it.rule);
+        let own_rings = self.own_rings.iter().map(|it| it.rule);
         let queued = self.queued.iter().map(|it| it.rule);
-        let all = shared.chain(apart).chain(queued);
+        let all = shared.chain(own_rings).chain(queued);
         let most = all.filter_map(FlowRule::most_waiting).min();
         most.unwrap_or(MOST_WAITING)
     }
@@ -226,7 +226,7 @@ fn old_sides<'a>(
 fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<Before<'a>>,
-) -> Vec<Apart<'a, Queue>> {
+) -> Vec<Placed<'a, Queue>> {
     let queues = partners(
         &rules,
         before.map_or(&[], |before| before.gate.queues()),
@@ -237,7 +237,7 @@ fn with_old_queues<'a>(
         ],
     );
     let all = rules.into_iter().zip(queues);
-    all.map(|((index, rule), goes_on_from)| Apart {
+    all.map(|((index, rule), goes_on_from)| Placed {
         index,
         rule,
         goes_on_from,
@@ -329,7 +329,7 @@ mod tests {
         );
         let all = plan(&rules);
         assert_eq!(
-            all.apart.iter().map(|it| it.index).collect::<Vec<_>>(),
+            all.own_rings.iter().map(|it| it.index).collect::<Vec<_>>(),
             [2, 3]
         );
         let fine = plan(&rules[3..]);

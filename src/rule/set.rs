@@ -309,6 +309,7 @@ impl RuleSet {
                 BlockKind::HotParam,
                 Some((rule.threshold() as u32, rule.interval())),
             ),
+            // No other rule has a rate.
             _ => (BlockKind::Flow, None),
         }
     }

@@ -127,7 +127,7 @@ impl Threshold {
     }
 
     /// A threshold of this kind in whole tokens, which a window counts.
-    pub(super) fn cut(&self, threshold: f64) -> u32 {
+    pub(super) fn whole_tokens(&self, threshold: f64) -> u32 {
         match self {
             Self::Warm(warm) => warm.whole(threshold),
             Self::Fixed(_) => threshold as u32,

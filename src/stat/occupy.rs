@@ -253,7 +253,7 @@ impl LeapArray {
             if !self.cancel_at(bucket, loan) {
                 *spent = spent.saturating_add(wish.n);
             }
-            return Err(Denied::Full(offer.judge));
+            return Err(Denied::Full(offer.quota));
         }
     }
 
@@ -292,14 +292,14 @@ impl LeapArray {
         let mut offer = Offer {
             bucket: target,
             most: u32::MAX,
-            judge: 0,
+            quota: 0,
         };
         for (index, quota) in quotas.iter().enumerate() {
             let most = self
                 .lends(head, bucket, target, n, quota)?
                 .ok_or(Refusal::Full(index))?;
             if most < offer.most {
-                (offer.most, offer.judge) = (most, index);
+                (offer.most, offer.quota) = (most, index);
             }
             if planted(Bug::LoanIgnoresRoom) {
                 break;
@@ -307,7 +307,7 @@ impl LeapArray {
         }
         let held = self.held_for(bucket, target);
         if u64::from(held) + u64::from(n) > u64::from(offer.most) {
-            return Err(Refusal::Full(offer.judge));
+            return Err(Refusal::Full(offer.quota));
         }
         Ok(offer)
     }
@@ -494,8 +494,8 @@ struct Offer {
     bucket: u64,
     /// How many tokens may be held there.
     most: u32,
-    /// The quota that said so.
-    judge: usize,
+    /// The index of the quota that said so.
+    quota: usize,
 }
 
 #[cfg(all(test, sentinel_loom))]
