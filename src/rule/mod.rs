@@ -83,6 +83,15 @@
 //! assert_eq!(sentinel.rules().len(), 4);
 //! ```
 
+// Besides the kinds of rules, each in its own file with its settings beside it:
+//
+// | to write and check rules        | to judge calls by them                                  |
+// |---------------------------------|---------------------------------------------------------|
+// | default, shadow: for all, watch | set: what applies to a resource and to its origins      |
+// | shaping: how flow rules admit   | plan, gate: the flow rules of one node, and their rings |
+// | template, named: their names    | queue, threshold: what they know while they run         |
+// | problem, setting, one_by_one    | params: the rules on parameters of one resource         |
+
 mod adaptive;
 mod authority;
 mod circuit_breaker;
