@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Tick, Verdict,
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules, Sentinel,
+    Tick, Verdict,
 };
 
 /// More than any run makes calls.
@@ -22,10 +23,12 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let rule = |limit| FlowRule::per_second("/users/{id}", limit);
     let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
     let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
+    let slots = IsolationRule::new("/users/{id}", 5);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
         "passed" => (rule(OPEN).into(), call, true),
         "after-idle" => (rule(OPEN).buckets(100).into(), call, true),
+        "slots" => (Rules::new().with(rule(OPEN)).with(slots), call, true),
         "refused" => (rule(0).into(), call, false),
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
         "breaker" => (breaker(0.5).into(), call, true),
