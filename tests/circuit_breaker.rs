@@ -475,29 +475,33 @@ fn a_probe_whose_tokens_another_call_takes_is_given_back() {
 
 #[test]
 fn a_call_that_waited_is_a_probe_or_is_refused_when_its_turn_comes() {
-    let rules = Rules::new()
-        .with(errors())
-        .with(FlowRule::per_second("r", 10).throttle(ms(5_000)));
-    let bench = Bench::new(rules);
-    let mut waiting = Vec::new();
-    let first = bench.enter().unwrap();
-    for _ in 0..5 {
-        match bench.sentinel.try_enter(Call::new("r")) {
-            Verdict::Wait(turn) => waiting.push(turn),
-            other => panic!("{other:?}"),
+    // It takes a slot before it asks the breaker, or there are none to take.
+    for slots in [Rules::from(IsolationRule::new("r", 2)), Rules::new()] {
+        let rules = slots
+            .with(errors())
+            .with(FlowRule::per_second("r", 10).throttle(ms(5_000)));
+        let bench = Bench::new(rules);
+        let mut waiting = Vec::new();
+        let first = bench.enter().unwrap();
+        for _ in 0..5 {
+            match bench.sentinel.try_enter(Call::new("r")) {
+                Verdict::Wait(turn) => waiting.push(turn),
+                other => panic!("{other:?}"),
+            }
         }
-    }
-    drop(first);
-    let last = waiting.pop().unwrap();
-    for turn in waiting {
+        drop(first);
+        let last = waiting.pop().unwrap();
+        for turn in waiting {
+            bench.clock.advance(ms(100));
+            turn.admit().unwrap().fail();
+        }
+        assert_eq!(bench.state(), BreakerState::Open);
         bench.clock.advance(ms(100));
-        turn.admit().unwrap().fail();
+        assert!(last.admit().is_err());
+        let node = bench.sentinel.node("r").unwrap();
+        assert_eq!((node.waiting(), node.concurrency()), (0, 0));
+        assert_eq!(node.slots_in_use(), 0);
     }
-    assert_eq!(bench.state(), BreakerState::Open);
-    bench.clock.advance(ms(100));
-    assert!(last.admit().is_err());
-    let node = bench.sentinel.node("r").unwrap();
-    assert_eq!((node.waiting(), node.concurrency()), (0, 0));
 }
 
 #[test]
