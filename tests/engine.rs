@@ -65,6 +65,29 @@ fn an_inbound_call_counts_on_its_resource_origin_context_and_all_inbound() {
 }
 
 #[test]
+fn inbound_calls_of_all_resources_are_timed_together_and_wait_together() {
+    let queue = |name: &str| FlowRule::per_second(name, 10).throttle(MS * 5_000);
+    let rules = Rules::new().with(queue("a")).with(queue("b"));
+    let (sentinel, clock) = configured(rules, |builder| builder);
+    let inbound = sentinel.inbound();
+    let figures = || (inbound.average_rt(), inbound.min_rt(), inbound.waiting());
+    assert_eq!(figures(), (None, None, 0));
+    let call = |name| sentinel.try_enter(Call::new(name));
+    let running = ["a", "b"].map(|name| run(&sentinel, Call::new(name)));
+    let waiting = ["a", "a", "b"].map(call);
+    let abroad = run(&sentinel, Call::new("c").outbound());
+    for (entry, rt) in running.into_iter().zip([10, 20]) {
+        clock.advance(MS * rt);
+        drop(entry);
+    }
+    clock.advance(MS * 100);
+    drop(abroad);
+    assert_eq!(figures(), (Some(MS * 20), Some(MS * 10), 3));
+    drop(waiting);
+    assert_eq!(inbound.waiting(), 0);
+}
+
+#[test]
 fn an_outbound_call_without_an_origin_counts_on_its_resource_alone() {
     let (sentinel, _clock) =
         configured(Rules::new(), |builder| builder.origins(true).contexts(true));
