@@ -368,6 +368,24 @@ fn a_waiter_that_is_dropped_spends_nothing() {
     assert_eq!(params[0].left("x"), 2);
 }
 
+#[test]
+fn a_waiter_holds_its_share_and_runs_by_it() {
+    let rules = Rules::new()
+        .with(HotParamRule::per("r", 2, MINUTE))
+        .with(FlowRule::per_second("r", 1));
+    let bench = Bench::new(rules);
+    drop(bench.at(700).enter(by("x")).unwrap());
+    let call = by("x").prioritized(true);
+    let Verdict::Wait(waiting) = bench.at(1_200).sentinel.try_enter(call) else {
+        panic!("the second opens at 1500");
+    };
+    let left = || bench.sentinel.node("r").unwrap().hot_params()[0].left("x");
+    assert_eq!(left(), 0);
+    bench.at(1_500);
+    drop(waiting.admit().unwrap());
+    assert_eq!(left(), 0);
+}
+
 // === which value, which quota ===
 
 #[test]
