@@ -406,6 +406,7 @@ mod tests {
             // What a client sends as its host, or before the proxy's element.
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\"", "1.2.3.4"),
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
+            ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\\\\\"c\"", "1.2.3.4"),
             ("for=1.2.3.4;host=\"a;for=6.6.6.6;b=\\\\\"", "1.2.3.4"),
             ("for=6.6.6.6;a=\", for=1.2.3.4;host=\"b\"", "1.2.3.4"),
             ("a=\", for=1.2.3.4;host=\",for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),

@@ -252,6 +252,11 @@ mod tests {
             ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
             ("http://API.Example.com./x", None, Some("api.example.com")),
             ("/x", Some("SHOP.example.:81"), Some("shop.example")),
+            // A port may be empty, and what is no number is no port.
+            ("/x", Some("shop.example:"), Some("shop.example")),
+            ("/x", Some("shop.example:8a"), Some("shop.example:8a")),
+            // Without brackets nobody can tell.
+            ("/x", Some("2001:db8::1"), Some("2001:db8::1")),
             ("/x", Some("user@shop.example"), Some("shop.example")),
             ("/x", Some("a:b@c@[::1]:80"), Some("[::1]")),
             ("/x", Some("user@"), None),
