@@ -28,7 +28,8 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::PeerIp;
-use tower_sentinel::middleware::Completion;
+use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
+use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
     BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey,
     NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
@@ -587,6 +588,44 @@ fn who_does_not_see_trailers_takes_messages_for_a_success() {
         assert!(is_refused("0"), "{content_type} {completion:?}");
         let totals = assert_at_rest(&sentinel, SAY);
         assert_eq!((totals.complete(), totals.error()), (18, 9));
+    }
+}
+
+/// Trailers that do not come are a failure.
+struct WantsTrailers;
+
+impl Classify for WantsTrailers {
+    fn head(&self, _: ResponseHead<'_>) -> Judgement {
+        Judgement::AtTrailers
+    }
+
+    fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
+        match trailers {
+            Some(_) => Outcome::Success,
+            None => Outcome::Failure,
+        }
+    }
+}
+
+#[test]
+fn a_body_that_is_at_its_end_has_no_trailers_to_come() {
+    for completion in [Completion::Body, Completion::Head] {
+        let (sentinel, _clock) = engine(Rules::new());
+        let layer = SentinelLayer::with(sentinel.clone())
+            .completion(completion)
+            .classify(WantsTrailers);
+        let answer = service_fn(|_: Request<()>| async {
+            let response = Response::builder().header("content-type", "application/grpc");
+            Ok::<_, Infallible>(response.body(Body::empty()).unwrap())
+        });
+        let request = Request::post(SAY).body(()).unwrap();
+        ready(layer.layer(answer).oneshot(request)).unwrap();
+        let totals = assert_at_rest(&sentinel, SAY);
+        assert_eq!(
+            (totals.complete(), totals.error()),
+            (1, 1),
+            "{completion:?}"
+        );
     }
 }
 
