@@ -588,6 +588,22 @@ fn the_layer_takes_values_and_tiers_out_of_a_request() {
 }
 
 #[test]
+fn a_layer_takes_tiers_alone_out_of_a_request() {
+    // Requests without a value are those of one caller, by the quota of its tier.
+    let rule = HotParamRule::per("/", 1, MINUTE).tier("paid", 3);
+    for (tier, expected) in [("free", 1), ("paid", 3)] {
+        let layer = SentinelLayer::new(rule.clone()).tier(from_fn(move |_| Some(tier.into())));
+        let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+        let service = layer.layer(service_fn(answer));
+        let passes = |_: &usize| {
+            let request = Request::get("/").body(Body::empty()).unwrap();
+            ready(service.clone().oneshot(request)).unwrap().status() == StatusCode::OK
+        };
+        assert_eq!((0..5).filter(passes).count(), expected, "{tier}");
+    }
+}
+
+#[test]
 fn a_layer_has_eight_parameters_and_no_more() {
     let rule = HotParamRule::per("/", 1, MINUTE).param("7");
     let eight = (0..8).fold(SentinelLayer::new(rule), |layer, index| {
