@@ -301,6 +301,28 @@ async fn who_has_waited_is_told_what_is_left_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_waited_is_told_the_time_from_then_on() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second(RESOURCE, 1).throttle(ms(5_000)))
+        .with(HotParamRule::per(RESOURCE, 9, ms(10_000)).window());
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(TokioClock::new())
+        .build();
+    let mut service = SentinelLayer::with(sentinel)
+        .fields(RateLimitFields::Legacy(ResetForm::Delta))
+        .layer(upstream());
+    let calls = [(); 4].map(|()| ready(service.ready()).unwrap().call(get(RESOURCE)));
+    let mut resets = Vec::new();
+    for call in calls {
+        let response = call.await.unwrap();
+        resets.push(response.headers()["x-ratelimit-reset"].clone());
+    }
+    // All took their share at once. They ran a second after each other.
+    assert_eq!(resets, ["10", "9", "8", "7"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_finds_the_service_not_ready_at_its_turn_starts_when_it_is() {
     let mut stage = Stage::new(FlowRule::per_second(RESOURCE, 10).throttle(ms(1_000)));
     stage.take(1);
