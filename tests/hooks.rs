@@ -183,6 +183,31 @@ impl Hook for Panics {
 }
 
 #[test]
+fn who_is_refused_after_a_wait_is_told_as_refused_alone() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 2))
+        .with(IsolationRule::new("r", 1));
+    let (sender, told) = mpsc::channel();
+    let (sentinel, clock) = configured(rules, |builder| builder);
+    for _ in 0..2 {
+        drop(run(&sentinel, Call::new("r")));
+    }
+    clock.advance(MS * 600);
+    let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+        panic!("two leave the window in 400 ms");
+    };
+    clock.advance(MS * 400);
+    let _running = run(&sentinel, Call::new("r"));
+    let teller = Arc::new(Teller("t", sender));
+    sentinel.hooks().register("teller", teller);
+    assert!(waiting.admit().is_err());
+    assert_eq!(
+        told.try_iter().collect::<Vec<_>>(),
+        ["t: block r isolation"]
+    );
+}
+
+#[test]
 fn a_hook_that_panics_harms_neither_the_call_nor_the_other_hooks() {
     let (sender, told) = mpsc::channel();
     let rules = Rules::new()
