@@ -507,6 +507,23 @@ async fn of_two_layers_a_client_is_told_the_tightest_quota() {
 }
 
 #[tokio::test]
+async fn of_two_layers_the_outer_one_tells_of_its_quota_if_the_inner_one_tells_of_none() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/x", 0))
+        .with(FlowRule::per("all", 6, ms(60_000)).id("all"));
+    let Bench { sentinel, .. } = Bench::new(rules);
+    let layer = || SentinelLayer::with(sentinel.clone());
+    let outer = layer().fields(RateLimitFields::Ietf);
+    let app = Router::new()
+        .route("/x", any(|| async { "hello" }))
+        .layer(layer())
+        .layer(outer.resource(from_fn(|_| Some(Key::Str("all")))));
+    let response = ask(&app, get("/x")).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(field(&response, "ratelimit"), Some("\"all\";r=5;t=50"));
+}
+
+#[tokio::test]
 async fn by_default_nobody_is_told_of_a_rule_a_limit_or_a_key() {
     let hour = ms(3_600_000);
     let rules: [Rules; 4] = [
