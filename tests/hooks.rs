@@ -183,28 +183,33 @@ impl Hook for Panics {
 }
 
 #[test]
-fn who_is_refused_after_a_wait_is_told_as_refused_alone() {
-    let rules = Rules::new()
-        .with(FlowRule::per_second("r", 2))
-        .with(IsolationRule::new("r", 1));
-    let (sender, told) = mpsc::channel();
-    let (sentinel, clock) = configured(rules, |builder| builder);
-    for _ in 0..2 {
-        drop(run(&sentinel, Call::new("r")));
+fn what_becomes_of_a_call_after_its_wait_is_told_once() {
+    let cases = [
+        (true, ["t: block r isolation"].as_slice()),
+        (
+            false,
+            &["t: pass r 3 None 400ms", "t: exit Some(Success) 0ns"],
+        ),
+    ];
+    for (is_busy, expected) in cases {
+        let rules = Rules::new()
+            .with(FlowRule::per_second("r", 4))
+            .with(IsolationRule::new("r", 1));
+        let (sentinel, clock) = configured(rules, |builder| builder);
+        drop(run(&sentinel, Call::new("r").batch(3)));
+        clock.advance(MS * 600);
+        let call = Call::new("r").batch(3).prioritized(true);
+        let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+            panic!("three leave the window in 400 ms");
+        };
+        clock.advance(MS * 400);
+        let _running = is_busy.then(|| run(&sentinel, Call::new("r")));
+        let (sender, told) = mpsc::channel();
+        let teller = Arc::new(Teller("t", sender));
+        sentinel.hooks().register("teller", teller);
+        assert_eq!(waiting.admit().is_err(), is_busy);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
     }
-    clock.advance(MS * 600);
-    let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
-        panic!("two leave the window in 400 ms");
-    };
-    clock.advance(MS * 400);
-    let _running = run(&sentinel, Call::new("r"));
-    let teller = Arc::new(Teller("t", sender));
-    sentinel.hooks().register("teller", teller);
-    assert!(waiting.admit().is_err());
-    assert_eq!(
-        told.try_iter().collect::<Vec<_>>(),
-        ["t: block r isolation"]
-    );
 }
 
 #[test]
