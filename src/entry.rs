@@ -238,7 +238,6 @@ impl Entry {
         }
         for shadow in self.shadows() {
             shadow.responded_at = shadow.note_response(outcome, is_final);
-            shadow.outcome = Some(outcome);
         }
     }
 
