@@ -64,6 +64,21 @@ fn calls_come_to_their_turn_one_after_the_other() {
 }
 
 #[test]
+fn only_who_is_prioritized_waits_beyond_its_turn() {
+    let rules = Rules::new()
+        .with(paced(2, 5_000))
+        .with(FlowRule::per_second("r", 2));
+    for (is_prioritized, waits) in [(false, None), (true, Some(ms(450)))] {
+        let bench = Bench::new(rules.clone());
+        drop(bench.at(700).call(Call::new("r").batch(2)).unwrap());
+        // Its turn comes at 1200, and the two leave the window at 1500.
+        let call = Call::new("r").prioritized(is_prioritized);
+        let wait = bench.at(1_050).call(call).ok().map(|(wait, _)| wait);
+        assert_eq!(wait, waits);
+    }
+}
+
+#[test]
 fn who_read_the_clock_before_its_bucket_was_opened_has_its_turn_there() {
     let bench = Bench::new(paced(50, 500));
     let (_, first) = bench.at(990).call(Call::new("r")).unwrap();
