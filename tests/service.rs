@@ -185,6 +185,26 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
 }
 
 #[test]
+fn a_service_whose_error_is_a_refusal_has_not_failed() {
+    let (inside, _clock) = engine(FlowRule::per_second("inside", 0));
+    let (around, _clock) = engine(CircuitBreakerRule::error_count("/x", 1).min_calls(1));
+    let layer = SentinelLayer::with(around.clone());
+    let service = layer.layer(service_fn(move |_: Request<Body>| {
+        let Verdict::Block(blocked) = inside.try_enter(Call::new("inside")) else {
+            panic!("nobody passes");
+        };
+        std::future::ready(Err::<Response<Body>, Blocked>(blocked))
+    }));
+    for _ in 0..3 {
+        // The breaker would refuse the next one if it took this for a failure.
+        let error = ready(service.clone().oneshot(get("/x"))).unwrap_err();
+        assert_eq!(error.resource(), "inside");
+    }
+    let totals = assert_at_rest(&around, "/x");
+    assert_eq!((totals.complete(), totals.error()), (3, 0));
+}
+
+#[test]
 fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
     /// What a program makes of the errors of a layer inside.
     #[derive(Debug)]
