@@ -159,7 +159,7 @@ pub enum WatchEvent {
     /// The source has recovered, and its rules are those that are in force already.
     Recovered,
     /// The rules of the source are those that are in force already, but there is a warning
-    /// that has not been reported before.
+    /// that was not there before.
     #[non_exhaustive]
     Warned {
         /// Where the rules do something other than what was written: all warnings.
@@ -321,7 +321,8 @@ impl Watch {
         let is_new = self.sentinel.reload(rules);
         let mut status = self.status.lock();
         let has_recovered = status.last_error.take().is_some();
-        let is_warning = !warnings.is_empty() && warnings != status.warnings;
+        let is_new_warning = |warning| !status.warnings.contains(warning);
+        let is_warning = warnings.iter().any(is_new_warning);
         status.warnings.clone_from(&warnings);
         if is_new {
             status.reloads += 1;

@@ -127,6 +127,11 @@ fn what_a_file_of_sentinel_warns_of_is_told() {
     assert_eq!(warnings.len(), 2);
     assert_eq!((watch.reloads(), sentinel.rules()), (1, limit(3)));
 
+    // One less is nothing new.
+    folder.replace("rules", &list(r#", "clusterMode": true"#));
+    assert!(watch.poll_once().is_none());
+    assert_eq!(watch.warnings(), [in_cluster.as_str()]);
+
     // Nothing to warn of any more.
     folder.replace("rules", &list(""));
     assert!(watch.poll_once().is_none());
