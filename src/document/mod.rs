@@ -161,6 +161,7 @@ mod foreign;
 mod go;
 mod java;
 mod load;
+mod nesting;
 mod own;
 mod problem;
 mod sentinel;

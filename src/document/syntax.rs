@@ -2,10 +2,15 @@
 
 use std::fmt;
 
-use super::value::Value;
+use serde_core::de::DeserializeSeed;
+
+use super::nesting;
+use super::value::{AnyValue, Value};
 
 /// Most bytes of one document.
 pub(super) const MAX_BYTES: usize = 4 << 20;
+/// Most levels of a document in TOML: the table that it is, and 80 below.
+const TOML_LEVELS: usize = 81;
 
 /// The syntax of a document.
 ///
@@ -77,9 +82,16 @@ impl Format {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
             Format::Json => serde_json::from_str(text).map_err(|error| of_json(text, &error)),
-            Format::Toml => toml::from_str(text)
-                .map(Value::with_dates_as_text)
-                .map_err(|error| of_toml(text, &error)),
+            Format::Toml => match nesting::too_deep(text) {
+                Some(at) => Err(DocumentError {
+                    message: "cannot recurse further: nested too deep".to_owned(),
+                    place: Some(place(text, at)),
+                }),
+                None => toml::Deserializer::parse(text)
+                    .and_then(|document| AnyValue::within(TOML_LEVELS).deserialize(document))
+                    .map(Value::with_dates_as_text)
+                    .map_err(|error| of_toml(text, &error)),
+            },
         }
     }
 
@@ -116,17 +128,20 @@ fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
 }
 
 fn of_toml(text: &str, error: &toml::de::Error) -> DocumentError {
-    let place = error.span().map(|span| {
-        let before = &text.as_bytes()[..span.start.min(text.len())];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let start = before.iter().rposition(|byte| *byte == b'\n');
-        (line, before.len() - start.map_or(0, |at| at + 1) + 1)
-    });
+    let place = error.span().map(|span| place(text, span.start));
     DocumentError {
         // Some messages go on with a list of what was expected.
         message: error.message().replace('\n', ", "),
         place,
     }
+}
+
+/// The line and the column of the offset `at`.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let start = before.iter().rposition(|byte| *byte == b'\n');
+    (line, before.len() - start.map_or(0, |at| at + 1) + 1)
 }
 
 // === impl DocumentError ===

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_core::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
 use serde_core::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 /// The key under which the TOML reader hands out a date.
@@ -14,6 +16,8 @@ const DATE: &str = "$__toml_private_datetime";
 const NUMBER: &str = "$serde_json::private::Number";
 /// Longest text of a value in a message.
 const LONGEST: usize = 60;
+/// Most levels of lists and tables, unless a reader bounds them itself.
+const MOST_LEVELS: usize = 128;
 
 /// One value. Tables keep the order of their keys, which are all different.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,12 +145,39 @@ impl Serialize for Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
+        AnyValue::within(MOST_LEVELS).deserialize(deserializer)
     }
 }
 
-/// Takes whatever comes. How deep that is its reader bounds, as those of JSON and TOML do.
-struct AnyValue;
+/// Takes whatever comes, to a bounded depth: what walks over a value takes room on the stack
+/// for each level. Readers have bounds of their own, but not all of them for the whole depth.
+#[derive(Clone, Copy)]
+pub(super) struct AnyValue {
+    levels: usize,
+}
+
+impl AnyValue {
+    /// A value with so many levels of lists and tables at most.
+    pub(super) const fn within(levels: usize) -> Self {
+        Self { levels }
+    }
+
+    /// What may stand in a list or a table.
+    fn inner<E: Error>(self) -> Result<Self, E> {
+        let levels = self.levels.checked_sub(1);
+        levels
+            .map(Self::within)
+            .ok_or_else(|| E::custom("nested too deep"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for AnyValue {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
 
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value;
@@ -165,7 +196,7 @@ impl<'de> Visitor<'de> for AnyValue {
 
     /// Some syntaxes say of a value that it is there.
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Value, D::Error> {
-        Value::deserialize(value)
+        self.inner()?.deserialize(value)
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
@@ -193,14 +224,16 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(inner)? {
             list.push(item);
         }
         Ok(Value::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
         let mut table = Table::new();
         let mut known = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
@@ -210,7 +243,7 @@ impl<'de> Visitor<'de> for AnyValue {
                     "the key {key} is given twice"
                 )));
             }
-            table.push((key, entries.next_value()?));
+            table.push((key, entries.next_value_seed(inner)?));
         }
         match as_number(&table) {
             Some(number) if number.is_finite() => Ok(Value::Number(number)),

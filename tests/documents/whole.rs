@@ -357,6 +357,42 @@ fn nesting_has_a_bound() {
     }
 }
 
+/// The reader of TOML counts the levels of a dotted key and those around it apart.
+#[test]
+fn levels_of_dotted_keys_and_of_what_is_around_them_count_together() {
+    let dotted = |levels: usize| vec!["a"; levels].join(".");
+    let lists = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+    let tables = |levels: usize, key: &str| {
+        let open = format!("{{{key}=").repeat(levels);
+        format!("a = {open}1{}\n", "}".repeat(levels))
+    };
+    let below = |levels: usize| format!("[{}]\na = {}\n", dotted(40), lists(levels));
+    for text in [below(40), tables(20, &dotted(4)), tables(80, "a")] {
+        assert!(Document::read(&text, Format::Toml).is_ok(), "{text}");
+    }
+    // Within each bound of the reader, and too many for the stack of a thread.
+    let deep = tables(78, &dotted(80));
+    for text in [
+        below(41),
+        tables(21, &dotted(4)),
+        deep.clone(),
+        format!("[{}]\n{deep}", dotted(80)),
+        // It has more to say of these, and drops what it has read.
+        format!("{deep}="),
+        format!("{deep}{deep}"),
+    ] {
+        let error = error(&text, Format::Toml).to_string();
+        assert!(error.contains("nested too deep"), "{error}");
+    }
+    #[derive(Debug, serde::Deserialize)]
+    struct Settings {
+        _a: Rules,
+    }
+    let text = tables(30, &dotted(5)).replacen('a', "_a", 1);
+    let error = toml::from_str::<Settings>(&text).unwrap_err();
+    assert!(error.message().contains("nested too deep"), "{error}");
+}
+
 #[test]
 fn a_long_document_is_read_and_a_longer_one_refused() {
     let mut text = String::new();
