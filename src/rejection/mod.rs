@@ -13,9 +13,10 @@
 //!
 //! The time is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
 //! up. If a call can never pass, because the threshold is 0 or its weight is above the
-//! limit, the response names no time to retry, unless a system rule refuses. By default
-//! a response contains no name of a rule, and nothing of the request except gRPC's content
-//! type.
+//! limit, the response names no time to retry, unless a system rule refuses, or an
+//! isolation or adaptive rule whose slots are all taken: such a rule does not look at the
+//! rules after it. By default a response contains no name of a rule, and nothing of the
+//! request except gRPC's content type.
 //!
 //! The [`Blocked`] is in the response's extensions, so that an outer layer can distinguish
 //! a refusal from a response of the service that looks the same.
