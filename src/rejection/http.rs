@@ -202,7 +202,7 @@ impl Http {
 
 /// Whether a response with `status` may have a body.
 fn has_content(status: StatusCode) -> bool {
-    !matches!(status.as_u16(), 204 | 205 | 304)
+    !matches!(status.as_u16(), 100..200 | 204 | 205 | 304)
 }
 
 impl Rejection for Http {
@@ -261,8 +261,8 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
         .iter()
         .filter_map(|line| line.to_str().ok())
         .any(|line| {
-            line.split(',').any(|range| {
-                let mut parts = range.split(';').map(str::trim);
+            parts(line, ',').any(|range| {
+                let mut parts = parts(range, ';').map(str::trim);
                 let media = parts.next().unwrap_or_default();
                 let is_json = ["application/problem+json", "application/json"]
                     .iter()
@@ -274,6 +274,20 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
                 is_json && !is_refused
             })
         })
+}
+
+/// The parts of `text` between separators. One in a quoted string is none.
+fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |c| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match c {
+            '"' if !was_escaped => is_quoted = !is_quoted,
+            '\\' if is_quoted => is_escaped = !was_escaped,
+            _ => {}
+        }
+        c == separator && !is_quoted
+    })
 }
 
 /// A problem document. Its types are those of the IETF's draft on rate limits.
@@ -448,6 +462,12 @@ mod tests {
             (Some("application/problem+json"), true),
             (Some("application/json;q=0"), false),
             (Some("APPLICATION/JSON"), true),
+            // What is quoted separates nothing and names nothing.
+            (Some(r#"application/json;x="a,b";q=0"#), false),
+            (Some(r#"application/json;x="a;q=0""#), true),
+            (Some(r#"text/html;x=",application/json,""#), false),
+            (Some(r#"text/html;x="\",application/json,""#), false),
+            (Some(r#"text/html;x="\\",application/json"#), true),
         ];
         for (accept, is_problem) in cases {
             let response = refused(&Http::new(), accept, &flow(None));
@@ -474,6 +494,17 @@ mod tests {
                 assert_eq!(value["status"], status.as_u16());
                 assert_eq!(response.status(), status);
             }
+        }
+    }
+
+    #[test]
+    fn a_status_that_has_no_body_gets_none() {
+        for (status, is_empty) in [(100, true), (199, true), (204, true), (200, false)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let http = Http::new().status(BlockKind::Flow, status);
+            let response = refused(&http, None, &flow(None));
+            assert_eq!(response.body().is_empty(), is_empty, "{status}");
+            assert_eq!(response.headers().contains_key(CONTENT_TYPE), !is_empty);
         }
     }
 
