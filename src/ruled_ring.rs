@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::{Gate, Quotas};
-use crate::stat::{Denied, LeapArray, Loan, Node, Quota, Taken, Wish};
+use crate::stat::{Denied, LeapArray, Loan, MOST_AHEAD, Node, Quota, Taken, Wish};
 
 /// Tokens that a waiting call holds on one ring.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ impl RuledRing<'_> {
     /// How long a call can wait for tokens here: not for a bucket that the ring does
     /// not know of yet.
     pub(crate) fn longest_wait(&self) -> Duration {
-        self.ring.bucket_length() * self.ring.grid().ahead
+        self.ring.bucket_length() * self.ring.grid().ahead.min(MOST_AHEAD as u32)
     }
 
     /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one

@@ -370,6 +370,50 @@ fn a_waiting_call_keeps_its_place() {
 }
 
 #[test]
+fn waiting_calls_keep_their_places_where_nobody_may_wait_so_long_any_more() {
+    // The buckets change, of the ring that the rule shares or of its own, or only the longest
+    // wait does.
+    let window = || FlowRule::per_second("r", 4);
+    // So short a ramp is none.
+    let warm = || window().warm_up(Duration::from_millis(1));
+    let cases = [
+        (window(), window().buckets(10), 10),
+        (warm(), warm().buckets(10), 10),
+        (warm(), warm(), 2),
+    ];
+    for (before, after, buckets) in cases {
+        let queue = FlowRule::per_second("r", 2).throttle(10 * SECOND);
+        let (sentinel, clock) = engine(Rules::new().with(before).with(queue));
+        let mut waiting: Vec<_> = (0..20)
+            .filter_map(|_| match sentinel.try_enter(Call::new("r")) {
+                Verdict::Wait(call) => Some(call),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(waiting.len(), 19);
+        assert!(sentinel.reload(after.into()));
+        let bucket = |ms| ms * buckets / 1_000;
+        let mut starts = Vec::new();
+        for ms in (100..10_000).step_by(100) {
+            clock.set(at(ms));
+            while waiting.first().is_some_and(|call| call.start() <= at(ms)) {
+                drop(waiting.remove(0).admit().unwrap());
+                starts.push(ms);
+            }
+            starts.extend((0..passed(&sentinel, 9)).map(|_| ms));
+            let is_in = |start: u64| bucket(start) + buckets > bucket(ms);
+            let in_window = starts.iter().filter(|&&start| is_in(start)).count();
+            assert!(in_window <= 4, "{in_window} of {buckets} buckets at {ms}");
+        }
+        assert!(waiting.is_empty());
+        assert!(
+            starts.len() > 19,
+            "nobody has passed beside those who waited"
+        );
+    }
+}
+
+#[test]
 fn a_set_with_a_bad_rule_leaves_the_old_one_in_force() {
     let (sentinel, _clock) = engine(FlowRule::per_second("r", 3));
     let rules: [Rule; 2] = [

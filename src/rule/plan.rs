@@ -43,12 +43,9 @@ use super::gate::{Gate, Side};
 use super::queue::Queue;
 use crate::clock::Tick;
 use crate::partners::partners;
-use crate::stat::{Grid, LeapArray, Node, Shape};
+use crate::stat::{Grid, LeapArray, MOST_AHEAD, Node, Shape};
 use crate::sync::Arc;
 use crate::system::Sampler;
-
-/// Most buckets ahead that a call may wait for.
-const MOST_AHEAD: u64 = 512;
 
 /// A node with the gate over it, which other rules go on from.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +175,7 @@ impl<'a> Plan<'a> {
             ahead: ahead(bucket_ns, self.patience),
         };
         let left = match (placed.goes_on_from, self.before) {
-            (Some(side), _) if side.ring().grid() == grid => return side.shared_ring(),
+            (Some(side), _) if serves(side.ring(), grid) => return side.shared_ring(),
             (Some(side), _) => side.ring(),
             // It does not serve, so it has ended.
             (None, Some(before)) => before.node.ring(),
@@ -243,6 +240,14 @@ fn with_old_queues<'a>(
         goes_on_from,
     })
     .collect()
+}
+
+/// Whether `ring`, which is of one rule alone, has the shape of `grid`. It may hold tokens
+/// further ahead, as calls could wait for longer before.
+fn serves(ring: &LeapArray, grid: Grid) -> bool {
+    let old = ring.grid();
+    let ahead = grid.ahead.max(old.ahead);
+    old == Grid { ahead, ..grid }
 }
 
 /// How far back `ring` goes.

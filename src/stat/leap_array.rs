@@ -86,6 +86,8 @@ use crate::sync::{AtomicU64, Bug, Ordering, planted};
 pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;
 /// Most buckets of one array.
 pub(super) const MAX_BUCKETS: u32 = 1 << 16;
+/// Most buckets ahead that a call may wait for.
+pub(crate) const MOST_AHEAD: u64 = 512;
 const SMALL_CUTS: usize = 4;
 const SMALL_LOANS: usize = 2;
 

@@ -51,7 +51,7 @@ pub(crate) use counters::MAX_RT;
 pub(crate) use counters::Shape;
 pub use event::{Event, Outcome};
 pub use leap_array::{Bucket, Full, LeapArray};
-pub(crate) use leap_array::{Denied, Grid, Taken};
+pub(crate) use leap_array::{Denied, Grid, MOST_AHEAD, Taken};
 pub use node::Node;
 pub use occupy::Loan;
 pub(crate) use occupy::Wish;

@@ -16,12 +16,18 @@
 //! ```
 //!
 //! What left the old array's reach is not known any more: a rule with a longer
-//! window than any before it starts with what there is.
+//! window than any before it starts with what there is. Tokens that are held stay
+//! held for their time, though nobody may wait for as long in the new shape: what is
+//! taken earlier leaves its windows before the call has started.
 
 use super::leap_array::{Grid, LeapArray, Moved};
 use super::word::{Cut, Head, LoanCell, swap};
 use crate::clock::Tick;
 use crate::sync::{Bug, Ordering, planted};
+
+/// Most buckets ahead for which a new array holds what an old one has held: each costs
+/// memory, and time whenever a bucket opens. What is further ahead counts there.
+const MOST_HELD: u64 = 4_096;
 
 /// An array as it was when it was frozen.
 #[derive(Debug)]
@@ -79,9 +85,12 @@ impl LeapArray {
 impl Image<'_> {
     /// Casts the counts into an array of the shape `grid`.
     fn cast(&self, grid: Grid, now: Tick) -> LeapArray {
-        let array = LeapArray::with_grid(grid, now);
         let bucket_of = |old: u64| self.old.start_of(old).as_nanos() / grid.bucket_ns;
-        let newest = array.newest().max(bucket_of(self.newest));
+        let newest = (now.as_nanos() / grid.bucket_ns).max(bucket_of(self.newest));
+        let targets = self.held.iter().map(|&(target, _)| bucket_of(target));
+        let furthest = targets.max().unwrap_or(0).saturating_sub(newest);
+        let ahead = grid.ahead.max(furthest.min(MOST_HELD) as u32);
+        let array = LeapArray::with_grid(Grid { ahead, ..grid }, now);
 
         // Nobody else can see it yet. Tokens whose bucket has come there are taken.
         let mut held = 0_u32;

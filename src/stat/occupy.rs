@@ -42,7 +42,7 @@
 
 use std::time::Duration;
 
-use super::leap_array::{Bucket, Denied, Full, LeapArray, Refusal};
+use super::leap_array::{Bucket, Denied, Full, LeapArray, MOST_AHEAD, Refusal};
 use super::quota::{Lending, Quota};
 use super::word::{Head, LoanCell, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
@@ -268,7 +268,7 @@ impl LeapArray {
         let mut full = 0;
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         let first = self.bucket_number(wish.from).max(bucket + 1);
-        for target in first..=bucket + self.ahead() {
+        for target in first..=bucket + self.ahead().min(MOST_AHEAD) {
             if self.start_of(target).as_nanos() >= last {
                 break;
             }
