@@ -90,6 +90,13 @@ pub(crate) struct WarmUp {
     passed: AtomicU64,
 }
 
+/// How many tokens have passed between two counts, which are told modulo 2³²; none if the
+/// later one is less.
+fn since(before: u64, passed: u64) -> u64 {
+    let since = (passed as u32).wrapping_sub(before as u32);
+    (since as i32).max(0) as u64
+}
+
 // === impl WarmUp ===
 
 impl WarmUp {
@@ -121,8 +128,8 @@ impl WarmUp {
     /// `last_turn` is the last in the queue that calls of the rule wait in, as it is
     /// before this one does; `None` if they wait in none.
     ///
-    /// `passed` tells how many tokens have ever passed where the rule counts. It
-    /// is asked once per step, by one caller. A count that starts anew does no
+    /// `passed` tells how many tokens have ever passed where the rule counts, modulo
+    /// 2³². It is asked once per step, by one caller. A count that starts anew does no
     /// harm.
     pub(crate) fn limit(
         &self,
@@ -174,7 +181,7 @@ impl WarmUp {
         let mut at = due_at.max(from);
         for _ in 0..MOST_STEPS {
             let begun = ramp.begin(at);
-            let since_last = passed(at).saturating_sub(self.passed.load(Ordering::Relaxed));
+            let since_last = since(self.passed.load(Ordering::Relaxed), passed(at));
             let load = ramp.load(begun, due, last_turn, since_last);
             let stored = ramp.refilled(self.stored(), begun, due, load);
             let found = room(self.curve.at(stored));
@@ -292,7 +299,7 @@ impl WarmUp {
                 .passed
                 .compare_exchange(before, passed, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => return passed.saturating_sub(before),
+                Ok(_) => return since(before, passed),
                 Err(found) => before = found,
             }
         }

@@ -20,12 +20,28 @@ fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
+fn secs_at(secs: u64) -> Tick {
+    at(secs * 1_000)
+}
+
 fn per_second(threshold: f64, period: u64, cold_factor: f64) -> WarmUp {
     WarmUp::new(threshold, SECOND, secs(period), cold_factor)
 }
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-12 * b.abs()
+}
+
+#[test]
+fn a_warm_rule_stays_warm_when_its_count_comes_round() {
+    let rule = per_second(100.0, 1, 3.0);
+    let mut passed = u32::MAX - 1_000;
+    for second in 0..20 {
+        let limit = rule.limit(secs_at(second), None, || passed.into());
+        assert!(second < 4 || limit == 100.0, "{limit} at {second}");
+        passed = passed.wrapping_add(limit as u32);
+    }
+    assert!(passed < 1_000);
 }
 
 #[test]
