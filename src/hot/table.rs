@@ -198,7 +198,7 @@ impl Table {
         }
         match self.room(tag, judge) {
             Some((_, last)) => read(judge.fresh(last)),
-            None => read(self.overflow.word.load(Ordering::Relaxed)),
+            None => read(of_all(self.overflow.word.load(Ordering::Relaxed), judge)),
         }
     }
 
@@ -280,8 +280,10 @@ impl Table {
             }
         }
         self.overflows.fetch_add(1, Ordering::Relaxed);
-        self.update(Place::Overflow, NOBODY, |word| judge.take(word))
-            .expect("the overflow word stays nobody's")
+        self.update(Place::Overflow, NOBODY, |word| {
+            judge.take(of_all(word, judge))
+        })
+        .expect("the overflow word stays nobody's")
     }
 
     /// A slot for the key `tag` that nobody needs, and its word.
@@ -342,6 +344,11 @@ impl Table {
             Place::Overflow => &self.overflow,
         }
     }
+}
+
+/// The overflow `word` as that of a key: the word of nobody says nothing yet.
+fn of_all(word: u64, judge: impl Judge) -> u64 {
+    if word == 0 { judge.fresh(word) } else { word }
 }
 
 /// The slot of its first set that a key would like best.

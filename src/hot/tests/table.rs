@@ -50,6 +50,23 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
 }
 
 #[test]
+fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
+    let keys = crowded(Count::Window);
+    let limit = keys.limit(5.0, 0);
+    // Shortly before 2^24 buckets of 500 ms.
+    let begin = ((1 << 24) - 500) * 500;
+    for round in 0..3 {
+        let now = begin + round * 1_000;
+        for key in 0..8 {
+            assert_eq!(passes(&keys, now, digest(key), &limit, 9), 5);
+        }
+        assert_eq!(keys.left(at(now), digest(100), &limit), 5, "{round}");
+        assert_eq!(passes(&keys, now, digest(100), &limit, 9), 5, "{round}");
+    }
+    assert_eq!(keys.overflows(), 3 * 6);
+}
+
+#[test]
 fn a_call_that_was_pushed_out_credits_nobody() {
     for count in [Count::Refill, Count::Window, Count::Queue(SECOND)] {
         let keys = crowded(count);
