@@ -105,7 +105,7 @@ impl Both {
                 continue;
             };
             let half = 500 * NS;
-            let window = (self.now / half - 1) * half;
+            let window = (self.now / half).saturating_sub(1) * half;
             prop_assert_eq!(node.sum(Event::Pass), naive.tokens(resource, window));
             prop_assert_eq!(node.totals().pass(), naive.tokens(resource, 0));
             let blocked = naive.blocked.get(resource).copied().unwrap_or_default();

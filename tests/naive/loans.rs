@@ -194,10 +194,9 @@ impl Loans {
             let inside = tokens.iter().filter(|(at, _)| inside(*at));
             inside.map(|(_, n)| n).sum()
         };
-        let begin = bucket + 1 - counted;
-        let leaving = if begin > present {
+        let leaving = if bucket + 1 > present + counted {
             // All of that window is to come.
-            let is_kept = (begin..=bucket).all(|begin| {
+            let is_kept = (bucket + 1 - counted..=bucket).all(|begin| {
                 let window = begin..begin + counted;
                 sum(&|at| window.contains(&(at / length))) + n <= flow.limit
             });
@@ -206,7 +205,7 @@ impl Loans {
             }
             flow.limit
         } else if flow.fits(bucket, n, &tokens) {
-            sum(&|at| at / length == begin - 1)
+            sum(&|at| at / length + counted == bucket)
         } else {
             return false;
         };

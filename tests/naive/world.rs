@@ -310,7 +310,7 @@ impl World {
         let inbound = self.bench.sentinel.inbound();
         let running = self.running.iter().filter(|running| running.way == 0);
         prop_assert_eq!(inbound.concurrency() as usize, running.count());
-        let window = (self.now / HALF - 1) * HALF;
+        let window = (self.now / HALF).saturating_sub(1) * HALF;
         let tokens = RESOURCES.map(|resource| self.crowds[0].naive.tokens(resource, window));
         prop_assert_eq!(inbound.sum(Event::Pass), tokens.iter().sum::<u64>());
         Ok(())
