@@ -107,15 +107,22 @@ model! {
     || old_call_beside_a_new_generation(spec(2))
 }
 
+/// Counts a bad call in `bucket`: how many the window holds then.
+fn count(window: &Window, bucket: u64) -> u64 {
+    let ended = Ended {
+        version: 0,
+        is_bad: true,
+        keeps_ratio: true,
+    };
+    let counted = window.count(Tick::from_nanos(bucket), ended, || false);
+    counted.unwrap().total
+}
+
 model! {
     counts_beside_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
     || {
         // One clock is a whole ring behind: both buckets have one cell.
         let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
-        let count = |window: &Window, bucket| {
-            let ended = Ended { version: 0, is_bad: true, keeps_ratio: true };
-            window.count(Tick::from_nanos(bucket), ended, || false).unwrap().total
-        };
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 10));
         let newer = count(&window, 12);
@@ -130,10 +137,6 @@ model! {
     || {
         // Who opens 12 empties the cell of 11, which is that of 13 as well.
         let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
-        let count = |window: &Window, bucket| {
-            let ended = Ended { version: 0, is_bad: true, keeps_ratio: true };
-            window.count(Tick::from_nanos(bucket), ended, || false).unwrap().total
-        };
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 12));
         count(&window, 13);
