@@ -27,6 +27,10 @@ impl Hook for Changes {
     }
 }
 
+/// From so many reloads on, an engine may have all resources take the rules over: calls
+/// that run may hold as many sets of rules as it lets be held.
+const MANY: u32 = 8;
+
 pub(crate) struct Pair {
     pub(crate) bench: Bench,
     pub(crate) crowd: Crowd,
@@ -38,6 +42,7 @@ pub(crate) struct Pair {
     step: u64,
     /// The rules in force.
     version: Version,
+    reloads: u32,
 }
 
 impl Pair {
@@ -57,6 +62,7 @@ impl Pair {
                 8_000
             },
             version,
+            reloads: 0,
         }
     }
 
@@ -114,7 +120,19 @@ impl Pair {
             }
         }
         self.version = version;
+        self.reloads += u32::from(is_new);
+        if self.reloads > MANY {
+            self.take_over();
+        }
         Ok(())
+    }
+
+    /// Every resource that is known takes the rules over.
+    fn take_over(&mut self) {
+        self.crowd.take_over_all(&self.version);
+        for resource in RESOURCES {
+            drop(self.bench.sentinel.node(resource));
+        }
     }
 
     /// Figures and states are the same. Who looks at a resource has it take new
