@@ -231,7 +231,9 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
 pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origins = fields.needed_text("limitApp");
-    if fields.has("limitApp") && origins.trim().is_empty() {
+    let names = |text: &str| text.split(',').any(|name| !name.trim().is_empty());
+    // A list of nobody would let everybody pass.
+    if fields.has("limitApp") && !names(&origins) {
         fields.refuse("limitApp", "names of origins, between commas");
     }
     let rule = match fields.whole("strategy", 0..=1) {

@@ -337,6 +337,10 @@ fn a_bad_authority_rule_is_told() {
             "[0].limitApp is \" \", must be names of origins, between commas",
         ),
         (
+            json!({"resource": "a", "limitApp": " , "}),
+            "[0].limitApp is \" , \", must be names of origins, between commas",
+        ),
+        (
             json!({"resource": "a", "limitApp": "x", "strategy": 2}),
             "[0].strategy is 2, must be a whole number between 0 and 1",
         ),
