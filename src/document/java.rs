@@ -231,15 +231,14 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
 pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origins = fields.needed_text("limitApp");
-    let names = |text: &str| text.split(',').any(|name| !name.trim().is_empty());
-    // A list of nobody would let everybody pass.
-    if fields.has("limitApp") && !names(&origins) {
-        fields.refuse("limitApp", "names of origins, between commas");
-    }
     let rule = match fields.whole("strategy", 0..=1) {
         Some(1) => AuthorityRule::deny_list(resource, &origins),
         _ => AuthorityRule::allow_list(resource, &origins),
     };
+    // A list of nobody would let everybody pass.
+    if fields.has("limitApp") && rule.origins().is_empty() {
+        fields.refuse("limitApp", "names of origins, between commas");
+    }
     fields.keys = &[("origins", "limitApp")];
     Some(rule.into())
 }

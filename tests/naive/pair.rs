@@ -27,8 +27,8 @@ impl Hook for Changes {
     }
 }
 
-/// From so many reloads on, an engine may have all resources take the rules over: calls
-/// that run may hold as many sets of rules as it lets be held.
+/// After more reloads, an engine may have all resources take the rules over at once: so
+/// many older sets of rules may be held by calls, and no more.
 const MANY: u32 = 8;
 
 pub(crate) struct Pair {
@@ -42,6 +42,7 @@ pub(crate) struct Pair {
     step: u64,
     /// The rules in force.
     version: Version,
+    /// How many there have been.
     reloads: u32,
 }
 
