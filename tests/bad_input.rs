@@ -373,6 +373,20 @@ fn of_many_things_that_are_wrong_the_text_has_the_first_hundred() {
 }
 
 #[test]
+fn what_is_wrong_with_one_rule_is_short_whatever_is_in_it() {
+    let long = "x".repeat(1 << 16);
+    let error = Rules::build([
+        AuthorityRule::deny(&*long, vec![""; 2_000]),
+        AuthorityRule::deny(" ".repeat(1 << 16), ["a"]),
+    ])
+    .unwrap_err();
+    let problems = error.problems();
+    assert_eq!(problems.len(), 100 + 1);
+    assert!(problems.iter().all(|it| it.to_string().len() < 600));
+    assert_eq!(problems[100].value(), "65536 bytes long");
+}
+
+#[test]
 fn rules_that_stand_in_the_program_panic_where_they_stand() {
     let message = "rule 0 (flow \"/r\"): threshold is -1, must be between 0 and 2147483647";
     assert_eq!(

@@ -125,6 +125,7 @@ use problem::{Inspector, verdict};
 
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
+use crate::call::MAX_KEY_BYTES;
 use crate::hot::Count;
 
 pub use adaptive::AdaptiveRule;
@@ -275,7 +276,9 @@ impl Rule {
 
     /// Collects what is wrong with the rule, as the one at `index`.
     fn inspector(&self, index: usize) -> Inspector {
-        Inspector::new(index, format!("{} {:?}", self.kind(), self.resource()))
+        // A name that is too long is not told in full with each problem.
+        let name: String = self.resource().chars().take(MAX_KEY_BYTES).collect();
+        Inspector::new(index, format!("{} {name:?}", self.kind()))
     }
 
     fn inspect(&self, inspector: &mut Inspector) {

@@ -105,8 +105,9 @@ impl fmt::Display for InvalidRule {
 
 impl std::error::Error for InvalidRule {}
 
-/// All problems of a set of rules; at least one. The text is a single line; if there are
-/// more than 100 problems, it has the first 100 and how many more there are.
+/// All problems of a set of rules, at most 100 of each rule; at least one. The text is a
+/// single line; if there are more than 100 problems, it has the first 100 and how many more
+/// there are.
 ///
 /// # Examples
 ///
@@ -161,13 +162,17 @@ impl Inspector {
         }
     }
 
-    /// Notes that `field` has a `value` which is not `allowed`.
+    /// Notes that `field` has a `value` which is not `allowed`, if it is one of the first
+    /// problems: a list may have one in each of a million places.
     pub(super) fn refuse(
         &mut self,
         field: &'static str,
         value: impl fmt::Display,
         allowed: impl fmt::Display,
     ) {
+        if self.problems.len() >= MOST_TOLD {
+            return;
+        }
         self.problems.push(InvalidRule {
             index: self.index,
             subject: self.subject.clone(),
@@ -228,11 +233,11 @@ impl Inspector {
 
     /// Checks a name that a user gave.
     pub(super) fn name(&mut self, field: &'static str, name: &str) {
-        if name.trim().is_empty() {
-            self.refuse(field, format_args!("{name:?}"), "a name that is not blank");
-        } else if name.len() > MAX_KEY_BYTES {
+        if name.len() > MAX_KEY_BYTES {
             let allowed = format!("at most {MAX_KEY_BYTES} bytes");
             self.refuse(field, format_args!("{} bytes long", name.len()), allowed);
+        } else if name.trim().is_empty() {
+            self.refuse(field, format_args!("{name:?}"), "a name that is not blank");
         } else if name.chars().any(char::is_control) {
             let allowed = "free of control characters";
             self.refuse(field, format_args!("{name:?}"), allowed);
