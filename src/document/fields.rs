@@ -178,13 +178,13 @@ impl<'a> Fields<'a> {
         let form = self.form;
         self.read(key, &allowed, |value| {
             let number = match value {
-                Value::Whole(number) => i64::try_from(*number).ok(),
+                Value::Whole(number) => *number,
                 Value::Number(number) if form == Form::Sentinel && number.fract() == 0.0 => {
-                    Some(*number as i64)
+                    *number as i128
                 }
-                _ => None,
+                _ => return None,
             };
-            let number = T::try_from(number?).ok();
+            let number = T::try_from(i64::try_from(number).ok()?).ok();
             number.filter(|number| range.contains(number))
         })
     }

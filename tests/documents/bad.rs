@@ -191,6 +191,7 @@ const GO_FLOW: &str = r#"
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9} | .memHighWaterMarkBytes | 0..0 bytes | a rising range above 0
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": -9, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .lowMemUsageThreshold | -9 | between 0 and
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 10, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .highMemUsageThreshold | 10 | between 0 and the whole threshold
+{"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 1e30} | .memHighWaterMarkBytes | 1e30 | a whole number between 0 and 9223372036854775807
 {"resource": "a", "threshold": 1, "tokenCalculateStrategy": 1} | .warmUpPeriodSec | missing | at least 1
 {"resource": "a", "threshold": 1, "controlBehavior": 2} | .controlBehavior | 2 | between 0 and 1
 {"resource": "a", "threshold": 1, "relationStrategy": 1} | .refResource | missing | a name
