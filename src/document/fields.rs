@@ -12,14 +12,13 @@ use std::time::Duration;
 use super::problem::Problem;
 use super::time;
 use super::value::{Table, Value, find};
+use crate::rule::MOST_TOLD;
 
 /// Longest key for which a known one is looked for.
 const LONGEST_KEY: usize = 64;
 /// Most that two keys differ in length which may be meant to be the same: two
 /// letters, and two dashes.
 const LARGEST_DIFFERENCE: usize = 4;
-/// Most unknown keys of one table that are looked at.
-const MOST_UNKNOWN: usize = 100;
 
 /// Whose form a document has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,39 +281,49 @@ impl<'a> Fields<'a> {
         for (index, item) in items.into_iter().flatten().enumerate() {
             let path = format!("{}[{index}]", self.path_of(key));
             let Value::Table(table) = item else {
-                let problem = Problem::refused(path, item.excerpt(), "a table");
-                self.problems.push(problem);
+                self.note(Problem::refused(path, item.excerpt(), "a table"));
                 continue;
             };
             let mut fields = Fields::new(path, table, self.form);
             all.push(read(&mut fields));
-            self.problems.extend(fields.finish());
+            let problems = fields.finish();
+            problems.into_iter().for_each(|problem| self.note(problem));
         }
         all
+    }
+
+    /// Notes a problem, if it is one of the first: a list may have one in each of a million
+    /// places. The first error always is.
+    fn note(&mut self, problem: Problem) {
+        if self.problems.len() < MOST_TOLD {
+            self.problems.push(problem);
+        } else if !problem.is_warning() && self.is_good() {
+            self.problems[MOST_TOLD - 1] = problem;
+        }
     }
 
     /// Notes that the value under `key`, or its absence, is not allowed.
     pub(super) fn refuse(&mut self, key: &str, allowed: impl Into<String>) {
         let problem = Problem::refused(self.path_of(key), self.excerpt(key), allowed);
-        self.problems.push(problem);
+        self.note(problem);
     }
 
     /// Notes that the rule as a whole is not allowed.
     pub(super) fn refuse_all(&mut self, value: &str, allowed: impl Into<String>) {
         let problem = Problem::refused(self.path.clone(), value, allowed);
-        self.problems.push(problem);
+        self.note(problem);
     }
 
     /// Notes that the value under `key` has another effect than there.
     pub(super) fn warn(&mut self, key: &str, note: &str) {
         let problem = Problem::ignored(self.path_of(key), self.excerpt(key), note);
-        self.problems.push(problem);
+        self.note(problem);
     }
 
     /// Notes that the rule as a whole has another effect than there.
     pub(super) fn warn_all(&mut self, value: &str, note: &str) {
         let problem = Problem::ignored(self.path.clone(), value.to_owned(), note);
-        self.problems.push(problem);
+        self.note(problem);
     }
 
     /// Notes that of some keys more than one was given. A switch that is off does
@@ -345,10 +354,10 @@ impl<'a> Fields<'a> {
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
         let is_unknown = |(key, _): &&(String, Value)| !self.asked.contains(&key.as_str());
-        let unknown = self.table.iter().filter(is_unknown).take(MOST_UNKNOWN);
+        let unknown = self.table.iter().filter(is_unknown).take(MOST_TOLD);
         let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
         let found: Vec<_> = found.collect();
-        self.problems.extend(found);
+        found.into_iter().for_each(|problem| self.note(problem));
     }
 
     /// What is wrong with an unknown key, if anything is.

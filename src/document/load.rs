@@ -8,16 +8,19 @@ use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::syntax::{DocumentError, Format, MAX_BYTES};
 use super::value::{Table, Value};
-use crate::rule::{InvalidRule, Rule, Rules};
+use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules};
 
 /// Most rules of one document: each bad one takes more memory for what is wrong
 /// with it than it has bytes.
 const MAX_RULES: usize = 100_000;
+/// Most problems of one document of which more than one may be of the same rule.
+const MOST_PROBLEMS: usize = 100_000;
 
 /// A document that holds rules, and the result of reading it.
 ///
 /// Reading does not stop at the first invalid rule: the document has all valid rules and
-/// the problems of the others. [`strict`](Self::strict) returns all rules or none,
+/// the problems of the others: at most 100 of each rule, and one of each further rule once
+/// there are 100 000. [`strict`](Self::strict) returns all rules or none,
 /// [`lenient`](Self::lenient) the valid ones.
 ///
 /// For each rule, the keys and the types of their values are checked first. Values that are
@@ -254,6 +257,15 @@ fn load<'a>(
                 let found = error.problems().iter();
                 problems.extend(found.map(|invalid| place(&fields, invalid)));
             }
+        }
+        let most = if all.len() < MOST_PROBLEMS {
+            MOST_TOLD
+        } else {
+            1
+        };
+        if problems.len() > most {
+            problems.sort_by_key(Problem::is_warning);
+            problems.truncate(most);
         }
         let problems = problems.into_iter();
         all.extend(problems.map(|problem| problem.of_rule(index)));

@@ -1,7 +1,7 @@
 //! Rules from documents: files, configuration services, other programs.
 //!
-//! A document is read as a whole. Every problem of its rules is reported, with its place,
-//! the value and what is allowed there:
+//! A document is read as a whole. The problems of its rules are reported, each with its
+//! place, the value and what is allowed there:
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
@@ -68,8 +68,7 @@
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
 //! `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` is a range such as
 //! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
-//! single text with commas. An unknown key is an error; the first 100 of each rule are
-//! reported.
+//! single text with commas. An unknown key is an error.
 //!
 //! # Among a program's settings
 //!

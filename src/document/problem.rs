@@ -52,7 +52,7 @@ enum Nature {
     Ignored,
 }
 
-/// All problems of a document, in the order of its rules.
+/// The problems of a [`Document`](super::Document), in the order of its rules.
 ///
 /// The text has one problem per line. If there are more than 100, it has the first 100,
 /// errors before warnings, and how many more there are.

@@ -446,6 +446,42 @@ fn of_many_unknown_keys_the_first_are_told() {
 }
 
 #[test]
+fn of_many_problems_of_one_rule_the_first_are_told() {
+    let own = json!({
+        "kind": "hot-param", "resource": "a", "threshold": 1, "except": vec![json!({}); 1_000],
+    });
+    let text = json!({ "rules": vec![own; 1_100] }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let told = |index| {
+        let problems = document.problems().iter();
+        problems.filter(|it| it.index() == Some(index)).count()
+    };
+    // All rules are told of, if not all that is wrong with them.
+    assert_eq!([0, 999, 1_000, 1_099].map(told), [100, 100, 1, 1]);
+
+    let param = |count: &Value| json!({"resource": "a", "paramIdx": 0, "count": count});
+    let mut rules = [param(&json!(1)), param(&json!(-1)), param(&json!(1))];
+    for rule in &mut rules {
+        rule["paramFlowItemList"] = json!(vec![json!({"object": "x"}); 100]);
+    }
+    rules[2]["paramFlowItemList"][99] = json!({"count": 1});
+    let document = sentinel(Kind::HotParam, &json!(rules));
+    assert_eq!(document.lenient().0.len(), 1);
+    assert_eq!(document.problems().len(), 300);
+    // However many warnings come before it.
+    let refused: Vec<_> = document.problems().errors().map(Problem::path).collect();
+    assert_eq!(refused, ["[1].count", "[2].paramFlowItemList[99].object"]);
+    assert_eq!(
+        document
+            .problems()
+            .iter()
+            .filter(|it| it.index() == Some(1))
+            .count(),
+        100
+    );
+}
+
+#[test]
 fn of_many_problems_the_text_has_the_first_hundred_and_errors_before_warnings() {
     let text_of = |rules: &[Value]| {
         let problems = sentinel(Kind::Flow, &json!(rules)).problems().clone();
