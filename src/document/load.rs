@@ -197,7 +197,9 @@ impl Document {
         let mut with_authority = HashSet::new();
         let (rules, problems) = load(&list, "", Form::Sentinel, |fields| {
             let rule = kind.translate(fields)?;
-            let is_authority = matches!(rule, Rule::Authority(_)) && fields.is_good();
+            // One that is refused hides no other.
+            let is_good = || fields.is_good() && Rules::build([rule.clone()]).is_ok();
+            let is_authority = matches!(rule, Rule::Authority(_)) && is_good();
             if is_authority && !with_authority.insert(rule.resource().to_owned()) {
                 let note = "left out, as Sentinel applies only the first";
                 fields.warn_all("not the first rule of its resource", note);

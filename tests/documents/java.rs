@@ -458,6 +458,21 @@ fn an_authority_rule_that_is_refused_is_not_the_first_of_its_resource() {
     );
     let rules = document.lenient().0;
     assert_eq!(rules, Rules::from(AuthorityRule::deny("/a", ["y"])));
+
+    // Nor is one of which each key is good, and a name is not.
+    let document = sentinel(
+        Kind::Authority,
+        &json!([
+            {"resource": "/a", "limitApp": "x\ny"},
+            {"resource": "/a", "limitApp": "z"},
+        ]),
+    );
+    assert_eq!(
+        lines(&document),
+        ["[0].limitApp is \"x\\ny\", must be free of control characters"]
+    );
+    let rules = document.lenient().0;
+    assert_eq!(rules, Rules::from(AuthorityRule::allow("/a", ["z"])));
 }
 
 #[test]
