@@ -196,6 +196,15 @@ fn a_quota_above_the_cores_does_not_bind() {
 }
 
 #[test]
+fn a_quota_beyond_32_bits_is_one() {
+    let machine = Machine::new("no_quota", "huge");
+    machine.write("sys/fs/cgroup/cpu.max", "4294967296 100000\n");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 1_000, [2_200, 1_800]);
+    assert_share(&probe, 0.55);
+}
+
+#[test]
 fn a_changed_quota_is_seen() {
     let machine = Machine::new("no_quota", "resized");
     let probe = machine.probe();

@@ -172,8 +172,8 @@ impl Group {
         if ["max", "-1"].contains(&quota.trim()) {
             return Ok(None);
         }
-        match (quota.trim().parse::<u32>(), period.trim().parse::<u32>()) {
-            (Ok(quota @ 1..), Ok(period @ 1..)) => Ok(Some(f64::from(quota) / f64::from(period))),
+        match (quota.trim().parse::<u64>(), period.trim().parse::<u64>()) {
+            (Ok(quota @ 1..), Ok(period @ 1..)) => Ok(Some(quota as f64 / period as f64)),
             _ => Err(malformed()),
         }
     }
