@@ -172,6 +172,23 @@ fn of_two_mounts_the_one_that_shows_the_group_is_read() {
 }
 
 #[test]
+fn of_two_mounts_that_show_the_group_the_one_that_shows_more_is_read() {
+    let machine = Machine::new("cgroup_v2", "both");
+    let mounts = machine.read("proc/self/mountinfo");
+    let group = "/system.slice/shop.slice/orders.service";
+    let other = format!("29 24 0:26 {group} /mnt/own rw - cgroup2 cgroup2 rw");
+    machine.make("mnt/own");
+    machine.write("mnt/own/cpu.max", "600000 100000\n");
+    for mounts in [format!("{other}\n{mounts}"), format!("{mounts}{other}\n")] {
+        machine.write("proc/self/mountinfo", &mounts);
+        let probe = machine.probe();
+        machine.run(TEN_SECONDS, 500, [7_200, 800]);
+        // That of a group above its own, which only one of them shows.
+        assert_share(&probe, 0.25);
+    }
+}
+
+#[test]
 fn without_a_quota_the_larger_share_counts() {
     let machine = Machine::new("no_quota", "share");
     let probe = machine.probe();

@@ -69,8 +69,9 @@ impl Groups {
         let lines = membership.lines();
         for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
-            // A mount that shows the group, else whatever there is.
-            let mount = seen().find(|mount| mount.below(path).is_some());
+            // The mount that shows most of the groups above, else whatever there is.
+            let showing = seen().filter(|mount| mount.below(path).is_some());
+            let mount = showing.min_by_key(|mount| mount.root.len());
             let Some(mount) = mount.or_else(|| seen().next()) else {
                 continue;
             };
