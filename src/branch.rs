@@ -129,6 +129,11 @@ impl Branch {
         &self.resource
     }
 
+    /// The id of the resource.
+    pub(crate) const fn resource_id(&self) -> u64 {
+        self.key.resource
+    }
+
     pub(crate) const fn direction(&self) -> Direction {
         self.direction
     }

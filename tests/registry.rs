@@ -312,6 +312,24 @@ fn what_origins_share_is_forgotten_with_its_resource() {
 }
 
 #[test]
+fn a_resource_that_comes_back_is_not_shown_with_the_origins_that_it_had() {
+    let (sentinel, clock) = configured(Rules::new(), |builder| {
+        let builder = builder.origins(true).idle_after(SECOND);
+        builder.max_resources(1)
+    });
+    for resource in ["a", "b", "a"] {
+        drop(sentinel.try_enter(Call::new(resource).origin("x")));
+        clock.advance(MINUTE);
+    }
+    let snapshot = sentinel.snapshot();
+    assert_eq!((resources(&snapshot), snapshot.evicted()), (vec!["a"], 2));
+    let nodes = snapshot.nodes().iter();
+    let shown: Vec<_> = nodes.map(|node| (node.resource(), node.scope())).collect();
+    let origin = Scope::Origin("x".to_owned());
+    assert_eq!(shown, [("a", &Scope::Resource), ("a", &origin)]);
+}
+
+#[test]
 fn a_named_origin_keeps_its_rule_beyond_the_bound() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 3).for_origin("app"))

@@ -1,5 +1,6 @@
 //! A copy of all statistics.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -379,6 +380,7 @@ impl Snapshot {
         let rules = engine.rules();
         let resources = engine.resources().census();
         let branches = engine.branches().census();
+        let ids: HashSet<_> = resources.entries.iter().map(|it| it.id()).collect();
         let mut totals = Totals::default();
         for retired in &resources.retired {
             totals.add(retired);
@@ -394,6 +396,8 @@ impl Snapshot {
             branches
                 .entries
                 .iter()
+                // That of an evicted resource would look like one of its successor.
+                .filter(|branch| ids.contains(&branch.resource_id()))
                 .map(|branch| NodeSnapshot::of_branch(branch, present(branch.node()))),
         );
         nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
@@ -408,7 +412,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns every node, sorted by resource.
+    /// Returns every node, sorted by resource, but for those of evicted resources.
     #[must_use]
     pub fn nodes(&self) -> &[NodeSnapshot] {
         &self.nodes
@@ -428,7 +432,8 @@ impl Snapshot {
         self.resources
     }
 
-    /// Returns how many origins and contexts are counted apart.
+    /// Returns how many origins and contexts have a place, including those of evicted
+    /// resources until others want their places.
     #[must_use]
     pub const fn origins(&self) -> usize {
         self.origins
