@@ -461,11 +461,13 @@ impl Node {
     ///
     /// # Accuracy
     ///
-    /// Exact while no other thread counts. The number is computed from several words that
-    /// are read one after the other: while other threads count, it may be off by the calls
-    /// that start, wait or end in that moment, and a call of weight `n` may be seen as `n`
-    /// calls until it has started. A [system rule](crate::SystemRule) uses this number; an
-    /// [isolation rule](crate::IsolationRule) counts exactly, in a single word.
+    /// Exact while no other thread counts, with one exception: if a call waits while a
+    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
+    /// is too low by its weight until its bucket opens. The number is computed from several
+    /// words that are read one after the other: while other threads count, it may be off by
+    /// the calls that start, wait or end in that moment, and a call of weight `n` may be seen
+    /// as `n` calls until it has started. A [system rule](crate::SystemRule) uses this number;
+    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[must_use]
     pub fn concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
