@@ -162,6 +162,26 @@ fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
     assert_eq!(keys.overflows(), 3);
 }
 
+#[test]
+fn the_largest_cost_of_a_queue_counts_until_the_queue_is_at_rest() {
+    let keys = crowded(Count::Queue(ms(0)));
+    let limit = keys.limit(1_000.0, 0);
+    let all = |now: u64, n: u32| {
+        for key in 0..8 {
+            assert!(keys.take(at(now), digest(key), &limit, n).is_ok());
+        }
+    };
+    all(0, 1_000);
+    // Another 1 000 tokens would have to wait until a second after these.
+    all(1, 1);
+    assert!(keys.take(at(500), digest(9), &limit, 1).is_ok());
+    assert_eq!(keys.overflows(), 1);
+    // Long after that the 1 000 tokens are forgotten.
+    all(5_000, 1);
+    assert!(keys.take(at(5_010), digest(9), &limit, 1).is_ok());
+    assert_eq!(keys.overflows(), 1);
+}
+
 /// The mixer of SplitMix64: a fixed hash that is as good as any.
 fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);

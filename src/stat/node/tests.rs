@@ -1,6 +1,7 @@
 //! Nodes over several rings, after pauses, and what they take.
 
 use super::*;
+use crate::stat::MAX_RT;
 
 #[test]
 fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
@@ -101,6 +102,36 @@ fn a_long_bucket_counts_more_calls_than_the_narrow_counter() {
     node.complete(next, 1, rt, Outcome::Success);
     assert_eq!(node.sum(next, Event::Complete), 1);
     assert_eq!(node.totals(next).complete(), all + 1);
+}
+
+#[test]
+fn totals_are_wider_than_the_counters_that_they_are_read_from() {
+    let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
+    // Twelve times 2³⁰ passes, and of 2⁴⁰ µs of response times twice as much.
+    let seconds = 12;
+    let calls = (2 << 40) / (MAX_RT.as_micros() as u64 * seconds) + 1;
+    for second in 0..seconds {
+        let now = Tick::from_millis(second * 1_000);
+        node.pass(now, 1 << 30);
+        for _ in 0..calls {
+            node.complete(now, 1, MAX_RT, Outcome::Success);
+        }
+    }
+    let totals = node.totals(Tick::from_millis(seconds * 1_000));
+    assert_eq!(totals.pass(), seconds << 30);
+    assert_eq!(totals.rt(), MAX_RT * (calls * seconds) as u32);
+}
+
+#[test]
+fn figures_per_second_are_of_the_whole_window() {
+    for (seconds, buckets) in [(1, 2), (2, 1), (10, 2), (60, 3)] {
+        let window = Duration::from_secs(seconds);
+        let node = Node::new(window, buckets, Tick::ZERO).unwrap();
+        assert_eq!(node.interval(), window);
+        node.pass(Tick::ZERO, 30);
+        let per_second = node.qps(Tick::ZERO, Event::Pass);
+        assert_eq!(per_second, 30.0 / seconds as f64);
+    }
 }
 
 #[test]
