@@ -12,37 +12,59 @@ const MOST: usize = 160;
 
 /// Where `text` is nested too deep to be read, as an offset; `None` if it is not.
 ///
-/// What is no TOML may be misread: its levels are still bounded, and the reader says what is
-/// wrong with it.
+/// What is no TOML may be misread, but not for less deep than the reader takes it for, which
+/// goes on behind what is wrong with it.
 pub(super) fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    // The points before each list or inline table that is open, in its key.
+    // What closes each list or inline table that is open, and the points before it, in its
+    // key.
     let mut around = Vec::new();
     let (mut levels, mut points, mut at) = (0, 0, 0);
+    // Whether a value may have ended here: a word, a string, a list or a table.
+    let mut may_end = false;
     while let Some(&byte) = bytes.get(at) {
         match byte {
             b'"' | b'\'' => {
+                may_end = true;
                 at = after_string(bytes, at);
                 continue;
             }
             b'#' => {
-                let line = bytes[at..].iter().position(|byte| *byte == b'\n');
-                at += line.unwrap_or(bytes.len() - at);
+                at += length_until(b"\r\n", &bytes[at..]);
                 continue;
             }
             b'[' | b'{' => {
-                around.push(points);
+                let close = if byte == b'[' { b']' } else { b'}' };
+                around.push((close, points));
                 levels += points + 1;
                 points = 0;
+                may_end = false;
             }
             b']' | b'}' => {
-                points = around.pop().unwrap_or(0);
-                levels -= levels.min(points + 1);
+                // The reader may skip one that closes nothing.
+                if around.last().is_some_and(|&(close, _)| close == byte) {
+                    points = around.pop().map_or(0, |(_, before)| before);
+                    levels -= points + 1;
+                }
+                may_end = true;
             }
-            b'.' => points += 1,
-            // No key goes on behind them.
-            b',' | b'\n' => points = 0,
-            _ => {}
+            b'.' => {
+                points += 1;
+                may_end = false;
+            }
+            b'=' => may_end = false,
+            // No key goes on behind a value. Where one is missing, the next may be taken.
+            b',' | b'\n' if may_end => {
+                points = 0;
+                may_end = false;
+            }
+            b',' | b'\n' | b' ' | b'\t' | b'\r' => {}
+            // A quote within a bare word begins no string.
+            _ => {
+                may_end = true;
+                at += length_until(b".=,[]{} \t#\r\n", &bytes[at..]);
+                continue;
+            }
         }
         if levels + points > MOST {
             return Some(at);
@@ -50,6 +72,12 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
         at += 1;
     }
     None
+}
+
+/// How many of `bytes` come before the first of `ends`.
+fn length_until(ends: &[u8], bytes: &[u8]) -> usize {
+    let end = bytes.iter().position(|byte| ends.contains(byte));
+    end.unwrap_or(bytes.len())
 }
 
 /// The offset behind the string that begins at `at`, or behind its line if it does not end
@@ -94,6 +122,7 @@ mod tests {
             format!("# {deep}\n"),
             "x = [0.5, 1.5]\n".repeat(1_000),
             "[a.b.c]\nd.e = { f.g = 0.5 }\n".repeat(1_000),
+            format!("x = [\r\n{}]", "0.5, # a\r\n 1.5,\r\n\r\n".repeat(1_000)),
             format!("x = [{}]", "{a.b = 0.5},\n".repeat(1_000)),
             // A list that is not closed is the reader's to tell.
             format!("x = [\n{}", "y = 0.5\n".repeat(1_000)),
@@ -108,8 +137,15 @@ mod tests {
             "x = \"\"\"a\"\"\"\"\"",
             "x = ''''a''''",
             "# a\n",
+            // The reader goes on behind what is wrong.
+            "x = a\"\"\"\n",
+            "x = \\'''\n",
+            "# a\r",
         ] {
             assert!(too_deep(&format!("{before}{deep}")).is_some(), "{before}");
+        }
+        for level in ["{a.b=,", "{a.b=\n", "{a={\r}a.b=\n", "[1}"] {
+            assert!(too_deep(&level.repeat(200)).is_some(), "{level:?}");
         }
     }
 }

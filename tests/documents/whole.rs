@@ -380,6 +380,10 @@ fn levels_of_dotted_keys_and_of_what_is_around_them_count_together() {
         // It has more to say of these, and drops what it has read.
         format!("{deep}="),
         format!("{deep}{deep}"),
+        // It goes on behind what is wrong.
+        format!("b = \\\"\"\"\n{deep}"),
+        format!("# b\r{deep}"),
+        format!("a = {}", format!("{{{}=,", dotted(80)).repeat(78)),
     ] {
         let error = error(&text, Format::Toml).to_string();
         assert!(error.contains("nested too deep"), "{error}");
