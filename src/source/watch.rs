@@ -8,6 +8,7 @@
 //! says "stop" to the thread (`repeat`). There are no atomics, so there is nothing here for
 //! a model to find.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -321,8 +322,8 @@ impl Watch {
         let is_new = self.sentinel.reload(rules);
         let mut status = self.status.lock();
         let has_recovered = status.last_error.take().is_some();
-        let is_new_warning = |warning| !status.warnings.contains(warning);
-        let is_warning = warnings.iter().any(is_new_warning);
+        let known: HashSet<_> = status.warnings.iter().collect();
+        let is_warning = warnings.iter().any(|warning| !known.contains(warning));
         status.warnings.clone_from(&warnings);
         if is_new {
             status.reloads += 1;
