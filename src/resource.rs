@@ -213,17 +213,22 @@ impl Resource {
     /// The present, read again where it does not fit to what was seen here.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
-        let now = self.shared.time.now();
+        self.check_time(self.shared.time.now())
+    }
+
+    /// `now`, unless the clock has gone back behind what was seen here. Nearly always it is
+    /// in the newest step.
+    #[inline]
+    pub(crate) fn check_time(&self, now: Tick) -> Tick {
         if self.node.is_in_step(now) {
             now
         } else {
-            self.check_time(now)
+            self.check_time_beyond_step(now)
         }
     }
 
-    /// `now`, unless the clock has gone back behind what was seen here.
-    #[inline]
-    pub(crate) fn check_time(&self, now: Tick) -> Tick {
+    #[cold]
+    fn check_time_beyond_step(&self, now: Tick) -> Tick {
         self.shared.time.check(now, self.node.seen())
     }
 
@@ -442,6 +447,7 @@ impl ResourceQuery<'_> {
 }
 
 impl Equivalent<ResourceKey> for ResourceQuery<'_> {
+    #[inline]
     fn equivalent(&self, key: &ResourceKey) -> bool {
         self.direction == key.direction && self.name.is_kept_as(&key.name)
     }

@@ -183,8 +183,9 @@ impl Rejection for Auto {
 }
 
 /// Whether a message with these headers is gRPC's, gRPC-Web included.
+#[inline]
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    has_type(headers, b"application/grpc")
+    !headers.is_empty() && has_type(headers, b"application/grpc")
 }
 
 /// Whether a message with these headers is gRPC-Web's, in binary or in text.
@@ -192,7 +193,7 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
     has_type(headers, b"application/grpc-web")
 }
 
-#[inline]
+#[inline(never)]
 fn has_type(headers: &HeaderMap, prefix: &[u8]) -> bool {
     headers
         .get(&CONTENT_TYPE)
