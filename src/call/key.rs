@@ -102,7 +102,7 @@ impl<'a> Key<'a> {
     #[inline]
     pub(crate) fn is_kept_as(&self, kept: &OwnedKey) -> bool {
         match (self, kept) {
-            (Key::Str(text), OwnedKey::Str(kept)) => **text == **kept,
+            (Key::Str(text), OwnedKey::Str(kept)) => is_same(text.as_bytes(), kept.as_bytes()),
             (key, OwnedKey::Str(kept)) => key.is(kept),
             (Key::Ip(ip), OwnedKey::Ip(kept)) => ip == kept,
             (Key::Int(number), OwnedKey::Int(kept)) => number == kept,
@@ -124,6 +124,23 @@ impl<'a> Key<'a> {
             Key::Encoded(encoded) => encoded.is(name),
             _ => false,
         }
+    }
+}
+
+/// Whether both are the same, by whole words: names are short, and calling `memcmp` takes
+/// longer than comparing them.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if let (Some(a_last), Some(b_last)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
+        let (mut a_words, mut b_words) = (a.chunks_exact(8), b.chunks_exact(8));
+        a_last == b_last && a_words.by_ref().eq(b_words.by_ref())
+    } else if let (Some(a_last), Some(b_last)) = (a.last_chunk::<4>(), b.last_chunk::<4>()) {
+        a_last == b_last && a.first_chunk::<4>() == b.first_chunk()
+    } else {
+        a == b
     }
 }
 
@@ -333,6 +350,22 @@ impl Hash for OwnedKey {
 mod tests {
     use super::*;
     use std::hash::RandomState;
+
+    #[test]
+    fn bytes_are_the_same_if_no_byte_differs() {
+        let bytes: Vec<u8> = (0..40).collect();
+        for len in 0..=bytes.len() {
+            let bytes = &bytes[..len];
+            let same = bytes.to_vec();
+            assert!(is_same(bytes, &same));
+            assert!(len == 0 || !is_same(bytes, &bytes[1..]));
+            for place in 0..len {
+                let mut other = bytes.to_vec();
+                other[place] ^= 0x80;
+                assert!(!is_same(bytes, &other), "byte {place} of {len}");
+            }
+        }
+    }
 
     #[test]
     fn joined_texts_are_the_text_with_a_space() {
