@@ -38,7 +38,6 @@
 //! ```
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +46,7 @@ use arc_swap::ArcSwap;
 use crate::blocked::Blocked;
 use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
+use crate::caught::caught;
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 
@@ -432,10 +432,15 @@ impl Hooks {
     #[cold]
     pub(crate) fn notify(&self, call: impl Fn(&dyn Hook)) {
         // A guard would keep a slot of this thread busy while hooks run.
-        for (_, hook) in self.list.load_full().iter() {
-            if catch_unwind(AssertUnwindSafe(|| call(&**hook))).is_err() {
+        let hooks = self.list.load_full();
+        for (_, hook) in hooks.iter() {
+            if caught(|| call(&**hook)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
+        }
+        // One that was removed meanwhile ends here, if nobody else holds it.
+        if caught(|| drop(hooks)).is_none() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

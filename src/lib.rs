@@ -121,6 +121,7 @@ mod branch;
 mod breaker;
 pub mod call;
 mod call_nodes;
+mod caught;
 pub mod clock;
 #[cfg(feature = "serde")]
 pub mod document;

@@ -15,6 +15,7 @@ const ORDER: &[&[&str]] = &[
         "small_vec",
         "partners",
         "repeat",
+        "caught",
         "timer",
         "timekeeper",
     ],

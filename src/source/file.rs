@@ -20,13 +20,13 @@
 use std::error::Error;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use super::RuleSource;
 use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::stamp::{LastRead, Stamp};
+use crate::caught::caught_or;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
 use crate::document::{Document, DocumentError, Format, Kind};
@@ -272,12 +272,13 @@ impl FileSource {
             return Err(refused(SourceErrorKind::Empty, "is empty".into()));
         }
         // What the parser leaves behind when it panics is its own affair.
-        match catch_unwind(AssertUnwindSafe(|| (self.parse)(&text))) {
+        let answer = caught_or(
+            || Ok((self.parse)(&text)),
+            |panic| Err(format!("the parser panicked: {}", panic_text(panic))),
+        );
+        match answer {
             Ok(answer) => answer.map_err(|cause| refused(SourceErrorKind::Invalid, cause)),
-            Err(panic) => {
-                let cause = format!("the parser panicked: {}", panic_text(&*panic));
-                Err(refused(SourceErrorKind::Panicked, cause.into()))
-            }
+            Err(panic) => Err(refused(SourceErrorKind::Panicked, panic.into())),
         }
     }
 }

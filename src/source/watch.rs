@@ -9,7 +9,6 @@
 //! a model to find.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use std::{fmt, io, thread};
 
 use super::RuleSource;
 use super::error::SourceError;
+use crate::caught::{caught, caught_or};
 use crate::repeat::Repeater;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
@@ -264,7 +264,7 @@ impl Watch {
         }?;
         if let Some(on_event) = on_event {
             // There is nobody to be told that who is told everything panicked.
-            let _ = catch_unwind(AssertUnwindSafe(|| on_event(&event)));
+            let _ = caught(|| on_event(&event));
         }
         Some(event)
     }
@@ -382,7 +382,7 @@ impl fmt::Display for WatchEvent {
 
 /// What `call` returns, or what it panicked with.
 fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| SourceError::of_panic(&*panic))
+    caught_or(|| Ok(call()), |panic| Err(SourceError::of_panic(panic)))
 }
 
 /// Writes how many warnings there are, and the first.

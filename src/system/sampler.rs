@@ -19,11 +19,11 @@
 //! more often, in the same way, and only if somebody asks for it.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::probe::{Memory, Probe, Readings};
+use crate::caught::caught;
 use crate::clock::{SLACK, Tick, nanos};
 use crate::repeat::Repeater;
 use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
@@ -264,9 +264,7 @@ impl Shared {
 
     /// What the probe says; one that panics knows nothing.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
-        catch_unwind(AssertUnwindSafe(|| what(&*self.probe)))
-            .ok()
-            .flatten()
+        caught(|| what(&*self.probe)).flatten()
     }
 }
 

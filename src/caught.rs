@@ -1,0 +1,28 @@
+//! Running code that is not the engine's, and that may panic.
+//!
+//! A panic carries a value, and dropping that is code of its author as well: it may panic in
+//! turn, where nobody expects it any more. So it is dropped here.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What `call` returns; `None` if it panics.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
+    caught_or(|| Some(call()), |_| None)
+}
+
+/// What `call` returns; if it panics, what `told` makes of that.
+pub(crate) fn caught_or<T>(
+    call: impl FnOnce() -> T,
+    told: impl FnOnce(&(dyn Any + Send)) -> T,
+) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let answer = told(&*panic);
+        if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            // It might go on like that for ever.
+            mem::forget(next);
+        }
+        answer
+    })
+}
