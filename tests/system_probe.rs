@@ -213,6 +213,69 @@ fn a_quota_above_the_cores_does_not_bind() {
 }
 
 #[test]
+fn a_quota_above_the_cores_that_are_there_does_not_bind() {
+    let machine = Machine::new("no_quota", "online");
+    // Four cores of a machine that may get up to 128.
+    machine.write("proc/self/status", "Cpus_allowed_list:\t0-127\n");
+    machine.make("sys/devices/system/cpu");
+    machine.write("sys/devices/system/cpu/online", "0-3\n");
+    machine.write("sys/fs/cgroup/cpu.max", "800000 100000\n");
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 4_000, [4_000, 0]);
+    assert_share(&probe, 1.0);
+}
+
+#[test]
+fn names_of_groups_and_mounts_are_read_as_the_kernel_writes_them() {
+    let one_core = "100000 100000\n";
+    // A backslash in the name of the group that the mount shows, as systemd writes a hyphen.
+    let machine = Machine::new("no_quota", "backslash");
+    machine.write("proc/self/cgroup", "0::/machine-a\\x2db.scope/payload\n");
+    let mount = "31 24 0:27 /machine-a\\134x2db.scope /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    machine.write("proc/self/mountinfo", mount);
+    machine.make("sys/fs/cgroup/payload");
+    machine.write("sys/fs/cgroup/payload/cpu.max", one_core);
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [900, 3_100]);
+    assert_share(&probe, 0.9);
+
+    // A space in the place of the mount.
+    let machine = Machine::new("no_quota", "space");
+    machine.write("proc/self/cgroup", "0::/\n");
+    let mount = "31 24 0:27 / /mnt/control\\040groups rw - cgroup2 cgroup2 rw\n";
+    machine.write("proc/self/mountinfo", mount);
+    machine.make("mnt/control groups");
+    machine.write("mnt/control groups/cpu.max", one_core);
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [900, 3_100]);
+    assert_share(&probe, 0.9);
+}
+
+#[test]
+fn names_that_are_no_text_hide_nothing() {
+    let machine = Machine::new("no_quota", "bytes");
+    machine.write("proc/self/cgroup", "0::/\n");
+    machine.write("sys/fs/cgroup/cpu.max", "100000 100000\n");
+    let mounts = b"30 24 0:9 / /mnt/caf\xe9 rw - ext4 /dev/sda rw\n\
+        31 24 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    fs::write(machine.root.join("proc/self/mountinfo"), mounts).unwrap();
+    let status = machine.read("proc/self/status");
+    // The kernel cuts the name of a program after 15 bytes, here in the middle of a letter.
+    let name = &"\u{e4}".repeat(8).into_bytes()[..15];
+    let status = [b"Name:\t", name, b"\n", status.as_bytes()].concat();
+    fs::write(machine.root.join("proc/self/status"), status).unwrap();
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 900, [900, 3_100]);
+    let stat = machine.read("proc/self/stat");
+    let (before, after) = stat.split_once('(').unwrap();
+    let (_, after) = after.split_once(')').unwrap();
+    let stat = [before.as_bytes(), b"(", name, b")", after.as_bytes()].concat();
+    fs::write(machine.root.join("proc/self/stat"), stat).unwrap();
+    assert_share(&probe, 0.9);
+    assert!(probe.memory().is_some());
+}
+
+#[test]
 fn a_quota_beyond_32_bits_is_one() {
     let machine = Machine::new("no_quota", "huge");
     machine.write("sys/fs/cgroup/cpu.max", "4294967296 100000\n");

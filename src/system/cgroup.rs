@@ -23,6 +23,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::proc;
+
 /// The groups of a process that may limit one resource. They are found once: a
 /// process hardly ever moves.
 #[derive(Debug)]
@@ -42,11 +44,11 @@ enum Version {
 
 /// Where a hierarchy can be seen.
 #[derive(Debug)]
-struct Mount<'a> {
+struct Mount {
     version: Version,
     /// Which of its groups stands at the mount point.
-    root: &'a str,
-    point: &'a str,
+    root: String,
+    point: String,
 }
 
 // === impl Groups ===
@@ -59,8 +61,8 @@ impl Groups {
             // A kernel without control groups.
             return Ok(Self(Vec::new()));
         };
-        let mounts = read(&root.join("proc/self/mountinfo"))?
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        // Other mounts may be at places of any bytes.
+        let mounts = proc::text(&root.join("proc/self/mountinfo"))?;
         let mounts = mounts.lines();
         let mounts: Vec<_> = mounts
             .filter_map(|line| Mount::parse(line, controller))
@@ -126,9 +128,9 @@ fn member<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
 
 // === impl Mount ===
 
-impl<'a> Mount<'a> {
+impl Mount {
     /// A line of `/proc/self/mountinfo`, if a hierarchy of `controller` is there.
-    fn parse(line: &'a str, controller: &str) -> Option<Self> {
+    fn parse(line: &str, controller: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let version = match after.next()? {
@@ -139,14 +141,14 @@ impl<'a> Mount<'a> {
         let mut before = before.split(' ').skip(3);
         Some(Self {
             version,
-            root: before.next()?,
-            point: before.next()?,
+            root: unescaped(before.next()?),
+            point: unescaped(before.next()?),
         })
     }
 
     /// `path` as seen from the mount point.
     fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let below = Path::new(path).strip_prefix(self.root).ok()?.to_str()?;
+        let below = Path::new(path).strip_prefix(&self.root).ok()?.to_str()?;
         // From outside of its namespace a group's path leads up.
         (!below.split('/').any(|part| part == "..")).then_some(below)
     }
@@ -190,6 +192,28 @@ impl Group {
             Some(text) => text.parse().map(Some).map_err(|_| malformed()),
         }
     }
+}
+
+/// A field of `mountinfo`, where a backslash and white space are written as in `\134`.
+fn unescaped(field: &str) -> String {
+    let mut parts = field.split('\\');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part
+            .get(..3)
+            .and_then(|code| u8::from_str_radix(code, 8).ok());
+        match code.filter(u8::is_ascii) {
+            Some(code) => {
+                text.push(char::from(code));
+                text.push_str(&part[3..]);
+            }
+            None => {
+                text.push('\\');
+                text.push_str(part);
+            }
+        }
+    }
+    text
 }
 
 fn malformed() -> io::Error {

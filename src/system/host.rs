@@ -22,7 +22,6 @@
 //! accounts includes the page cache, which is given back under pressure. The
 //! limit is the smallest of those of the control groups and of the machine.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +54,7 @@ const TRIES: u32 = 3;
 /// The load is that of the whole machine, even inside a container. Prefer the CPU there.
 ///
 /// What cannot be read is unknown, and refuses nothing. On systems other than Linux,
-/// everything is unknown. One reading opens about six small files. Feature `system`.
+/// everything is unknown. One reading opens about seven small files. Feature `system`.
 ///
 /// # Examples
 ///
@@ -152,8 +151,9 @@ impl SystemProbe {
 
     /// How many cores the process may run on.
     fn cores(&self) -> Option<f64> {
-        let status = fs::read_to_string(self.root.join("proc/self/status")).ok()?;
-        proc::allowed_cores(&status).map(|cores| cores as f64)
+        let status = proc::text(&self.root.join("proc/self/status")).ok()?;
+        let online = proc::text(&self.root.join("sys/devices/system/cpu/online")).ok();
+        proc::allowed_cores(&status, online.as_deref()).map(|cores| cores as f64)
     }
 }
 
@@ -165,7 +165,7 @@ impl Default for SystemProbe {
 
 impl Probe for SystemProbe {
     fn load(&self) -> Option<f64> {
-        proc::load(&fs::read_to_string(self.root.join("proc/loadavg")).ok()?)
+        proc::load(&proc::text(&self.root.join("proc/loadavg")).ok()?)
     }
 
     fn cpu(&self) -> Option<f64> {
@@ -197,9 +197,8 @@ impl Probe for SystemProbe {
     }
 
     fn memory(&self) -> Option<Memory> {
-        let bytes = |path: &str, name: &str| {
-            proc::bytes(&fs::read_to_string(self.root.join(path)).ok()?, name)
-        };
+        let bytes =
+            |path: &str, name: &str| proc::bytes(&proc::text(&self.root.join(path)).ok()?, name);
         let used = bytes("proc/self/status", "VmRSS:")?;
         let group = self.memory_groups.as_ref()?.memory().ok()?;
         let machine = bytes("proc/meminfo", "MemTotal:");
@@ -213,7 +212,7 @@ impl Sample {
     /// The counters and the time when they were read. Who was put to sleep between the
     /// two reads once more: the time of the process counts per time.
     fn read(root: &Path, clock: &dyn Clock) -> Self {
-        let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let text = |path: &str| proc::text(&root.join(path)).ok();
         let mut at = clock.now();
         let mut process = None;
         for _ in 0..TRIES {

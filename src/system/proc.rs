@@ -3,6 +3,8 @@
 //! Formats are those of proc(5). What does not look like them is `None`, never
 //! a number.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 /// Length of a clock tick in `/proc`: the kernel shows 100 a second to programs,
@@ -53,18 +55,40 @@ pub(super) fn host_time(text: &str) -> Option<HostTime> {
     Some(HostTime { busy, total })
 }
 
-/// How many cores a process may run on, from its `status`.
-pub(super) fn allowed_cores(text: &str) -> Option<u64> {
+/// How many cores a process may run on, from its `status`. That names also those which
+/// the machine does not have yet; which it has is told by the list `online`, if any.
+pub(super) fn allowed_cores(text: &str, online: Option<&str>) -> Option<u64> {
     let list = text
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let allowed = ranges(list)?;
+    let online = online.and_then(ranges).unwrap_or(vec![(0, u64::MAX)]);
     let mut cores = 0_u64;
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        cores = cores.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    for (first, last) in allowed {
+        for (from, to) in &online {
+            let (first, last) = (first.max(*from), last.min(*to));
+            if first <= last {
+                cores = cores.checked_add((last - first).checked_add(1)?)?;
+            }
+        }
     }
-    Some(cores)
+    (cores > 0).then_some(cores)
+}
+
+/// A list of cores such as `0-3,8`.
+fn ranges(list: &str) -> Option<Vec<(u64, u64)>> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some((first, last))
+    };
+    list.trim().split(',').map(range).collect()
+}
+
+/// The text of a file. A name in it may be of any bytes: the kernel cuts that of a program
+/// after 15 of them, in the middle of a letter if need be.
+pub(super) fn text(path: &Path) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The bytes that the line `name` of `status` or `meminfo` tells in kB.
@@ -97,7 +121,7 @@ mod tests {
         assert_eq!(bytes(status, "VmRSS:"), Some(2 << 20));
         for (list, cores) in [("0", 1), ("0-7", 8), ("0-1,4,6-7", 5)] {
             let status = format!("Name:\tapp\nCpus_allowed:\tff\nCpus_allowed_list:\t{list}\n");
-            assert_eq!(allowed_cores(&status), Some(cores));
+            assert_eq!(allowed_cores(&status, None), Some(cores));
         }
     }
 
@@ -133,7 +157,7 @@ mod tests {
         }
         for list in ["", "a", "3-1", "1-", "0-18446744073709551615", "0,,1"] {
             let status = format!("Cpus_allowed_list:\t{list}");
-            assert_eq!(allowed_cores(&status), None, "{list:?}");
+            assert_eq!(allowed_cores(&status, None), None, "{list:?}");
         }
     }
 }
