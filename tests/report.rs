@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tower_sentinel::call::Param;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Builder, Call,
-    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, NodeSnapshot, Rule,
-    Rules, Scope, Sentinel, Snapshot, SystemRule, Verdict,
+    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, MissingKey,
+    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Tick, Verdict,
 };
 
 use support::{configured, enter, ms, ready, run};
@@ -461,5 +461,25 @@ fn a_window_does_not_change_who_keeps_seconds() {
             assert_eq!(is_kept(&Scope::Resource), of_resources);
             assert_eq!(is_kept(&Scope::Origin("shop".into())), of_origins);
         }
+    }
+}
+
+// === what is added up ===
+
+#[test]
+fn what_is_added_up_begins_with_its_first_part() {
+    // The first bucket of a clock begins at 0, as an empty one of no bucket does.
+    for beginning in [0, 60_000] {
+        let clock = ManualClock::starting_at(Tick::from_millis(beginning + 600));
+        let sentinel = Sentinel::builder().clock(clock.clone()).build();
+        drop(run(&sentinel, Call::new("job")));
+        let (node, _) = node(&sentinel.snapshot(), "job");
+        assert_eq!(node.window().start(), Tick::from_millis(beginning));
+
+        clock.set(Tick::from_millis(beginning + 5_300));
+        drop(run(&sentinel, Call::new("job")));
+        let seconds = sentinel.node("job").unwrap().seconds().unwrap();
+        let (node, _) = self::node(&sentinel.snapshot(), "job");
+        assert_eq!(node.minute().unwrap().start(), seconds[0].start());
     }
 }

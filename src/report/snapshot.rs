@@ -185,9 +185,10 @@ impl NodeSnapshot {
         now: Tick,
     ) -> Self {
         let sum = |buckets: &[NodeBucket]| {
-            let mut sum = NodeBucket::default();
-            buckets.iter().for_each(|bucket| sum.merge(bucket));
-            sum
+            let (first, rest) = buckets.split_first()?;
+            let mut sum = *first;
+            rest.iter().for_each(|bucket| sum.merge(bucket));
+            Some(sum)
         };
         let node = node.latest();
         let buckets = node.buckets(now);
@@ -196,7 +197,7 @@ impl NodeSnapshot {
             direction,
             scope,
             interval: node.interval(),
-            window: sum(&buckets),
+            window: sum(&buckets).unwrap_or_default(),
             buckets,
             occupied: node.sum(now, Event::Occupied),
             concurrency: node.concurrency(now),
@@ -207,7 +208,9 @@ impl NodeSnapshot {
             breakers: Vec::new(),
             hot_params: Vec::new(),
             totals: node.totals(now),
-            minute: node.seconds(now).map(|seconds| sum(&seconds)),
+            minute: node
+                .seconds(now)
+                .map(|seconds| sum(&seconds).unwrap_or_default()),
             previous_second: node.previous_second(now),
             footprint,
         }

@@ -348,13 +348,16 @@ impl<'a> InboundView<'a> {
     /// Returns the second before the current one, for the nodes that keep seconds.
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
-        let mut sum = NodeBucket::default();
+        let mut sum: Option<NodeBucket> = None;
         self.each(|node, now| {
             if let Some(second) = node.previous_second(now) {
-                sum.merge(&second);
+                match &mut sum {
+                    Some(sum) => sum.merge(&second),
+                    None => sum = Some(second),
+                }
             }
         });
-        sum
+        sum.unwrap_or_default()
     }
 
     /// Returns the buckets of the window, oldest first, added up over the nodes.

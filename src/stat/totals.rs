@@ -221,13 +221,8 @@ figures!(NodeBucket {
 });
 
 impl NodeBucket {
-    /// Adds what another bucket counted; the start stays the earlier one that
-    /// counted anything.
+    /// Adds what another bucket counted; the start stays.
     pub(crate) fn merge(&mut self, other: &Self) {
-        if *self == Self::default() {
-            *self = *other;
-            return;
-        }
         add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls, rt_us);
         self.extreme = self.extreme.merge(other.extreme);
     }
