@@ -160,7 +160,8 @@ pub enum WatchEvent {
     /// The source has recovered, and its rules are those that are in force already.
     Recovered,
     /// The rules of the source are those that are in force already, but there is a warning
-    /// that was not there before.
+    /// that was not there before. If the source had failed, it has recovered: any event but
+    /// [`Failed`](Self::Failed) tells of that.
     #[non_exhaustive]
     Warned {
         /// Where the rules do something other than what was written: all warnings.

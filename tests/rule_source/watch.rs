@@ -104,6 +104,35 @@ fn the_rules_in_force_survive_whatever_becomes_of_the_file() {
     );
 }
 
+/// Rules that are the same at each poll, an error in between, and a warning after that.
+#[derive(Debug, Default)]
+struct Warns(u32);
+
+impl RuleSource for Warns {
+    fn poll(&mut self) -> Result<Option<Rules>, SourceError> {
+        self.0 += 1;
+        match self.0 {
+            2 => Err(SourceError::new("away")),
+            _ => Ok(Some(limit(1))),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        Vec::from_iter((self.0 > 2).then(|| "a setting is ignored".to_owned()))
+    }
+}
+
+#[test]
+fn who_recovers_with_a_warning_is_told_once() {
+    let watch = Watch::new(Sentinel::new(limit(1)), Warns::default());
+    assert!(watch.poll_once().is_none());
+    assert_eq!(failure(watch.poll_once()), SourceErrorKind::Other);
+    let told = watch.poll_once();
+    assert!(matches!(told, Some(WatchEvent::Warned { .. })));
+    assert!(watch.last_error().is_none());
+    assert!(watch.poll_once().is_none());
+}
+
 #[test]
 fn equal_rules_are_no_reload() {
     let sentinel = Sentinel::new(limit(1));
