@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, Request, StatusCode, Uri};
 use axum::routing::any;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::key::{
     Bearer, ClientAddr, Cookie, Head, Header, KeyExtractor, PathParam, PeerIp, Query, Resource,
@@ -372,6 +372,71 @@ async fn axum_tells_the_parameters_of_its_routes_also_inside_of_others() {
         ("/shops/a/b/1", 429),
         ("/shops/1/3/4", 200),
         ("/shops/users/9/4", 429),
+    ];
+    for (target, expected) in cases {
+        let response = app.clone().oneshot(get(target)).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{target}");
+    }
+}
+
+/// axum takes the prefix of a nested service off with second slashes as well.
+#[tokio::test]
+async fn no_slash_brings_a_fresh_quota_of_a_path_parameter() {
+    let layer = per_caller(PathParam::new("id"));
+    let layer = layer.resource(from_fn(|_| Some(Key::Str("/x"))));
+    let users = Router::new()
+        .route("/", any(|| async {}))
+        .route("/users/{id}", any(|| async {}))
+        .route("/files/{*id}", any(|| async {}))
+        .layer(layer);
+    let shops = Router::new().nest_service("/{id}", users.clone());
+    let app = Router::new()
+        .nest_service("/api", users.clone())
+        .nest_service("/slash/", users)
+        .nest_service("/shops", shops);
+    // One call for each value.
+    let cases = [
+        ("/api/users/1", 200),
+        ("/api//users/1", 429),
+        ("/api//users/2", 200),
+        ("/slash/users/2", 429),
+        ("/slash///users/2", 429),
+        ("/api/files/a/b", 200),
+        ("/api//files/a/b", 429),
+        ("/shops/3", 200),
+        ("/shops//3", 429),
+        ("/shops//3/", 429),
+        ("/shops//3//users/4", 429),
+    ];
+    for (target, expected) in cases {
+        let response = app.clone().oneshot(get(target)).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_is_rewritten_between_two_routers_keeps_its_parameters() {
+    let layer = per_caller(PathParam::new("id"));
+    let layer = layer.resource(from_fn(|_| Some(Key::Str("/x"))));
+    let inner = Router::new()
+        .route("/users/{id}", any(|| async {}))
+        .route("/{tenant}/{id}/orders", any(|| async {}))
+        .layer(layer);
+    let without_version = |mut request: Request<Body>| {
+        let path = request.uri().path().strip_prefix("/v1").unwrap();
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let inner = ServiceBuilder::new()
+        .map_request(without_version)
+        .service(inner);
+    let app = Router::new().fallback_service(inner);
+    let cases = [
+        ("/v1/users/7", 200),
+        ("/v1/users/7", 429),
+        ("/v1/users/8", 200),
+        ("/v1/acme/8/orders", 429),
+        ("/v1/acme/9/orders", 200),
     ];
     for (target, expected) in cases {
         let response = app.clone().oneshot(get(target)).await.unwrap();

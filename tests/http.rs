@@ -354,6 +354,56 @@ async fn no_slash_leads_past_the_layer_of_a_router_that_is_nested() {
     assert_eq!(passed, 1);
 }
 
+/// The statuses of requests for `paths`, one after another.
+async fn statuses(app: &Router, paths: &[&str]) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for path in paths {
+        let response = app.clone().oneshot(get(path)).await.unwrap();
+        statuses.push(response.status().as_u16());
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn no_slash_leads_past_a_rule_below_a_route_for_the_rest() {
+    for (route, path) in [("/files/{*rest}", "/files/a"), ("/{*rest}", "/export")] {
+        let rules = Rules::new()
+            .with(FlowRule::per_second(format!("/outer/api{path}"), 1))
+            .with(FlowRule::per_second("/outer/api/{*all}", 9));
+        let layer = SentinelLayer::with(engine(rules).0);
+        let inside = Router::new().route(route, hello()).layer(layer);
+        let between = Router::new().nest_service("/api", inside);
+        let app = Router::new().nest_service("/outer", between);
+        let paths = ["/outer/api", "/outer/api/", "/outer//api", "/outer//api/"];
+        let paths = paths.map(|prefix| format!("{prefix}{path}"));
+        let paths: Vec<_> = paths.iter().map(|path| &**path).collect();
+        assert_eq!(
+            statuses(&app, &paths).await,
+            [200, 429, 429, 429],
+            "{route}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_is_rewritten_between_two_routers_keeps_its_rules_below() {
+    let inside = Router::new()
+        .route("/shop.Orders/{*rest}", hello())
+        .layer(limited("/shop.Orders/Create"));
+    let without_version = |mut request: Request<Body>| {
+        let path = request.uri().path().strip_prefix("/v1").unwrap();
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let inside = ServiceBuilder::new()
+        .map_request(without_version)
+        .service(inside);
+    let app = Router::new().fallback_service(inside);
+    let (create, list) = ("/v1/shop.Orders/Create", "/v1/shop.Orders/List");
+    let answers = statuses(&app, &[create, list, create, list]).await;
+    assert_eq!(answers, [200, 200, 429, 200]);
+}
+
 #[tokio::test]
 async fn a_layer_is_around_what_was_there_when_it_was_added() {
     let layer = || SentinelLayer::new(FlowRule::per_second("*", 0));

@@ -314,8 +314,10 @@ impl<'a> Head<'a> {
     /// `prefix`.
     #[inline(never)]
     fn named_below(&self, prefix: &str) -> Option<&'a str> {
-        let named = self.routes?.naming(route::whole_path(*self))?;
-        named.starts_with(prefix).then_some(named)
+        let routes = self.routes?;
+        let below = |path: &str| routes.naming(path).filter(|name| name.starts_with(prefix));
+        // A path that was rewritten between two routers is what the inner one matches.
+        below(&route::plain_path(*self)).or_else(|| below(self.uri.path()))
     }
 
     /// Returns the resource that a layer uses by default; see

@@ -58,22 +58,30 @@ impl PathParam {
 
 impl KeyExtractor for PathParam {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let (template, path) = match head.matched() {
-            Some(template) => (template, whole_path(head)),
-            None => {
-                let path = head.uri().path();
-                (head.template(path)?, path)
+        let path = head.uri().path();
+        let found = match head.matched() {
+            Some(template) => {
+                let (whole, outer) = whole_path(head);
+                // A path that was rewritten between two routers is what the inner one matches.
+                value(template, whole, outer, &self.0).or_else(|| value(template, path, 0, &self.0))
             }
+            None => value(head.template(path)?, path, 0, &self.0),
         };
-        Encoded::path(value(template, path, &self.0)?).key()
+        Encoded::path(found?).key()
     }
 }
 
-/// What `name` stands for in `template`; `None` too if the path does not begin
-/// as the template does, because an inner layer has changed it.
-fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
-    let mut rest = path;
+/// What `name` stands for in `template`; `None` too if the template does not match the
+/// path, because it has been changed on its way.
+///
+/// The first `outer` bytes of the path are what outer routers have taken off, and with it
+/// any second slash: there no part of a template is empty.
+fn value<'a>(template: &str, path: &'a str, outer: usize, name: &str) -> Option<&'a str> {
+    let (mut rest, mut found) = (path, None);
     for part in template.split('/') {
+        while !part.is_empty() && rest.starts_with('/') && path.len() - rest.len() <= outer {
+            rest = &rest[1..];
+        }
         let (segment, behind) = rest.split_once('/').unwrap_or((rest, ""));
         let Some((before, inner, after)) = parameter(part) else {
             if !without(segment, part)?.is_empty() {
@@ -82,17 +90,17 @@ fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
             rest = behind;
             continue;
         };
-        if inner.strip_prefix('*') == Some(name) {
-            return Some(rest);
+        if let Some(inner) = inner.strip_prefix('*') {
+            return found.or((inner == name).then_some(rest));
         }
         let inside = without(segment, before)?;
         let value = inside.get(..inside.len().checked_sub(literals(after).count())?)?;
         if inner == name {
-            return Some(value);
+            found = found.or(Some(value));
         }
         rest = behind;
     }
-    None
+    found.filter(|_| rest.is_empty())
 }
 
 /// The text before the parameter in a segment of a template, the parameter, and
@@ -151,13 +159,18 @@ mod tests {
             ("/{{{id}}}", "/{7}", "id", Some("7")),
             ("/{{id}}", "/{id}", "id", None),
             ("/{{{{a/{b}", "/{{a/1", "b", Some("1")),
-            // An inner layer has changed the path.
+            // The path has been changed on its way.
+            ("/{a}/{b}", "/x/1/2", "a", None),
             ("/api/{a}", "/x/1", "a", None),
             ("/api/{a}", "/", "a", None),
             ("/v{a}", "/w1", "a", None),
         ];
         for (template, path, name, expected) in cases {
-            assert_eq!(value(template, path, name), expected, "{template} {path}");
+            assert_eq!(
+                value(template, path, 0, name),
+                expected,
+                "{template} {path}"
+            );
         }
     }
 
@@ -194,7 +207,7 @@ mod tests {
             for path in [&path, &like] {
                 let Ok(found) = router.at(path) else { continue };
                 for (name, expected) in found.params.iter() {
-                    prop_assert_eq!(value(&template, path, name), Some(expected), "{} {}", template, path);
+                    prop_assert_eq!(value(&template, path, 0, name), Some(expected), "{} {}", template, path);
                 }
             }
         }
@@ -205,7 +218,7 @@ mod tests {
             path in "(/|a|\u{e9}){0,8}",
             name in "[a*]{0,2}",
         ) {
-            let _ = value(&template, &path, &name);
+            let _ = value(&template, &path, 0, &name);
         }
     }
 }

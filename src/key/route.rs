@@ -1,5 +1,7 @@
 //! Keys from the target of a request.
 
+use std::borrow::Cow;
+
 use http::header::HOST;
 
 use super::header::only_value;
@@ -219,13 +221,34 @@ pub(super) fn before_rest(route: &str) -> Option<&str> {
 }
 
 /// The path from its first character on: one of axum's routers inside of another one sees
-/// only the end of it.
-pub(super) fn whole_path<'a>(head: Head<'a>) -> &'a str {
+/// only the end of it. Beside it, how many bytes of it are not seen here.
+pub(super) fn whole_path<'a>(head: Head<'a>) -> (&'a str, usize) {
+    let path = head.uri().path();
     #[cfg(feature = "axum")]
     if let Some(original) = head.extensions().get::<axum::extract::OriginalUri>() {
-        return original.path();
+        let whole = original.path();
+        // Where nothing is left, axum leaves a slash.
+        let all = if path == "/" { whole } else { "" };
+        return (whole, whole.strip_suffix(path).unwrap_or(all).len());
     }
-    head.uri().path()
+    (path, 0)
+}
+
+/// The same, without second slashes in what is not seen here: axum takes them off with the
+/// prefix of a nested service, so routes behind it match as if there were one.
+pub(super) fn plain_path<'a>(head: Head<'a>) -> Cow<'a, str> {
+    let (whole, outer) = whole_path(head);
+    let (prefix, path) = whole.split_at(outer);
+    if !prefix.ends_with('/') && !prefix.contains("//") {
+        return Cow::Borrowed(whole);
+    }
+    let mut plain = String::with_capacity(whole.len());
+    for segment in prefix.split('/').filter(|segment| !segment.is_empty()) {
+        plain.push('/');
+        plain.push_str(segment);
+    }
+    plain.push_str(path);
+    Cow::Owned(plain)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
