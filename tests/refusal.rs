@@ -524,6 +524,41 @@ async fn of_two_layers_the_outer_one_tells_of_its_quota_if_the_inner_one_tells_o
 }
 
 #[tokio::test]
+async fn what_an_upstream_says_of_an_empty_quota_reaches_the_client() {
+    let ietf = (RateLimitFields::Ietf, "ratelimit");
+    let legacy = (
+        RateLimitFields::Legacy(ResetForm::Delta),
+        "x-ratelimit-remaining",
+    );
+    let own = "\"own\";r=98;t=50";
+    let cases = [
+        (ietf, "\"up\";r=0;t=60", "\"up\";r=0;t=60"),
+        (
+            ietf,
+            "\"a\";r=7, \"up\";t=60; r=0",
+            "\"a\";r=7, \"up\";t=60; r=0",
+        ),
+        (ietf, "\"up\";r=7;t=60", own),
+        (ietf, "\"up\";r=01;t=60", own),
+        (ietf, "\",;r=0;\";r=7;t=60", own),
+        (legacy, "0", "0"),
+        (legacy, "7", "98"),
+    ];
+    for ((fields, name), sent, told) in cases {
+        let rule = FlowRule::per("/x", 100, ms(60_000)).id("own");
+        let Bench { sentinel, .. } = Bench::new(rule);
+        // Of two layers the outer one replaces it no more than the inner one.
+        let layer = SentinelLayer::with(sentinel).fields(fields);
+        let app = Router::new()
+            .route("/x", any(async move || [(name, sent)]))
+            .layer(layer.clone())
+            .layer(layer);
+        let response = ask(&app, get("/x")).await;
+        assert_eq!(field(&response, name), Some(told), "{sent}");
+    }
+}
+
+#[tokio::test]
 async fn by_default_nobody_is_told_of_a_rule_a_limit_or_a_key() {
     let hour = ms(3_600_000);
     let rules: [Rules; 4] = [

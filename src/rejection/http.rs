@@ -68,7 +68,8 @@ pub struct Http {
 /// call's value. Not considered are limits on concurrent calls, which have no
 /// interval, and flow rules with a queue or for another resource. The reset is the time
 /// after which more will be left than now, if no tokens are taken until then. If several layers
-/// add fields, the client sees the tightest quota of all.
+/// add fields, the client sees the tightest quota of all. Such fields that the service itself
+/// sets, as a proxy those of its upstream, are replaced, unless they say that nothing is left.
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
 /// without warm-up and memory; that nothing is left, although a lighter call might pass; and
@@ -312,12 +313,30 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
 
 impl RateLimitFields {
     /// Tells what is `left` in the `response` to a call that passed, unless an inner
-    /// layer has told of less.
+    /// layer has told of less, or the service that nothing is left.
     pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
         let part = left.part();
-        if !reports_less(part, response) {
+        if !reports_less(part, response) && !self.tell_of_nothing(response.headers()) {
             self.write(left, response.headers_mut());
             response.extensions_mut().insert(LeastReported(part));
+        }
+    }
+
+    /// Whether these fields are among `headers` and say that nothing is left: they may be
+    /// those of another server, whose response the service passes on.
+    fn tell_of_nothing(self, headers: &HeaderMap) -> bool {
+        let lines = |name| {
+            headers
+                .get_all(name)
+                .iter()
+                .filter_map(|it| it.to_str().ok())
+        };
+        match self {
+            RateLimitFields::None => false,
+            RateLimitFields::Ietf => lines(RATE_LIMIT)
+                .flat_map(|line| parts(line, ','))
+                .any(|quota| parts(quota, ';').any(|part| part.trim() == "r=0")),
+            RateLimitFields::Legacy(_) => lines(X_REMAINING).any(|line| line.trim() == "0"),
         }
     }
 
