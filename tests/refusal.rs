@@ -7,6 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
@@ -335,6 +336,37 @@ async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
             clock.advance(if is_empty { reset } else { ms(900) });
         }
         assert!(waits > 5, "{rules:?}");
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the field is defined by wall time"
+)]
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+#[tokio::test]
+async fn a_reset_in_unix_time_is_never_early() {
+    let fields = RateLimitFields::Legacy(ResetForm::UnixTime);
+    let (_clock, app) = app(FlowRule::per("/x", 1, ms(60_000)), |layer| {
+        layer.fields(fields).reject(Http::new().fields(fields))
+    });
+    // The wait of 50 s ends with the second that is told, or within it.
+    for status in [200, 429] {
+        let before = unix_time();
+        let response = ask(&app, get("/x")).await;
+        let after = unix_time();
+        assert_eq!(response.status().as_u16(), status);
+        let told = field(&response, "x-ratelimit-reset").unwrap();
+        let told = Duration::from_secs(told.parse().unwrap());
+        let wait = Duration::from_secs(50);
+        assert!(before + wait <= told, "{before:?} {told:?}");
+        assert!(
+            told < after + wait + Duration::from_secs(1),
+            "{told:?} {after:?}"
+        );
     }
 }
 

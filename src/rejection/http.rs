@@ -1,6 +1,7 @@
 //! Refusals over plain HTTP.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
@@ -167,7 +168,7 @@ pub enum ResetForm {
     /// Seconds from now.
     #[default]
     Delta,
-    /// Seconds since 1970, by the wall clock of this machine.
+    /// Seconds since 1970, by the wall clock of this machine, rounded up.
     UnixTime,
 }
 
@@ -357,7 +358,7 @@ impl RateLimitFields {
             RateLimitFields::Legacy(form) => {
                 let reset = match form {
                     ResetForm::Delta => reset,
-                    ResetForm::UnixTime => unix_time().saturating_add(reset),
+                    ResetForm::UnixTime => whole_seconds(unix_time().saturating_add(left.reset)),
                 };
                 headers.insert(X_LIMIT, HeaderValue::from(left.limit));
                 headers.insert(X_REMAINING, HeaderValue::from(left.remaining));
@@ -407,16 +408,14 @@ fn quoted(text: &str) -> String {
     clippy::disallowed_methods,
     reason = "the field is defined by wall time"
 )]
-fn unix_time() -> u64 {
+fn unix_time() -> Duration {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+        .unwrap_or_default()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
