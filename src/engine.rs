@@ -19,7 +19,7 @@ use crate::rule::{Listed, RuleSet};
 use crate::shadow::Shadows;
 use crate::shared::Shared;
 use crate::stat::Table;
-use crate::sync::{AtomicBool, AtomicU64, Lock, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 /// See the [module](self).
@@ -48,6 +48,8 @@ pub(crate) struct Engine {
 pub(crate) struct Routes<'a> {
     engine: &'a Engine,
     loaded: OnceCell<Guard<StdArc<RuleSet>>>,
+    /// That of the rules which calls were judged by before anything was asked.
+    version: u64,
 }
 
 impl fmt::Debug for Routes<'_> {
@@ -57,10 +59,19 @@ impl fmt::Debug for Routes<'_> {
 }
 
 impl Routes<'_> {
+    /// The version of the rules by whose templates, or lack of them, a call was named.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        let loaded = self.loaded.get();
+        loaded.map_or(self.version, |rules| rules.version())
+    }
+
     /// The template that `path` matches; `None` as well if it is the path itself.
     #[inline]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        if !self.engine.has_templates.load(Ordering::Relaxed) {
+        // Pairs with the last store in `put_in_force`: who sees that the new rules have none sees
+        // their version when the call is judged. That they have some is stored before it.
+        if !self.engine.has_templates.load(Ordering::Acquire) {
             return None;
         }
         self.naming(path)
@@ -119,10 +130,12 @@ impl Engine {
         self.overflowed.load(Ordering::Relaxed)
     }
 
-    pub(crate) const fn routes(&self) -> Routes<'_> {
+    pub(crate) fn routes(&self) -> Routes<'_> {
         Routes {
             engine: self,
             loaded: OnceCell::new(),
+            // Pairs with the store of the version in `put_in_force`.
+            version: self.shared.version.load(Ordering::Acquire),
         }
     }
 
@@ -135,7 +148,9 @@ impl Engine {
     #[inline]
     pub(crate) fn try_enter(&self, call: &Call<'_>) -> Verdict {
         let mut slow = SlowVerdict::empty();
-        match self.judge(call, &mut slow) {
+        match self.judge(call, None, &mut slow, || {
+            unreachable!("no rules have named it")
+        }) {
             Some(pass) => Verdict::Pass(pass.into_entry()),
             None => slow.into_inner().expect("only layers skip calls"),
         }
@@ -143,15 +158,25 @@ impl Engine {
 
     /// The same, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
     /// one look-up.
+    ///
+    /// If the rules that it was `named_by` are not those that would judge it, it may have
+    /// another name: the answer is that of `again`.
     #[inline]
-    pub(crate) fn judge(&self, call: &Call<'_>, slow: &mut SlowVerdict) -> Option<FastPass> {
+    pub(crate) fn judge(
+        &self,
+        call: &Call<'_>,
+        named_by: Option<u64>,
+        slow: &mut SlowVerdict,
+        again: impl FnOnce() -> Verdict,
+    ) -> Option<FastPass> {
         let now = self.shared.time.now();
         let mut buffer = None;
         let query = ResourceQuery {
             direction: call.direction,
             name: call.resource.shortened(&self.shared.hash, &mut buffer),
         };
-        if let Some(resource) = self.find_fresh(&query) {
+        let has_named = |found: &Arc<Resource>| named_by.is_none_or(|it| it == found.version());
+        if let Some(resource) = self.find_fresh(&query).filter(has_named) {
             let why = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
@@ -161,16 +186,39 @@ impl Engine {
                 return slow.set(verdict);
             }
         }
-        slow.set(self.judge_on_new(&query, call, now))
+        let verdict = self.judge_on_new(&query, call, named_by, now);
+        slow.set(verdict.unwrap_or_else(again))
+    }
+
+    /// Judges a call that was named once more, by the rules of a version. `None` if they
+    /// are not those that would judge it.
+    #[cold]
+    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64) -> Option<Verdict> {
+        let now = self.shared.time.now();
+        let mut buffer = None;
+        let query = ResourceQuery {
+            direction: call.direction,
+            name: call.resource.shortened(&self.shared.hash, &mut buffer),
+        };
+        self.judge_on_new(&query, call, Some(named_by), now)
     }
 
     /// Judges a call whose resource is not known, or was made by older rules.
     #[cold]
-    fn judge_on_new(&self, query: &ResourceQuery<'_>, call: &Call<'_>, now: Tick) -> Verdict {
+    fn judge_on_new(
+        &self,
+        query: &ResourceQuery<'_>,
+        call: &Call<'_>,
+        named_by: Option<u64>,
+        now: Tick,
+    ) -> Option<Verdict> {
         loop {
             let resource = self.find_or_make(query, call.is_matched, now);
+            if named_by.is_some_and(|version| version != resource.version()) {
+                return None;
+            }
             match judge(self, &resource, call, now) {
-                Ok(verdict) => return verdict,
+                Ok(verdict) => return Some(verdict),
                 // Wait for the reload, and judge the call by the new rules.
                 Err(Reloaded) => drop(self.renewal.lock()),
             }

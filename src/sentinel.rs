@@ -111,8 +111,19 @@ impl Sentinel {
 
     /// The same for layers, without moving calls and verdicts: see [`SlowVerdict`].
     #[inline]
-    pub(crate) fn judge(&self, call: &Call<'_>, slow: &mut SlowVerdict) -> Option<FastPass> {
-        self.engine.judge(call, slow)
+    pub(crate) fn judge(
+        &self,
+        call: &Call<'_>,
+        named_by: u64,
+        slow: &mut SlowVerdict,
+        again: impl FnOnce() -> Verdict,
+    ) -> Option<FastPass> {
+        self.engine.judge(call, Some(named_by), slow, again)
+    }
+
+    /// The same for a call that was named once more.
+    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64) -> Option<Verdict> {
+        self.engine.judge_renamed(call, named_by)
     }
 
     /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
@@ -204,8 +215,9 @@ impl Sentinel {
     }
 
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
-    /// never by some of each. Once a caller has seen a new rule in force, it never meets an
-    /// old one again. Returns false, and does nothing, if the rules are the same.
+    /// never by some of each, and a layer names it by the templates of those that judge it.
+    /// Once a caller has seen a new rule in force, it never meets an old one again. Returns
+    /// false, and does nothing, if the rules are the same.
     ///
     /// `rules` are all rules from now on: to add or change one, start with the
     /// [rules in force](Self::rules).

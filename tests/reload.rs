@@ -4,21 +4,26 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, Response};
 use proptest::prelude::*;
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Verdict,
+    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    Verdict,
 };
 
-use support::{at, engine};
+use support::{at, engine, get, ready};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -574,6 +579,66 @@ fn no_call_is_judged_by_a_half_of_two_sets() {
             (0, 0)
         );
     }
+}
+
+/// Names of a request for "/users/7": by two templates, by one above, and by none.
+const NAMES: [&str; 4] = ["/users/{id}", "/users/{name}", "/{*all}", "/users/7"];
+
+/// The status of a request for "/users/7" through `layer`.
+fn status(layer: &SentinelLayer) -> u16 {
+    let service = layer.layer(service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    }));
+    let response = ready(service.oneshot(get("/users/7")));
+    response.unwrap().status().as_u16()
+}
+
+#[test]
+fn a_request_is_named_and_judged_by_one_set() {
+    // Each set refuses the request under the only name that it has there.
+    let closed = |name: &str| Rules::from(FlowRule::per_second(name, 0));
+    for (before, after) in NAMES.iter().flat_map(|a| NAMES.map(|b| (*a, b))) {
+        for is_known in [false, true] {
+            let (sentinel, _clock) = engine(closed(before));
+            let layer = SentinelLayer::with(sentinel.clone());
+            if is_known {
+                sentinel.reload(closed(after));
+                assert_eq!(status(&layer), 429);
+                sentinel.reload(closed(before));
+                assert_eq!(status(&layer), 429);
+            }
+            // Between naming and judging.
+            let reloading = layer.weight(move |_| {
+                sentinel.reload(closed(after));
+                1
+            });
+            assert_eq!(status(&reloading), 429, "{before} {after}");
+        }
+    }
+}
+
+#[test]
+fn under_a_storm_of_reloads_no_request_slips_between_two_names() {
+    let sets = NAMES.map(|name| Rules::from(FlowRule::per_second(name, 0)));
+    let (sentinel, _clock) = engine(sets[0].clone());
+    let layer = SentinelLayer::with(sentinel.clone());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let callers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut passed = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    passed += u32::from(status(&layer) == 200);
+                }
+                passed
+            })
+        });
+        for rules in sets.iter().cycle().skip(1).take(2_000) {
+            sentinel.reload(rules.clone());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(callers.map(|caller| caller.join().unwrap()), [0, 0]);
+    });
 }
 
 /// A probe that puts other rules in force when it is asked: a call has found its

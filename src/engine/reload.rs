@@ -95,8 +95,8 @@ impl Engine {
         // waits for the lock, finds the rules, and makes it anew.
         self.shared.version.store(new.version(), Ordering::Release);
         self.rules.store(new.clone());
-        // Only now: while the old rules are in force, theirs are to be found.
-        self.has_templates.store(has_templates, Ordering::Relaxed);
+        // Only now: while the old rules are in force, theirs are to be found. `Routes` reads it.
+        self.has_templates.store(has_templates, Ordering::Release);
     }
 
     /// `found` by the present `rules`, unless they say nothing of it, nor did those

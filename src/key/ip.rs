@@ -48,7 +48,7 @@ pub struct ClientAddr(pub SocketAddr);
 
 /// Finds the full address of a client, whereas a key may stand for a network.
 ///
-/// It is called once for each request and must not panic.
+/// It is called once for each request, again if the rules change meanwhile, and must not panic.
 ///
 /// # Examples
 ///

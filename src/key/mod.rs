@@ -384,8 +384,9 @@ impl Resource {
 
 /// Finds a key in a request: the resource, who calls, or a parameter.
 ///
-/// A layer calls its extractors once for each request that is not skipped. They must not
-/// panic. To test an extractor without a layer, make a [`Head`] with [`Head::of`].
+/// A layer calls its extractors once for each request that is not skipped, and again if the
+/// rules change meanwhile. They must not panic. To test an extractor without a layer, make a
+/// [`Head`] with [`Head::of`].
 ///
 /// # Examples
 ///

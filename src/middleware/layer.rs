@@ -19,7 +19,7 @@ use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
-use crate::verdict::{FastPass, SlowVerdict};
+use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 /// Most parameters of a call that a layer takes out of a request.
 const MOST_PARAMS: usize = 8;
@@ -522,6 +522,30 @@ impl Settings {
         if !self.skip.is_empty() && self.skips(request) {
             return None;
         }
+        self.describe(request, |call, named_by| {
+            let again = || self.judge_again(request);
+            self.sentinel.judge(call, named_by, slow, again)
+        })
+    }
+
+    /// Judges `request` if other rules came into force after it was named: by their
+    /// templates it may have another name.
+    #[cold]
+    fn judge_again<B>(&self, request: &Request<B>) -> Verdict {
+        loop {
+            let judged = self.describe(request, |call, named_by| {
+                self.sentinel.judge_renamed(call, named_by)
+            });
+            if let Some(verdict) = judged {
+                return verdict;
+            }
+        }
+    }
+
+    /// Describes `request` as a [`Call`], for `judge`. It is also told the version of the
+    /// rules that have named it.
+    #[inline(always)]
+    fn describe<B, T>(&self, request: &Request<B>, judge: impl FnOnce(&Call<'_>, u64) -> T) -> T {
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes, self.direction);
         let (resource, is_matched) = match &self.resource {
@@ -541,7 +565,7 @@ impl Settings {
         if request.version() == Version::HTTP_2 || call.prioritized {
             call.patience = grpc_timeout(request.headers());
         }
-        self.sentinel.judge(&call, slow)
+        judge(&call, routes.version())
     }
 
     /// Adds to `call` all that the extractors find in a request beside its resource. `many`
