@@ -431,6 +431,20 @@ async fn a_layer_is_around_what_was_there_when_it_was_added() {
 }
 
 #[tokio::test]
+async fn only_outside_of_a_nested_router_its_fallback_has_the_whole_path() {
+    let paths = ["/api/users/7", "/users/7"];
+    let api = || Router::new().fallback(|| async { "fallback" });
+    // Inside, the second request meets the quota that the first one has used up.
+    let layer = limited("/users/{id}");
+    let inside = users()
+        .layer(layer.clone())
+        .nest("/api", api().layer(layer));
+    assert_eq!(statuses(&inside, &paths).await, [200, 429]);
+    let outside = users().nest("/api", api()).layer(limited("/users/{id}"));
+    assert_eq!(statuses(&outside, &paths).await, [200, 200]);
+}
+
+#[tokio::test]
 async fn below_a_route_for_the_rest_of_a_path_rules_may_name_paths() {
     let files = || {
         Router::new()

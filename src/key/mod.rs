@@ -65,6 +65,11 @@
 //! two slashes follow it, and the template `/api/users/{id}` does not match that. Add the
 //! layer to the router that is nested.
 //!
+//! A request that reaches the fallback of a nested router has no matched path there, so a
+//! layer on that router names it by the path that is left. That may be the name of a route
+//! outside of it: `/api/users/7` may count as a request for `/users/{id}`. There, add the
+//! layer to the outer router.
+//!
 //! # What the feature `axum` changes
 //!
 //! With it, [`Route`], [`MethodRoute`], [`PathParam`] and the default resource look at the

@@ -80,7 +80,8 @@ pub enum Completion {
 ///
 /// The service must be [`Clone`], as the services of axum, tonic and hyper are: a call
 /// that waits keeps a clone, and after a refusal the service is replaced by a clone that
-/// holds no permit. Put tower's `Buffer` around a service that is not `Clone`.
+/// holds no permit. Put tower's `Buffer` around a service that is not `Clone`, or whose clones
+/// wrongly consider themselves ready, as those of tower's `Steer` do.
 ///
 /// The response bodies of the service must yield [`Bytes`](bytes::Bytes); each becomes a
 /// [`ResponseBody`](super::ResponseBody). So a program in which the layer is optional
