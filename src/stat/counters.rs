@@ -3,8 +3,9 @@
 //! A request costs one addition at its end: `done` takes the call and its
 //! response time at once, `[ rt in µs:40 | calls:24 ]`. The difference of two
 //! cuts decodes exactly while one second sees fewer than 2²³ calls, as a cut has
-//! them from the wide total of the second before, and one bucket less than 12.7
-//! days of response time. Words that are rare (refusals, errors, weights other
+//! them from the wide total of the second before, one bucket less than 12.7 days
+//! of response time, and one second less than 12.3, for the wide total of times.
+//! What the calls carry into the times is subtracted. Words that are rare (refusals, errors, weights other
 //! than 1) are apart, so that the common path does not touch them.
 //!
 //! The seconds of the last minute are cuts of the same words, so they cost the
@@ -35,6 +36,7 @@ const MAX_RT_NS: u64 = MAX_RT.as_nanos() as u64;
 
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
+pub(super) const RT_BITS: u32 = 64 - CALL_BITS;
 
 /// Counters that cuts of buckets and of seconds keep, by their place in a cut.
 pub(super) const CALLS: u32 = 0;

@@ -2,6 +2,7 @@
 
 use super::counters::{
     BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
+    RT_BITS,
 };
 use super::cuts::difference;
 use super::event::Event;
@@ -17,18 +18,25 @@ impl Counters {
     /// What `word` has counted by now.
     pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
-            CALLS => {
-                let calls = self.done.load(Ordering::Relaxed) & CALL_MASK;
-                // A long bucket may see more calls than the narrow counter tells apart.
-                return widen(self.calls_before.load(Ordering::Relaxed), calls, CALL_BITS);
+            CALLS | RT => {
+                let done = self.done.load(Ordering::Relaxed);
+                let calls = self.wide_calls(done);
+                let is_rt = word == RT;
+                return if is_rt { narrow_rt(done, calls) } else { calls };
             }
-            RT => return self.done.load(Ordering::Relaxed) >> CALL_BITS,
             BLOCK => &self.block,
             ERROR => &self.error,
             EXTRA => &self.extra,
             _ => &self.cancelled,
         };
         counter.load(Ordering::Relaxed)
+    }
+
+    /// The calls of which `done` has the low bits: a long bucket may see more than it tells
+    /// apart.
+    fn wide_calls(&self, done: u64) -> u64 {
+        let before = self.calls_before.load(Ordering::Relaxed);
+        widen(before, done & CALL_MASK, CALL_BITS)
     }
 
     /// The same for a word of a second's cut. Passes are those that `passed` tells: the
@@ -211,7 +219,8 @@ impl Counters {
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let done = load(&self.done);
-        let calls = widen(load(&self.calls_before), done & CALL_MASK, CALL_BITS);
+        let calls = self.wide_calls(done);
+        let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
         Totals {
             pass: widen(load(&self.passed_before), u64::from(ring.taken_now()), 32),
             block: load(&self.block),
@@ -221,7 +230,7 @@ impl Counters {
             occupied: load(&self.occupied),
             calls,
             panicked: load(&self.panicked),
-            rt_us: widen(load(&self.rt_before), done >> CALL_BITS, 64 - CALL_BITS),
+            rt_us,
             waits: load(&self.waits),
             waited_us: load(&self.waited_us),
             waiting_dropped: load(&self.waiting_dropped),
@@ -248,11 +257,24 @@ const fn sign_extend(difference: u64) -> u64 {
     ((difference << 24) as i64 >> 24) as u64
 }
 
+/// The response times in `done`, modulo 2⁴⁰, without what its `calls` have carried into them.
+const fn narrow_rt(done: u64, calls: u64) -> u64 {
+    (done >> CALL_BITS).wrapping_sub(calls >> CALL_BITS) & (u64::MAX >> CALL_BITS)
+}
+
 /// The wide value nearest to `before` whose low `bits` bits are `narrow`.
 const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     let shift = 64 - bits;
     let ahead = (narrow.wrapping_sub(before) << shift) as i64 >> shift;
     before.wrapping_add_signed(ahead)
+}
+
+/// The same for what only grows: it may be further ahead of `before` than half of its range.
+/// It is at most 1/32 behind, by what others count while one thread notes the total.
+const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
+    let behind = 1 << (bits - 5);
+    let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));
+    before.wrapping_add(ahead).wrapping_sub(behind)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -274,6 +296,19 @@ mod tests {
         }
         // A refund takes a little back.
         assert_eq!(widen(1 << 32, u64::from(u32::MAX), 32), (1 << 32) - 1);
+    }
+
+    #[test]
+    fn widen_up_follows_what_only_grows_by_more_than_half_of_its_range() {
+        let mut wide = 0;
+        let mut truth = 0_u64;
+        for step in [1, (31 << 35) - 1, 7, 20 << 35, 0] {
+            truth += step;
+            wide = widen_up(wide, truth & (u64::MAX >> CALL_BITS), RT_BITS);
+            assert_eq!(wide, truth);
+        }
+        // What was read before another thread noted more.
+        assert_eq!(widen_up(1 << 40, (1 << 40) - 5, RT_BITS), (1 << 40) - 5);
     }
 
     #[test]

@@ -64,8 +64,8 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// truncated to whole microseconds. Figures that are read while other threads count are
 /// those of some moment during the read. This holds while in each second fewer than 2²³
 /// calls end and the weights that pass add up to less than 2³¹, and while the response
-/// times of one bucket add up to less than 12 days: in a bucket of an hour, that is 300
-/// concurrent calls.
+/// times of one bucket, and of one second, add up to less than 12 days: in a bucket of an
+/// hour, that is 300 concurrent calls.
 ///
 /// # Memory
 ///

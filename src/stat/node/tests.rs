@@ -170,3 +170,38 @@ fn buckets_are_of_one_time_where_the_ring_is_far_ahead() {
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
     assert_eq!(seen, [(at(59_500), 0), (at(60_000), 3)]);
 }
+
+#[test]
+fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
+    let at = Tick::from_millis;
+    let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    for second in 0..5 {
+        // 2²² calls that take no time, all but one of them at once.
+        let now = at(second * 1_000);
+        node.complete(now, 1, Duration::ZERO, Outcome::Success);
+        let others = (1 << 22) - 1;
+        node.counters.done.fetch_add(others, Ordering::Relaxed);
+    }
+    let now = at(4_000);
+    assert_eq!(node.totals(now).calls(), 5 << 22);
+    assert_eq!(node.totals(now).rt(), Duration::ZERO);
+    assert_eq!(node.average_rt(now), Some(Duration::ZERO));
+    assert_eq!(node.seconds(now).unwrap()[3].rt(), Duration::ZERO);
+}
+
+#[test]
+fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
+    let at = Tick::from_millis;
+    let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    // 6.9 days, more than half of what is told apart.
+    let calls = 10_000;
+    for _ in 0..calls {
+        node.complete(at(100_000), 1, MAX_RT, Outcome::Success);
+    }
+    let all = MAX_RT * calls;
+    assert_eq!(node.average_rt(at(100_100)), Some(MAX_RT));
+    assert_eq!(node.totals(at(100_100)).rt(), all);
+    node.complete(at(102_000), 1, Duration::from_secs(1), Outcome::Success);
+    let totals = node.totals(at(102_000));
+    assert_eq!(totals.rt(), all + Duration::from_secs(1));
+}
