@@ -216,7 +216,7 @@ impl CallNodes {
         }
         for (node, queue) in self.queues() {
             let rule = queue.index();
-            let turn = queue.join(now, n, node.ring()).ok_or(rule)?;
+            let turn = queue.join(now, n, node.ring_at(now)).ok_or(rule)?;
             turns.push(QueuedTurn { rule, turn });
         }
         Ok(())
@@ -287,10 +287,10 @@ impl CallNodes {
         }
     }
 
-    /// The rings of the call, narrow to wide. They are always the same ones.
+    /// The rings of the call at `now`, narrow to wide. They are always the same ones.
     pub(crate) fn ruled_rings(&self, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
         self.gates()
-            .flat_map(move |(node, gate)| side_rings(gate, now).chain([own_ring(node, gate)]))
+            .flat_map(move |(node, gate)| side_rings(gate, now).chain([own_ring(node, gate, now)]))
     }
 }
 

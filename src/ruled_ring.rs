@@ -141,14 +141,14 @@ impl NoTokens {
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if
 /// one never has.
 pub(crate) fn own_ring_room_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
-    let ruled = own_ring(resource.node(), resource.gate());
+    let ruled = own_ring(resource.node(), resource.gate(), now);
     Some(now.max(ruled.room_at(now, now, n)?))
 }
 
-/// The ring of a node.
-pub(crate) fn own_ring<'a>(node: &'a Node, gate: &'a Gate) -> RuledRing<'a> {
+/// The ring of a node, at `now`.
+pub(crate) fn own_ring<'a>(node: &'a Node, gate: &'a Gate, now: Tick) -> RuledRing<'a> {
     RuledRing {
-        ring: node.ring(),
+        ring: node.ring_at(now),
         node: Some(node),
         quotas: Quotas::Fixed(gate.quotas()),
         indices: gate.rules(),

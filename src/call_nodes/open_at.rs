@@ -74,7 +74,7 @@ impl CallNodes {
         }
         for _ in 0..MOST_ROUNDS {
             let queues = self.queues().try_fold(from, |latest, (node, queue)| {
-                Some(latest.max(queue.room_at(now, latest, n, longest, node.ring())?))
+                Some(latest.max(queue.room_at(now, latest, n, longest, node.ring_at(now))?))
             })?;
             let at = self.ruled_rings(now).try_fold(queues, |latest, ruled| {
                 Some(latest.max(ruled.room_at(now, latest, n)?))

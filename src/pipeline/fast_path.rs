@@ -86,7 +86,7 @@ fn take_slot_and_own_ring(
         return take_own_ring(resource, now, n).map_err(Fallback::Denied);
     };
     let (node, quotas) = (resource.node(), resource.gate().quotas());
-    let checked = node.ring().check_room(now, n, quotas);
+    let checked = node.check_room(now, n, quotas);
     checked.map_err(Fallback::Denied)?;
     if !node.take_slot(slots.limit) {
         return Err(Fallback::NoSlot(slots));

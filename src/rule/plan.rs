@@ -140,7 +140,7 @@ impl<'a> Plan<'a> {
         let node = match self.before.map(|before| before.node) {
             None => Node::with_grid(self.grid, shape.clone(), now),
             Some(node) if self.is_served_by(node.ring()) => node.clone(),
-            Some(node) => node.over(Arc::new(node.ring().move_to(self.grid, now))),
+            Some(node) => node.over(Arc::new(node.ring_at(now).move_to(self.grid, now))),
         };
         let bucket_ns = node.ring().grid().bucket_ns;
         let quotas = self.shared.iter();

@@ -158,7 +158,18 @@ impl Node {
         }
     }
 
+    /// The ring as it stands. Who brings it to the present uses [`ring_at`](Self::ring_at).
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
+        &self.ring
+    }
+
+    /// The ring at `now`, where the counters are as well: a ring that moves alone may forget
+    /// what they have not cut yet.
+    pub(crate) fn ring_at(&self, now: Tick) -> &Arc<LeapArray> {
+        // Nothing is to be done after an event of the same step.
+        if self.counters.is_first(now) {
+            self.advance_for_read(now);
+        }
         &self.ring
     }
 
@@ -197,6 +208,13 @@ impl Node {
         } else {
             self.ring.acquire(now, n, quotas)
         }
+    }
+
+    /// Whether every quota has room for `n` tokens now. It takes none.
+    #[inline]
+    pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
+        self.advance(now);
+        self.ring.check_room(now, n, quotas)
     }
 
     /// Gives back tokens that were taken for a call that does not start.
@@ -337,6 +355,15 @@ impl Node {
         // The ring first: the counters' cuts of what passed come from it. One that
         // has moved does not know what passed since.
         let roll = |ring: &LeapArray| {
+            // Tokens that are due are taken on the way. Their buckets are cut one by one, as
+            // the ring may not reach back to all of them from `now`.
+            let last = ring.bucket_number(now);
+            while let Some(due) = ring.next_loan().filter(|due| *due <= last) {
+                if ring.bring_to(ring.start_of(due)).is_err() {
+                    break;
+                }
+                self.counters.roll(ring, self.step(due));
+            }
             let is_there = ring.bring_to(now).is_ok();
             if is_there || planted(Bug::CutFromOldRing) {
                 self.counters.roll(ring, step);

@@ -440,6 +440,20 @@ impl LeapArray {
         }
     }
 
+    /// The first bucket that tokens are held for. It is later than the newest one was.
+    pub(super) fn next_loan(&self) -> Option<u64> {
+        // Mostly there is none, and what is in the cells need not be told apart.
+        let mut cells = (0..self.ahead()).map(|place| self.loan_cell(place));
+        if cells.all(|cell| LoanCell(cell.load(Ordering::Acquire)).count() == 0) {
+            return None;
+        }
+        self.look(|reading| {
+            let newest = reading.newest;
+            let mut targets = newest.saturating_add(1)..=newest.saturating_add(self.ahead());
+            targets.find(|&target| self.held_for(newest, target) > 0)
+        })
+    }
+
     /// Tokens held as of `bucket` for any later one.
     pub(super) fn held(&self, bucket: u64) -> u32 {
         self.held_between(bucket, bucket.wrapping_add(1), u64::MAX)

@@ -288,7 +288,7 @@ impl LeapArray {
     }
 
     /// What `find` makes of the array as it stands.
-    fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
+    pub(super) fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             if let Some((found, _)) = self.look_at(self.newest(), &find) {
                 return found;

@@ -1,12 +1,12 @@
 //! Loans that more than one rule has a say in.
 
-use tower_sentinel::stat::Event;
+use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
     BlockKind, Call, FlowRule, HotParamRule, IsolationRule, NotAdmitted, Rule, Rules, Scope,
     SystemRule, Verdict,
 };
 
-use super::{Bench, MINUTE, at, ms};
+use super::{Bench, MINUTE, at, enter, ms};
 
 #[test]
 fn a_rule_that_has_room_does_not_stand_in_the_way_of_a_loan() {
@@ -183,4 +183,59 @@ fn a_waiting_call_holds_no_slot_and_may_find_none_when_its_turn_comes() {
     assert!(!bench.passes(1_600));
     bench.assert_settled();
     assert_eq!(bench.node().totals().block(), 2);
+}
+
+/// A call that waits from 1.8 s to 2 s and whose timer is late by 8 s: whoever looks first, it
+/// has passed in the second of its bucket.
+#[test]
+fn who_starts_late_has_passed_in_the_second_of_its_bucket() {
+    for is_isolated in [false, true] {
+        for others in [&[][..], &[false], &[true]] {
+            let mut rules = Rules::new().with(FlowRule::per_second("r", 10));
+            if is_isolated {
+                rules = rules.with(IsolationRule::new("r", 100));
+            }
+            let bench = Bench::new(rules);
+            bench.fill(700, 1);
+            bench.fill(1_200, 9);
+            let waiting = bench.borrow_for(1_800, Call::new("r").batch(5)).unwrap();
+            assert_eq!(waiting.start(), at(2_000));
+            bench.clock.set(at(10_000));
+            for &is_prioritized in others {
+                let call = Call::new("r").prioritized(is_prioritized);
+                drop(bench.sentinel.try_enter(call));
+            }
+            drop(waiting.admit());
+            assert_eq!(
+                passed_in(&bench, [0, 1, 2, 10]),
+                [1, 9, 5, others.len() as u64]
+            );
+        }
+    }
+}
+
+#[test]
+fn who_starts_late_has_passed_in_its_second_though_a_rule_looks_from_elsewhere() {
+    let bench = Bench::new([
+        FlowRule::per_second("r", 10),
+        FlowRule::per_second("other", 10).when("r"),
+    ]);
+    bench.fill(700, 1);
+    bench.fill(1_200, 9);
+    let waiting = bench.borrow_for(1_800, Call::new("r").batch(5)).unwrap();
+    bench.clock.set(at(10_000));
+    drop(enter(&bench.sentinel, Call::new("other")));
+    drop(waiting.admit());
+    assert_eq!(passed_in(&bench, [0, 1, 2, 10]), [1, 9, 5, 0]);
+}
+
+/// What has passed in each of these seconds of the clock.
+fn passed_in(bench: &Bench, seconds: [u64; 4]) -> [u64; 4] {
+    let known = bench.node().seconds().unwrap();
+    seconds.map(|second| {
+        let known = known
+            .iter()
+            .filter(|known| known.start() == at(second * 1_000));
+        known.map(NodeBucket::pass).sum()
+    })
 }

@@ -1,5 +1,6 @@
 //! Nodes over several rings, after pauses, and what they take.
 
+use super::super::quota::Lending;
 use super::*;
 use crate::stat::MAX_RT;
 
@@ -204,4 +205,28 @@ fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
     node.complete(at(102_000), 1, Duration::from_secs(1), Outcome::Success);
     let totals = node.totals(at(102_000));
     assert_eq!(totals.rt(), all + Duration::from_secs(1));
+}
+
+#[test]
+fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
+    let at = Tick::from_millis;
+    let node = Node::new(Duration::from_secs(2), 4, at(0)).unwrap();
+    let quota = [Quota::new(4, 1, 10, Lending::All)];
+    node.pass(at(100), 1);
+    node.pass(at(1_100), 9);
+    let wish = Wish {
+        now: at(1_200),
+        from: at(1_200),
+        patience: Duration::from_secs(3),
+        n: 5,
+    };
+    let loan = node.borrow_for(wish, &quota).unwrap();
+    assert_eq!(loan.start(), at(3_000));
+    // The timer is late, and somebody looks before it.
+    assert!(node.check_room(at(30_000), 1, &quota).is_ok());
+    node.start_waited(at(30_000), 5, 5, Duration::from_secs(2));
+    let seconds = node.seconds(at(30_000)).unwrap();
+    let passed = seconds.iter().map(NodeBucket::pass);
+    let passed: Vec<_> = (0..).zip(passed).filter(|second| second.1 > 0).collect();
+    assert_eq!(passed, [(0, 1), (1, 9), (3, 5)]);
 }
