@@ -241,7 +241,9 @@ impl LeapArray {
     /// may be still to come; `None` if the array does not reach that far back. It is
     /// left as it is.
     pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
-        self.look(|reading| reading.reaches(start).then(|| reading.between(start, end)))
+        // While the head is sealed, the oldest cut makes place for that of the next bucket.
+        let before = start.wrapping_sub(1);
+        self.look(|reading| reading.reaches(before).then(|| reading.between(start, end)))
     }
 
     /// The newest bucket.

@@ -1,6 +1,7 @@
 //! Nodes over several rings, after pauses, and what they take.
 
 use super::super::quota::Lending;
+use super::super::word::Cut;
 use super::*;
 use crate::stat::MAX_RT;
 
@@ -229,4 +230,22 @@ fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
     let passed = seconds.iter().map(NodeBucket::pass);
     let passed: Vec<_> = (0..).zip(passed).filter(|second| second.1 > 0).collect();
     assert_eq!(passed, [(0, 1), (1, 9), (3, 5)]);
+}
+
+#[test]
+fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
+    let at = Tick::from_millis;
+    let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    node.pass(at(100), 3);
+    node.pass(at(600), 1);
+    // Others have come to bucket 3, and one of them is about to open bucket 4.
+    assert!(node.ring.bring_to(at(1_500)).is_ok());
+    let head = node.ring.load_head();
+    assert!(node.ring.swap_head(head, head.sealed()));
+    let cut = Cut::new(4, 4, true);
+    node.ring.cut_cell(4).store(cut.0, Ordering::Release);
+    // A reader that still stands at bucket 1.
+    let buckets = node.buckets(at(600));
+    let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
+    assert_eq!(seen, [(at(1_000), 0), (at(1_500), 0)]);
 }
