@@ -358,8 +358,11 @@ impl LeapArray {
             cut.wrapping_sub(before)
         };
         Ok(Some(match quota.lending() {
-            // Who takes nothing borrows no part of it.
-            Lending::Part(part) if n > 0 => (f64::from(leaving) * part) as u32,
+            // Who takes nothing borrows no part of it. A hair more than the product, which is
+            // rounded, and may fall short of the whole number that was meant.
+            Lending::Part(part) if n > 0 => {
+                (f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32
+            }
             _ => u32::MAX,
         }))
     }

@@ -215,7 +215,9 @@ impl Loans {
         }
         let leaves = at / step * step % length == 0;
         let lent = sum(&|other| other / step == at / step);
-        leaves && lent + n <= (f64::from(leaving) * flow.ratio) as u32
+        // Parts are whole hundredths here: exactly so many of what leaves.
+        let hundredths = (flow.ratio * 100.0).round() as u32;
+        leaves && lent + n <= leaving * hundredths / 100
     }
 
     fn judge(&self, call: &Asks, now: u64, patience: Option<u64>) -> Told {

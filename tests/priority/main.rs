@@ -290,6 +290,17 @@ fn only_a_part_of_what_leaves_is_lent_if_the_rule_says_so() {
 }
 
 #[test]
+fn a_part_that_is_lent_is_the_number_that_was_meant() {
+    // The products in floating point fall short of these: 100 × 0.29 is 28.999…
+    for (ratio, lent) in [(0.28, 28), (0.29, 29), (0.55, 55), (0.57, 57), (0.58, 58)] {
+        let bench = Bench::new(FlowRule::per_second("r", 100).max_occupy_ratio(ratio));
+        bench.fill(700, 100);
+        let waiting: Vec<_> = (0..100).filter_map(|_| bench.borrow(1_200).ok()).collect();
+        assert_eq!(waiting.len(), lent, "{ratio}");
+    }
+}
+
+#[test]
 fn the_part_of_a_window_to_come_is_lent_once_and_not_for_each_half_second() {
     // The whole next window is to come; the resource's figures cut it into half seconds.
     let rule = FlowRule::per("r", 10, ms(10_000)).buckets(1);
