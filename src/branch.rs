@@ -56,8 +56,8 @@ pub(crate) struct Branch {
     /// That of the rules that it was made by.
     version: u64,
     place: AtomicU32,
-    /// How long after its last use the branch still matters.
-    memory: Duration,
+    /// How long after its last use the branch is kept in any case.
+    idle: Duration,
 }
 
 // === impl Branch ===
@@ -85,8 +85,6 @@ impl Branch {
         let flows = rules.flows(resource.text(), &indices);
         let before = old.map(|old| old.gate.on(&old.node));
         let (node, gate) = shared.node(flows, before, longest_wait, true, now);
-        // A node was last used up to one step after the time that it tells.
-        let memory = (gate.memory(node.ring()) + Duration::from_secs(1)).max(shared.config.idle);
         Self {
             key: BranchKey {
                 resource: query.resource,
@@ -99,7 +97,7 @@ impl Branch {
             place: AtomicU32::new(0),
             node,
             gate,
-            memory,
+            idle: shared.config.idle,
         }
     }
 
@@ -161,7 +159,9 @@ impl Resident for Branch {
         // until its windows have passed. What many share is no exception: when it
         // is wanted again it has a place whatever the bound, and nobody else ends
         // the one of a resource that is gone.
-        now - self.node.last_used() > self.memory && !self.node.is_shared()
+        // A node was last used up to one step after the time that it tells.
+        let memory = self.gate.memory(self.node.ring()) + Duration::from_secs(1);
+        now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
     }
 
     fn retire(&self, (): &mut ()) {}

@@ -96,7 +96,7 @@ impl Queue {
 
     /// How long after it came a call matters to the next one: that one's cost, while
     /// the threshold is at its lowest, after the longest wait. Its weight is taken to
-    /// be at most the whole threshold, but at least 1.
+    /// be at most the whole threshold, but at least 1, and its cost as much as any has had.
     pub(super) fn memory(&self) -> Duration {
         let (shaping, whole) = (&self.rule.shaping, self.rule.threshold());
         let lowest = match (&shaping.memory, shaping.warm_up) {
@@ -107,7 +107,8 @@ impl Queue {
         };
         let heaviest = whole.max(1.0).ceil() as u32;
         let cost = cost(heaviest, lowest, self.rule.interval()).unwrap_or_default();
-        Duration::from_nanos(cost).saturating_add(shaping.max_wait.unwrap_or_default())
+        let cost = Duration::from_nanos(cost).max(self.throttle.heaviest());
+        cost.saturating_add(shaping.max_wait.unwrap_or_default())
     }
 
     /// Bytes that the queue occupies, heap included.
@@ -137,5 +138,15 @@ mod tests {
             let expected = Duration::from_millis(seconds * 1_000 + 500);
             assert_eq!(queue.memory(), expected, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_cost_more_and_had_its_turn_matters_for_that_long() {
+        let rule = FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
+        let queue = Queue::new(0, &rule, None, None);
+        let ring = LeapArray::new(Duration::from_secs(1), 2).unwrap();
+        assert!(queue.join(Tick::ZERO, 200, &ring).is_some());
+        assert!(queue.join(Tick::ZERO, 300, &ring).is_none());
+        assert_eq!(queue.memory(), Duration::from_millis(20_500));
     }
 }

@@ -30,6 +30,9 @@
 //! turn that is given back. A clock that was ahead holds the queue up until the
 //! others get there.
 //!
+//! Beside the queue stands the largest cost that any call has had: for so long a turn may
+//! matter to the next call, and the queue must not be forgotten. Nothing is decided by it.
+//!
 //! # Accuracy
 //!
 //! Costs are whole nanoseconds, rounded up: never more than the threshold, and
@@ -53,7 +56,12 @@ const FRESH: u64 = u64::MAX;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Throttle(AtomicU64);
+pub(crate) struct Throttle {
+    /// The start of the latest turn.
+    last: AtomicU64,
+    /// The largest cost of a call that got a turn, in ns; of one more where others took it.
+    heaviest: AtomicU64,
+}
 
 /// A place in the queue of a [`Throttle`]. It is either used or, once, given
 /// back.
@@ -104,7 +112,10 @@ fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Opt
 impl Throttle {
     /// An empty queue: the first call starts at once.
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(FRESH))
+        Self {
+            last: AtomicU64::new(FRESH),
+            heaviest: AtomicU64::new(0),
+        }
     }
 
     /// A turn at `now` or later, but by at most `max_wait`, for a call of
@@ -127,25 +138,28 @@ impl Throttle {
             return Ok(Turn { start: now, before });
         }
         let max_wait_ns = nanos(max_wait);
-        let mut last = self.0.load(Ordering::Relaxed);
+        if cost_ns > self.heaviest.load(Ordering::Relaxed) {
+            self.note_heavy(now, cost_ns, max_wait_ns);
+        }
+        let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let place = place(last, now, cost_ns, max_wait_ns);
             let before = Some(last);
             if planted(Bug::MoveThenCheck) && last != FRESH {
-                self.0.fetch_add(cost_ns, Ordering::Relaxed);
+                self.last.fetch_add(cost_ns, Ordering::Relaxed);
                 if place.is_err() {
-                    self.0.fetch_sub(cost_ns, Ordering::Relaxed);
+                    self.last.fetch_sub(cost_ns, Ordering::Relaxed);
                 }
                 return place.map(|start| Turn { start, before });
             }
             let start = place?;
             let turn = Turn { start, before };
             if planted(Bug::StoreAtIdle) && start == now {
-                self.0.store(start, Ordering::Relaxed);
+                self.last.store(start, Ordering::Relaxed);
                 return Ok(turn);
             }
             match self
-                .0
+                .last
                 .compare_exchange_weak(last, start, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => return Ok(turn),
@@ -157,16 +171,31 @@ impl Throttle {
     /// When [`join`](Self::join) would find a turn, if no one else comes; `None`
     /// for never. Takes nothing.
     pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
-        let last = self.0.load(Ordering::Relaxed);
+        let last = self.last.load(Ordering::Relaxed);
         if cost_ns == 0 {
             return Some(now);
         }
         place(last, now.as_nanos(), cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
+    /// Notes the cost of a call that seems to get a turn. It is noted before: a call that is
+    /// refused for ever must not count, and one that runs must not be missed.
+    #[cold]
+    fn note_heavy(&self, now: u64, cost_ns: u64, max_wait_ns: u64) {
+        let last = self.last.load(Ordering::Relaxed);
+        if place(last, now, cost_ns, max_wait_ns).is_ok() {
+            self.heaviest.fetch_max(cost_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// The largest cost of a call that got a turn so far.
+    pub(crate) fn heaviest(&self) -> Duration {
+        Duration::from_nanos(self.heaviest.load(Ordering::Relaxed))
+    }
+
     /// The start of the latest turn; `None` if there is none yet.
     pub(crate) fn last(&self) -> Option<Tick> {
-        let last = self.0.load(Ordering::Relaxed);
+        let last = self.last.load(Ordering::Relaxed);
         (last != FRESH).then_some(Tick::from_nanos(last))
     }
 
@@ -177,10 +206,10 @@ impl Throttle {
             return true;
         };
         if planted(Bug::BlindLeave) {
-            self.0.store(before, Ordering::Relaxed);
+            self.last.store(before, Ordering::Relaxed);
             return true;
         }
-        self.0
+        self.last
             .compare_exchange(turn.start, before, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
