@@ -333,3 +333,13 @@ proptest! {
         prop_assert_eq!(u128::from(found), exact);
     }
 }
+
+#[test]
+fn the_cost_at_a_whole_threshold_is_exact_beyond_104_days() {
+    // More than 2⁵³ ns, and not a multiple of two.
+    let interval = Duration::from_secs(200 * 86_400) + Duration::from_nanos(1);
+    let ns = interval.as_nanos() as u64;
+    assert_eq!(cost(1, 1.0, interval), Some(ns));
+    assert_eq!(cost(3, 2.0, interval), Some((3 * ns).div_ceil(2)));
+    assert_eq!(cost(u32::MAX, 1.0, Duration::MAX), Some(u64::MAX));
+}
