@@ -436,7 +436,8 @@ impl Builder {
     /// Each node has a record for each bucket, and for each second of a bucket that is
     /// longer: at most 256 KiB in all. Response times are right as long as those that end
     /// in one bucket add up to less than 12 days: with buckets of an hour, that is 300
-    /// calls at once.
+    /// calls at once. The weights that pass in the window must add up to less than 2³¹.
+    /// See [`Node`](crate::stat::Node) for all of this.
     ///
     /// # Errors
     ///

@@ -62,10 +62,13 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
 /// of its time or, if that bucket has already closed, in the newest one. Response times are
 /// truncated to whole microseconds. Figures that are read while other threads count are
-/// those of some moment during the read. This holds while in each second fewer than 2²³
-/// calls end and the weights that pass add up to less than 2³¹, and while the response
-/// times of one bucket, and of one second, add up to less than 12 days: in a bucket of an
-/// hour, that is 300 concurrent calls.
+/// those of some moment during the read. This holds while
+///
+/// * the weights that pass add up to less than 2³¹ in the window and in each second,
+/// * those that are refused add up to less than 2⁴⁰ in one bucket and in one second,
+/// * fewer than 2²³ calls end in each second, and
+/// * the response times of one bucket, and of one second, add up to less than 12 days: in a
+///   bucket of an hour, that is 300 concurrent calls.
 ///
 /// # Memory
 ///
