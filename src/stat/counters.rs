@@ -5,8 +5,9 @@
 //! cuts decodes exactly while one second sees fewer than 2²³ calls, as a cut has
 //! them from the wide total of the second before, one bucket less than 12.7 days
 //! of response time, and one second less than 12.3, for the wide total of times.
-//! What the calls carry into the times is subtracted. Words that are rare (refusals, errors, weights other
-//! than 1) are apart, so that the common path does not touch them.
+//! What the calls carry into the times is subtracted. Words that are rare
+//! (refusals, errors, weights other than 1) are apart, so that the common path
+//! does not touch them.
 //!
 //! The seconds of the last minute are cuts of the same words, so they cost the
 //! request nothing. Their ring is made when a node is first used in a second
