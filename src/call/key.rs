@@ -135,8 +135,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
         return false;
     }
     if let (Some(a_last), Some(b_last)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
-        let (mut a_words, mut b_words) = (a.chunks_exact(8), b.chunks_exact(8));
-        a_last == b_last && a_words.by_ref().eq(b_words.by_ref())
+        a_last == b_last && a.chunks_exact(8).eq(b.chunks_exact(8))
     } else if let (Some(a_last), Some(b_last)) = (a.last_chunk::<4>(), b.last_chunk::<4>()) {
         a_last == b_last && a.first_chunk::<4>() == b.first_chunk()
     } else {
