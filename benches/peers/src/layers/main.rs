@@ -8,6 +8,7 @@
 //! Arguments, if any, are parts of names: then only these run, for a profiler.
 
 mod calls;
+mod floor;
 mod ours;
 mod theirs;
 
@@ -18,6 +19,7 @@ const WARM_UP: usize = 5;
 
 const BARE: &str = "bare service";
 const FLOOR: &str = "look-up, three additions, two readings of quanta";
+const HELD_FLOOR: &str = "the same, held until the body ends";
 const GOVERNOR_IP: &str = "tower_governor, peer address";
 const SENTINEL_TOWER: &str = "sentinel-tower, one flow rule";
 const ONE_QUANTA: &str = "ours, one flow rule, quanta";

@@ -1,12 +1,9 @@
 //! Our layer, with the rules that are compared.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use dashmap::DashMap;
 use http::{Response, StatusCode};
 use tower::util::service_fn;
 use tower::{Layer, Service};
@@ -17,8 +14,9 @@ use tower_sentinel::{
     Sentinel, SentinelLayer,
 };
 
-use crate::calls::{Answer, Handler, Operation, Req, handler};
-use crate::{FLOOR, ONE_INSTANT, ONE_QUANTA, ORIGIN_INSTANT, ORIGIN_QUANTA, THREE};
+use crate::calls::{Operation, Req, handler};
+use crate::floor::{Floor, HeldFloor};
+use crate::{FLOOR, HELD_FLOOR, ONE_INSTANT, ONE_QUANTA, ORIGIN_INSTANT, ORIGIN_QUANTA, THREE};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// More than a run uses up in a second.
@@ -38,6 +36,7 @@ pub(crate) fn admitted() -> Vec<Operation> {
     });
     vec![
         Operation::admitted(FLOOR, Floor::new()),
+        Operation::admitted(HELD_FLOOR, HeldFloor::new()),
         Operation::admitted(
             "ours, no rule, quanta",
             quanta(Rules::new()).layer(handler()),
@@ -76,47 +75,6 @@ pub(crate) fn admitted() -> Vec<Operation> {
         ),
         Operation::admitted(THREE, quanta(three).layer(handler())),
     ]
-}
-
-/// What no layer can do without that counts calls by name and takes their time: a
-/// look-up, three additions to shared words and two readings of the clock.
-struct Floor {
-    inner: Handler,
-    clock: QuantaClock,
-    names: DashMap<String, [AtomicU64; 3]>,
-}
-
-impl Floor {
-    fn new() -> Self {
-        let names = DashMap::new();
-        names.insert("/known".to_owned(), Default::default());
-        Self {
-            inner: handler(),
-            clock: QuantaClock::new(),
-            names,
-        }
-    }
-}
-
-impl Service<Req> for Floor {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = std::future::Ready<Answer>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Req) -> Self::Future {
-        let start = self.clock.now();
-        let counts = self.names.get(request.uri().path()).expect("it is there");
-        counts[0].fetch_add(1, Ordering::Relaxed);
-        counts[1].fetch_add(1, Ordering::Relaxed);
-        let answer = self.inner.call(request);
-        let time = self.clock.now().nanos_since(start);
-        counts[2].fetch_add(time, Ordering::Relaxed);
-        answer
-    }
 }
 
 pub(crate) fn refused() -> Vec<Operation> {
