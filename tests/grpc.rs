@@ -591,6 +591,46 @@ fn who_does_not_see_trailers_takes_messages_for_a_success() {
     }
 }
 
+/// Media types are the same in upper and lower case.
+#[test]
+fn a_call_is_grpcs_however_its_content_type_is_written() {
+    let types = [
+        "application/grpc",
+        "Application/gRPC+proto",
+        "APPLICATION/GRPC; charset=utf-8",
+        "Application/Grpc-Web+Proto",
+    ];
+    for content_type in types {
+        let (sentinel, _clock) = engine(FlowRule::per_second(SAY, 1));
+        let answer = service_fn(move |_: Request<()>| async move {
+            let response = Response::builder().header("content-type", content_type);
+            let response = response.header("grpc-status", "13").body(Body::empty());
+            Ok::<_, Infallible>(response.unwrap())
+        });
+        let service = SentinelLayer::with(sentinel.clone()).layer(answer);
+        let status = |expected| {
+            let request = Request::post(SAY).header("content-type", content_type);
+            let request = request.body(()).unwrap();
+            let response = ready(service.clone().oneshot(request)).unwrap();
+            assert_eq!(response.status(), 200, "{content_type}");
+            assert_eq!(
+                response.headers()["grpc-status"],
+                expected,
+                "{content_type}"
+            );
+            assert_eq!(response.headers()["content-type"], content_type);
+        };
+        status("13");
+        status("8"); // refused
+        let totals = assert_at_rest(&sentinel, SAY);
+        assert_eq!(
+            (totals.complete(), totals.error()),
+            (1, 1),
+            "{content_type}"
+        );
+    }
+}
+
 /// Trailers that do not come are a failure.
 struct WantsTrailers;
 

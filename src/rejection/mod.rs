@@ -185,19 +185,24 @@ impl Rejection for Auto {
 /// Whether a message with these headers is gRPC's, gRPC-Web included.
 #[inline]
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    !headers.is_empty() && has_type(headers, b"application/grpc")
+    !headers.is_empty() && behind_grpc(headers).is_some()
 }
 
 /// Whether a message with these headers is gRPC-Web's, in binary or in text.
 pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
-    has_type(headers, b"application/grpc-web")
+    behind_grpc(headers)
+        .and_then(<[u8]>::first_chunk)
+        .is_some_and(|web: &[u8; 4]| web.eq_ignore_ascii_case(b"-web"))
 }
 
+/// What follows gRPC's media type, such as `+proto`; `None` if the type is another.
 #[inline(never)]
-fn has_type(headers: &HeaderMap, prefix: &[u8]) -> bool {
-    headers
-        .get(&CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(prefix))
+fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
+    const GRPC: u128 = u128::from_ne_bytes(*b"application/grpc");
+    // Makes capitals small letters, and of all bytes of a field only `/` a `/`.
+    const SMALL: u128 = u128::from_ne_bytes([0x20; 16]);
+    let (media, behind) = headers.get(&CONTENT_TYPE)?.as_bytes().split_first_chunk()?;
+    (u128::from_ne_bytes(*media) | SMALL == GRPC).then_some(behind)
 }
 
 /// The HTTP status and the gRPC code of the [table](self).
@@ -283,6 +288,34 @@ mod tests {
         for (kind, code) in codes {
             assert_eq!(answered(&grpc, kind).headers()["grpc-status"], code);
         }
+    }
+
+    #[test]
+    fn a_media_type_is_grpcs_in_capitals_too() {
+        let cases = [
+            ("application/grpc", true, false),
+            ("Application/gRPC", true, false),
+            ("APPLICATION/GRPC+PROTO", true, false),
+            ("application/grpc;charset=utf-8", true, false),
+            ("application/grpc-web", true, true),
+            ("application/grpc-web-text+proto", true, true),
+            ("Application/gRPC-Web", true, true),
+            ("application/grpc-we", true, false),
+            ("application/json", false, false),
+            ("application/grp", false, false),
+            ("application\tgrpc", false, false),
+            ("", false, false),
+        ];
+        for (media, grpc, web) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            assert_eq!(
+                (is_grpc(&headers), is_grpc_web(&headers)),
+                (grpc, web),
+                "{media}"
+            );
+        }
+        assert!(!is_grpc(&HeaderMap::new()));
     }
 
     #[test]
