@@ -444,6 +444,35 @@ async fn a_path_that_is_rewritten_between_two_routers_keeps_its_parameters() {
     }
 }
 
+/// The handler reads the parameter from the path that its router sees.
+#[tokio::test]
+async fn a_path_that_is_rewritten_brings_no_fresh_quota_of_a_path_parameter() {
+    type Rewrite = fn(&str) -> String;
+    let cases: [(_, Rewrite, _); 2] = [
+        (
+            "/users/{id}",
+            |path| path.replace("/me", "/7"),
+            ["/users/7", "/users/me"],
+        ),
+        ("/{*id}", |path| path.replace("/v1", ""), ["/a", "/v1/a"]),
+    ];
+    for (route, rewrite, paths) in cases {
+        let layer = per_caller(PathParam::new("id"));
+        let layer = layer.resource(from_fn(|_| Some(Key::Str("/x"))));
+        let inner = Router::new().route(route, any(|| async {})).layer(layer);
+        let rewritten = move |mut request: Request<Body>| {
+            *request.uri_mut() = rewrite(request.uri().path()).parse().unwrap();
+            request
+        };
+        let inner = ServiceBuilder::new().map_request(rewritten).service(inner);
+        let app = Router::new().fallback_service(inner);
+        for (path, expected) in paths.into_iter().zip([200, 429]) {
+            let response = app.clone().oneshot(get(path)).await.unwrap();
+            assert_eq!(response.status().as_u16(), expected, "{path}");
+        }
+    }
+}
+
 // === tokens ===
 
 #[test]

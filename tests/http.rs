@@ -404,6 +404,52 @@ async fn a_path_that_is_rewritten_between_two_routers_keeps_its_rules_below() {
     assert_eq!(answers, [200, 200, 429, 200]);
 }
 
+/// The path that the inner router sees names a call, whatever rules match the one that was
+/// sent.
+#[tokio::test]
+async fn a_path_that_is_rewritten_leads_past_no_rule_below() {
+    type Rewrite = fn(&str) -> String;
+    let cases: [(_, Rewrite, _); 2] = [
+        (
+            "/shop/{*rest}",
+            |path| path.replace("/Old", "/New"),
+            "/shop/Old",
+        ),
+        ("/{*rest}", |path| path.replace("/v1", ""), "/v1/shop/New"),
+    ];
+    for (route, rewrite, sent) in cases {
+        let rules = Rules::new()
+            .with(FlowRule::per_second("/{*all}", 9))
+            .with(FlowRule::per_second("/shop/Old", 9))
+            .with(FlowRule::per_second("/shop/New", 1));
+        let layer = SentinelLayer::with(engine(rules).0);
+        let inside = Router::new().route(route, hello()).layer(layer);
+        let rewritten = move |mut request: Request<Body>| {
+            *request.uri_mut() = rewrite(request.uri().path()).parse().unwrap();
+            request
+        };
+        let inside = ServiceBuilder::new().map_request(rewritten).service(inside);
+        let app = Router::new().fallback_service(inside);
+        let answers = statuses(&app, &["/shop/New", "/shop/New", sent]).await;
+        assert_eq!(answers, [200, 429, 429], "{route}");
+    }
+}
+
+/// A layer that rewrites the path of a route does not change which route it is.
+#[tokio::test]
+async fn behind_its_route_a_path_may_be_rewritten_to_any_other() {
+    let inwards = |mut request: Request<Body>| {
+        *request.uri_mut() = "/inside".parse().unwrap();
+        request
+    };
+    let layer = ServiceBuilder::new()
+        .map_request(inwards)
+        .layer(limited("/files/a"));
+    let app = Router::new().route("/files/{*rest}", hello()).layer(layer);
+    let answers = statuses(&app, &["/files/a", "/files/b", "/files/a"]).await;
+    assert_eq!(answers, [200, 200, 429]);
+}
+
 #[tokio::test]
 async fn a_layer_is_around_what_was_there_when_it_was_added() {
     let layer = || SentinelLayer::new(FlowRule::per_second("*", 0));

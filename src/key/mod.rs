@@ -47,7 +47,8 @@
 //!
 //! If axum's path ends with `{*rest}`, rules may name what is below it. For example, tonic
 //! adds a service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a
-//! resource of its own if a rule has that name.
+//! resource of its own if a rule has that name. If the path was rewritten between two
+//! routers, the inner router's path counts.
 //!
 //! An [outbound](crate::SentinelLayer::outbound) call is never named by axum's matched
 //! path: when a proxy forwards a request, that path says where the request came in, and
@@ -291,7 +292,7 @@ impl<'a> Head<'a> {
         if let Some(matched) = self.matched() {
             let route = match route::before_rest(matched) {
                 None => matched,
-                Some(prefix) => self.named_below(prefix).unwrap_or(matched),
+                Some(prefix) => self.named_below(matched, prefix).unwrap_or(matched),
             };
             return (route, true);
         }
@@ -315,14 +316,16 @@ impl<'a> Head<'a> {
         self.routes?.matching(path)
     }
 
-    /// The template among the rules' names that matches the path, if it begins with
-    /// `prefix`.
+    /// The template among the rules' names that matches the path, if it begins with `prefix`:
+    /// that of the `matched` path, before its rest.
     #[inline(never)]
-    fn named_below(&self, prefix: &str) -> Option<&'a str> {
-        let routes = self.routes?;
-        let below = |path: &str| routes.naming(path).filter(|name| name.starts_with(prefix));
-        // A path that was rewritten between two routers is what the inner one matches.
-        below(&route::plain_path(*self)).or_else(|| below(self.uri.path()))
+    fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
+        let whole = match route::matched_on(*self, matched) {
+            (first, Some(other)) if !path_param::is_match(matched, first) => other,
+            (first, _) => first,
+        };
+        let name = self.routes?.naming(&route::plain_path(whole))?;
+        name.starts_with(prefix).then_some(name)
     }
 
     /// Returns the resource that a layer uses by default; see

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::route::whole_path;
+use super::route::{Whole, matched_on};
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -58,14 +58,16 @@ impl PathParam {
 
 impl KeyExtractor for PathParam {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let path = head.uri().path();
         let found = match head.matched() {
-            Some(template) => {
-                let (whole, outer) = whole_path(head);
-                // A path that was rewritten between two routers is what the inner one matches.
-                value(template, whole, outer, &self.0).or_else(|| value(template, path, 0, &self.0))
+            Some(matched) => {
+                let (first, other) = matched_on(head, matched);
+                let value = |whole| value(matched, whole, &self.0);
+                value(first).or_else(|| value(other?))
             }
-            None => value(head.template(path)?, path, 0, &self.0),
+            None => {
+                let path = head.uri().path();
+                value(head.template(path)?, (path, 0), &self.0)
+            }
         };
         Encoded::path(found?).key()
     }
@@ -76,7 +78,7 @@ impl KeyExtractor for PathParam {
 ///
 /// The first `outer` bytes of the path are what outer routers have taken off, and with it
 /// any second slash: there no part of a template is empty.
-fn value<'a>(template: &str, path: &'a str, outer: usize, name: &str) -> Option<&'a str> {
+fn value<'a>(template: &str, (path, outer): Whole<'a>, name: &str) -> Option<&'a str> {
     let (mut rest, mut found) = (path, None);
     for part in template.split('/') {
         while !part.is_empty() && rest.starts_with('/') && path.len() - rest.len() <= outer {
@@ -101,6 +103,14 @@ fn value<'a>(template: &str, path: &'a str, outer: usize, name: &str) -> Option<
         rest = behind;
     }
     found.filter(|_| rest.is_empty())
+}
+
+/// Whether a template that ends with a parameter for the rest matches a path.
+pub(super) fn is_match(template: &str, whole: Whole<'_>) -> bool {
+    let name = template
+        .rsplit_once("{*")
+        .map(|(_, name)| name.trim_end_matches('}'));
+    name.is_some_and(|name| value(template, whole, name).is_some())
 }
 
 /// The text before the parameter in a segment of a template, the parameter, and
@@ -167,7 +177,7 @@ mod tests {
         ];
         for (template, path, name, expected) in cases {
             assert_eq!(
-                value(template, path, 0, name),
+                value(template, (path, 0), name),
                 expected,
                 "{template} {path}"
             );
@@ -207,7 +217,7 @@ mod tests {
             for path in [&path, &like] {
                 let Ok(found) = router.at(path) else { continue };
                 for (name, expected) in found.params.iter() {
-                    prop_assert_eq!(value(&template, path, 0, name), Some(expected), "{} {}", template, path);
+                    prop_assert_eq!(value(&template, (path, 0), name), Some(expected), "{} {}", template, path);
                 }
             }
         }
@@ -218,7 +228,7 @@ mod tests {
             path in "(/|a|\u{e9}){0,8}",
             name in "[a*]{0,2}",
         ) {
-            let _ = value(&template, &path, 0, &name);
+            let _ = value(&template, (&path, 0), &name);
         }
     }
 }

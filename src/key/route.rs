@@ -220,24 +220,57 @@ pub(super) fn before_rest(route: &str) -> Option<&str> {
     name.starts_with('*').then_some(prefix)
 }
 
-/// The path from its first character on: one of axum's routers inside of another one sees
-/// only the end of it. Beside it, how many bytes of it are not seen here.
-pub(super) fn whole_path<'a>(head: Head<'a>) -> (&'a str, usize) {
-    let path = head.uri().path();
-    #[cfg(feature = "axum")]
-    if let Some(original) = head.extensions().get::<axum::extract::OriginalUri>() {
-        let whole = original.path();
-        // Where nothing is left, axum leaves a slash.
-        let all = if path == "/" { whole } else { "" };
-        return (whole, whole.strip_suffix(path).unwrap_or(all).len());
-    }
-    (path, 0)
+/// A path that a router may have matched, and how many bytes of it outer routers have taken
+/// off: inside of another one, a router of axum sees only the end of a path.
+pub(super) type Whole<'a> = (&'a str, usize);
+
+/// The path that axum's router has matched `template` on. If there are two that it may have
+/// been, the second is the one to take where `template` does not match the first: a path may
+/// have been rewritten, between two routers or behind the last one.
+pub(super) fn matched_on<'a>(head: Head<'a>, template: &str) -> (Whole<'a>, Option<Whole<'a>>) {
+    let here = (head.uri().path(), 0);
+    original(head).map_or((here, None), |original| two_paths(here, original, template))
 }
 
-/// The same, without second slashes in what is not seen here: axum takes them off with the
+fn two_paths<'a>(
+    here: Whole<'a>,
+    original: &'a str,
+    template: &str,
+) -> (Whole<'a>, Option<Whole<'a>>) {
+    // Where nothing is left, axum leaves a slash.
+    let all = (here.0 == "/").then_some(original);
+    match original.strip_suffix(here.0).or(all) {
+        Some("") => (here, None),
+        // What was taken off is in front of the template, before what stands for any rest.
+        Some(outer) if parts(outer).count() <= parts(template).count() => {
+            ((original, outer.len()), Some(here))
+        }
+        _ => (here, Some((original, 0))),
+    }
+}
+
+/// The parts of a path or a template between slashes, up to a parameter for the rest.
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    parts.take_while(|part| !part.starts_with("{*"))
+}
+
+/// The path as it was sent, if one of axum's routers has left it.
+#[cfg(feature = "axum")]
+fn original(head: Head<'_>) -> Option<&str> {
+    let original = head.extensions().get::<axum::extract::OriginalUri>()?;
+    Some(original.path())
+}
+
+/// Nobody has left it.
+#[cfg(not(feature = "axum"))]
+fn original(_: Head<'_>) -> Option<&str> {
+    None
+}
+
+/// The path without second slashes in what is not seen here: axum takes them off with the
 /// prefix of a nested service, so routes behind it match as if there were one.
-pub(super) fn plain_path<'a>(head: Head<'a>) -> Cow<'a, str> {
-    let (whole, outer) = whole_path(head);
+pub(super) fn plain_path<'a>((whole, outer): Whole<'a>) -> Cow<'a, str> {
     let (prefix, path) = whole.split_at(outer);
     if !prefix.ends_with('/') && !prefix.contains("//") {
         return Cow::Borrowed(whole);
