@@ -379,6 +379,31 @@ async fn axum_tells_the_parameters_of_its_routes_also_inside_of_others() {
     }
 }
 
+#[tokio::test]
+async fn a_rule_below_a_route_for_the_rest_tells_its_parameters() {
+    let keys = async |name: &str, paths: [&str; 3]| {
+        let rule = HotParamRule::per_second("/files/{user}/{*rest}", 1);
+        let rule = rule.missing(MissingKey::Refuse);
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder().rules(rule).clock(clock).build();
+        let layer = SentinelLayer::with(sentinel).param(PathParam::new(name));
+        let app = Router::new()
+            .route("/files/{*rest}", any(|| async {}))
+            .layer(layer);
+        let mut statuses = Vec::new();
+        for path in paths {
+            let response = app.clone().oneshot(get(path)).await.unwrap();
+            statuses.push(response.status().as_u16());
+        }
+        statuses
+    };
+    let paths = ["/files/ann/x", "/files/%61nn/y", "/files/bob/x"];
+    assert_eq!(keys("user", paths).await, [200, 429, 200]);
+    // What is named alike is the router's, as the handler reads it.
+    assert_eq!(keys("rest", paths).await, [200, 200, 200]);
+    assert_eq!(keys("other", paths).await, [403, 403, 403]);
+}
+
 /// axum takes the prefix of a nested service off with second slashes as well.
 #[tokio::test]
 async fn no_slash_brings_a_fresh_quota_of_a_path_parameter() {

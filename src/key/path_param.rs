@@ -11,10 +11,11 @@ use crate::call::{Encoded, Key};
 /// `/files/{*rest}`.
 ///
 /// The route is axum's matched path (feature `axum`) unless the call is outbound, or else
-/// the template among the rules' names that matches the path. The request has no key if
-/// there is no such route, if the route does not have this parameter, or if the parameter
-/// is empty. Of two parameters with one name, as may happen with nested routers, the first
-/// counts.
+/// the template among the rules' names that matches the path. If the matched path ends with
+/// `{*rest}`, and a rule names what is below it, the parameters of both are there. The
+/// request has no key if there is no such route, if the route does not have this parameter,
+/// or if the parameter is empty. Of two parameters with one name, as may happen with nested
+/// routers, the first counts, and that of the matched path before that of a rule.
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
 /// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
@@ -61,8 +62,12 @@ impl KeyExtractor for PathParam {
         let found = match head.matched() {
             Some(matched) => {
                 let (first, other) = matched_on(head, matched);
-                let value = |whole| value(matched, whole, &self.0);
-                value(first).or_else(|| value(other?))
+                let of = |template| {
+                    let value = |whole| value(template, whole, &self.0);
+                    value(first).or_else(|| value(other?))
+                };
+                // Below a route for the rest of a path, the route is that of a rule.
+                of(matched).or_else(|| of(head.route()))
             }
             None => {
                 let path = head.uri().path();
