@@ -44,7 +44,8 @@ fn hostile_values_are_a_stated_key_or_none() {
     let cases: &[(&str, Lines, Option<&str>)] = &[
         ("none", vec![], None),
         ("empty", one(""), None),
-        ("blank", one(" "), Some(" ")),
+        ("blank", one(" "), None),
+        ("blanks around", one(" k\t "), Some("k")),
         ("as long as is kept", one(&long), Some(&long)),
         ("a tab", one("a\tb"), Some("a\tb")),
         ("quotes", one("\"';--"), Some("\"';--")),

@@ -19,11 +19,14 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::BodyExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
-use tower_sentinel::key::{Resource, from_fn};
-use tower_sentinel::{FlowRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer};
+use tower_sentinel::key::{Header, Resource, from_fn};
+use tower_sentinel::{
+    FlowRule, HotParamRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer,
+};
 
 use support::{Server, assert_at_rest, engine, eventually, fetch, get, ms, ready, send};
 
@@ -234,6 +237,25 @@ async fn who_asks_before_it_sends_a_body_need_not_send_what_is_refused() {
         let mut start = vec![0; answer.len()];
         stream.read_exact(&mut start).await.unwrap();
         assert_eq!(start, answer.as_bytes());
+    }
+}
+
+/// Over HTTP/2 a server leaves blanks around the value of a field.
+#[tokio::test]
+async fn blanks_around_a_value_bring_no_fresh_quota() {
+    let (sentinel, _clock) = engine(HotParamRule::per_second("/a", 1));
+    let layer = SentinelLayer::with(sentinel).param(Header::from_static("x-user"));
+    let app = Router::new().route("/a", hello()).layer(layer);
+    let server = Server::axum(app).await;
+    let io = TokioIo::new(TcpStream::connect(server.addr).await.unwrap());
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+    let (mut connection, driver) = handshake.await.unwrap();
+    tokio::spawn(driver);
+    for (user, expected) in [("ann", 200), (" ann", 429), ("ann\t", 429), ("bob", 200)] {
+        let request = Request::get(format!("http://{}/a", server.addr)).header("x-user", user);
+        let request = request.body(Body::empty()).unwrap();
+        let response = connection.send_request(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{user:?}");
     }
 }
 

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The value of a header field. The request has no key if the value is empty or not
-/// visible ASCII, or if the field occurs twice with two values: it is not known which of
+/// The value of a header field, without blanks around it. The request has no key if the value
+/// is empty or not visible ASCII, or if the field occurs twice with two values: it is not known which of
 /// the two the service will read, or which one a proxy has written.
 ///
 /// Anyone can send any header. Use one that a trusted proxy sets, or whose value is
@@ -63,16 +63,22 @@ impl Header {
 
 impl KeyExtractor for Header {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let value = only_value(head.headers(), &self.0)?.to_str().ok()?;
+        let value = only_value(head.headers(), &self.0)?;
         (!value.is_empty()).then_some(Key::Str(value))
     }
 }
 
-/// The value of the field `name`; `None` if it is there twice with two values.
-pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut lines = headers.get_all(name).iter();
-    let first = lines.next()?;
-    lines.all(|other| other == first).then_some(first)
+/// The value of the field `name`; `None` if it is there twice with two values, or is no text.
+pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut lines = headers.get_all(name).iter().map(text);
+    let first = lines.next()??;
+    lines.all(|other| other == Some(first)).then_some(first)
+}
+
+/// `value` without blanks around it, which are none of it. A server takes them off over
+/// HTTP/1, but leaves them over HTTP/2.
+fn text(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok().map(str::trim_ascii)
 }
 
 /// What stands in quotes, if `text` does.

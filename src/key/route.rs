@@ -172,7 +172,7 @@ impl KeyExtractor for Authority {
         let host = match head.uri().host() {
             Some(host) => host,
             None => {
-                let host = only_value(head.headers(), &HOST)?.to_str().ok()?;
+                let host = only_value(head.headers(), &HOST)?;
                 without_port(without_user(host))
             }
         };
@@ -315,6 +315,8 @@ mod tests {
             ("/x", Some("2001:db8::1"), Some("2001:db8::1")),
             ("/x", Some("user@shop.example"), Some("shop.example")),
             ("/x", Some("a:b@c@[::1]:80"), Some("[::1]")),
+            ("/x", Some(" shop.example:81\t"), Some("shop.example")),
+            ("/x", Some(" "), None),
             ("/x", Some("user@"), None),
             ("/x", Some(""), None),
             ("/x", None, None),
