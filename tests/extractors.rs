@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::RawPathParams;
 use axum::http::{HeaderValue, Request, StatusCode, Uri};
 use axum::routing::any;
 use http_body_util::BodyExt;
@@ -440,6 +441,77 @@ async fn no_slash_brings_a_fresh_quota_of_a_path_parameter() {
     for (target, expected) in cases {
         let response = app.clone().oneshot(get(target)).await.unwrap();
         assert_eq!(response.status().as_u16(), expected, "{target}");
+    }
+}
+
+/// Answers with what axum tells of the parameters, and what is found of them.
+async fn compare(params: RawPathParams, request: Request<Body>) -> String {
+    let names = ["a", "b", "c", "rest"];
+    let read = names.map(|name| {
+        let (_, value) = params.iter().find(|(param, _)| *param == name)?;
+        (!value.is_empty()).then(|| value.to_owned())
+    });
+    let key = |name| PathParam::new(name).key(Head::of(&request));
+    let found = names.map(|name| key(name).map(|key| key.to_string()));
+    assert_eq!(found, read);
+    format!("{found:?}")
+}
+
+/// It depends on how routers are inside of each other whether a second slash is left out, or
+/// a parameter is empty.
+#[tokio::test]
+async fn behind_second_slashes_a_path_parameter_is_what_the_handler_reads() {
+    let leaf = || {
+        Router::new()
+            .route("/{c}/{*rest}", any(compare))
+            .route("/{c}", any(compare))
+            .route("/v{c}/of/", any(compare))
+            .route("/", any(compare))
+    };
+    let inside: fn(&str, Router) -> Router = |path, router| Router::new().nest(path, router);
+    let apart: fn(&str, Router) -> Router = |path, router| Router::new().nest_service(path, router);
+    let mut statuses = Vec::new();
+    for (one, other) in [
+        (inside, inside),
+        (inside, apart),
+        (apart, inside),
+        (apart, apart),
+    ] {
+        for prefix in ["/{b}", "/api", "/api/"] {
+            let app = one("/{a}", other(prefix, leaf()));
+            for path in [
+                "/x/api/ann/y",
+                "/x//api/ann/y",
+                "/x/api//ann/y%2F/%79",
+                "//x/api/ann",
+                "//x//api///ann/y",
+                "/x//api//v7/of/",
+                "/x//api//%76%37",
+                "/x//api/",
+                "//api",
+                "//api//",
+            ] {
+                let response = app.clone().oneshot(get(path)).await.unwrap();
+                statuses.push(response.status().as_u16());
+            }
+        }
+    }
+    let answered = statuses.iter().filter(|status| **status == 200).count();
+    assert!(answered > statuses.len() / 2, "{statuses:?}");
+}
+
+/// A client chose the key: its second part, where the handler read the first.
+#[tokio::test]
+async fn a_slash_before_a_path_chooses_no_other_part_for_a_key() {
+    let layer = per_caller(PathParam::new("id"));
+    let layer = layer.resource(from_fn(|_| Some(Key::Str("/x"))));
+    let inner = Router::new()
+        .route("/{id}/{*rest}", any(|| async {}))
+        .layer(layer);
+    let app = Router::new().nest("/{tenant}", inner);
+    for (path, expected) in [("/acme/7/x", 200), ("//7/y", 429), ("//7/z", 429)] {
+        let response = app.clone().oneshot(get(path)).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{path}");
     }
 }
 

@@ -320,11 +320,12 @@ impl<'a> Head<'a> {
     /// that of the `matched` path, before its rest.
     #[inline(never)]
     fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
-        let whole = match route::matched_on(*self, matched) {
-            (first, Some(other)) if !path_param::is_match(matched, first) => other,
-            (first, _) => first,
-        };
-        let name = self.routes?.naming(&route::plain_path(whole))?;
+        let (first, other) = route::matched_on(*self, matched);
+        let mut path = route::plain_path(first);
+        if let Some(other) = other.filter(|_| !path_param::is_match(matched, &path)) {
+            path = route::plain_path(other);
+        }
+        let name = self.routes?.naming(&path)?;
         name.starts_with(prefix).then_some(name)
     }
 

@@ -1,8 +1,12 @@
 //! Keys from the parameters of a route.
 
+#[cfg(feature = "axum")]
+use std::pin::pin;
 use std::sync::Arc;
+#[cfg(feature = "axum")]
+use std::task::{Context, Poll, Waker};
 
-use super::route::{Whole, matched_on};
+use super::route::{Whole, has_second_slash, matched_on, plain_path};
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -19,7 +23,8 @@ use crate::call::{Encoded, Key};
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
 /// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
-/// encoded.
+/// encoded, unless second slashes stand in what outer routers have taken off the path: then
+/// axum is asked what it has made of them.
 ///
 /// # Examples
 ///
@@ -59,36 +64,100 @@ impl PathParam {
 
 impl KeyExtractor for PathParam {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let name = &*self.0;
         let found = match head.matched() {
             Some(matched) => {
                 let (first, other) = matched_on(head, matched);
                 let of = |template| {
-                    let value = |whole| value(template, whole, &self.0);
+                    let value = |(path, _)| value(template, path, name);
                     value(first).or_else(|| value(other?))
                 };
+                let is_told = has_second_slash(first);
+                let found = if is_told {
+                    told(head, matched, first, name)
+                } else {
+                    of(matched)
+                };
                 // Below a route for the rest of a path, the route is that of a rule.
-                of(matched).or_else(|| of(head.route()))
+                found.or_else(|| match head.route() {
+                    route if route == matched => None,
+                    route if is_told => plain(route, first, name),
+                    route => of(route),
+                })
             }
             None => {
                 let path = head.uri().path();
-                value(head.template(path)?, (path, 0), &self.0)
+                value(head.template(path)?, path, name)
             }
         };
         Encoded::path(found?).key()
     }
 }
 
+/// What axum takes for the parameter `name`. Only axum can tell if there are second slashes in
+/// what routers have taken off: it depends on how these are inside of each other whether a
+/// slash is left out, or a parameter is empty.
+#[cfg(feature = "axum")]
+#[cold]
+fn told<'a>(head: Head<'a>, matched: &str, (path, _): Whole<'a>, name: &str) -> Option<&'a str> {
+    use axum::extract::{FromRequestParts, RawPathParams};
+
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    parts.extensions = head.extensions().clone();
+    let params = pin!(RawPathParams::from_request_parts(&mut parts, &()));
+    let Poll::Ready(Ok(params)) = params.poll(&mut Context::from_waker(Waker::noop())) else {
+        return None;
+    };
+    let (_, told) = params.iter().find(|(known, _)| *known == name)?;
+    sent(matched, path, name, told)
+}
+
+/// Nobody tells.
+#[cfg(not(feature = "axum"))]
+const fn told<'a>(_: Head<'a>, _: &str, _: Whole<'a>, _: &str) -> Option<&'a str> {
+    None
+}
+
+/// What `name` stands for in the template of a rule, which knows no second slashes.
+#[cold]
+fn plain<'a>(template: &str, whole: Whole<'a>, name: &str) -> Option<&'a str> {
+    let plain = plain_path(whole);
+    let value = Encoded::path(value(template, &plain, name)?);
+    value.with_text(|told| sent(template, whole.0, name, told))
+}
+
+/// The part of `path` that decodes to what was `told` of a parameter of `template`.
+fn sent<'a>(template: &str, path: &'a str, name: &str, told: &str) -> Option<&'a str> {
+    let mut parameters = template.split('/').filter_map(parameter);
+    let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
+    let (before, inner, after) = parameters.find(|(_, inner, _)| is_it(inner))?;
+    let is_told = |text: &&str| Encoded::path(text).is(told);
+    if inner.starts_with('*') {
+        return last_bytes(path, told.len()).filter(is_told);
+    }
+    let mut segments = path.split('/');
+    segments.find_map(|segment| between(segment, before, after).filter(is_told))
+}
+
+/// The end of `path` that decodes to `count` bytes.
+fn last_bytes(path: &str, count: usize) -> Option<&str> {
+    let mut before = path.as_bytes();
+    for _ in 0..count {
+        let is_encoded = match before.last_chunk::<3>() {
+            Some([b'%', digits @ ..]) => digits.iter().all(u8::is_ascii_hexdigit),
+            _ => false,
+        };
+        let length = if is_encoded { 3 } else { 1 };
+        before = before.get(..before.len().checked_sub(length)?)?;
+    }
+    path.get(before.len()..)
+}
+
 /// What `name` stands for in `template`; `None` too if the template does not match the
 /// path, because it has been changed on its way.
-///
-/// The first `outer` bytes of the path are what outer routers have taken off, and with it
-/// any second slash: there no part of a template is empty.
-fn value<'a>(template: &str, (path, outer): Whole<'a>, name: &str) -> Option<&'a str> {
+fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
     let (mut rest, mut found) = (path, None);
     for part in template.split('/') {
-        while !part.is_empty() && rest.starts_with('/') && path.len() - rest.len() <= outer {
-            rest = &rest[1..];
-        }
         let (segment, behind) = rest.split_once('/').unwrap_or((rest, ""));
         let Some((before, inner, after)) = parameter(part) else {
             if !without(segment, part)?.is_empty() {
@@ -100,8 +169,7 @@ fn value<'a>(template: &str, (path, outer): Whole<'a>, name: &str) -> Option<&'a
         if let Some(inner) = inner.strip_prefix('*') {
             return found.or((inner == name).then_some(rest));
         }
-        let inside = without(segment, before)?;
-        let value = inside.get(..inside.len().checked_sub(literals(after).count())?)?;
+        let value = between(segment, before, after)?;
         if inner == name {
             found = found.or(Some(value));
         }
@@ -111,11 +179,11 @@ fn value<'a>(template: &str, (path, outer): Whole<'a>, name: &str) -> Option<&'a
 }
 
 /// Whether a template that ends with a parameter for the rest matches a path.
-pub(super) fn is_match(template: &str, whole: Whole<'_>) -> bool {
+pub(super) fn is_match(template: &str, path: &str) -> bool {
     let name = template
         .rsplit_once("{*")
         .map(|(_, name)| name.trim_end_matches('}'));
-    name.is_some_and(|name| value(template, whole, name).is_some())
+    name.is_some_and(|name| value(template, path, name).is_some())
 }
 
 /// The text before the parameter in a segment of a template, the parameter, and
@@ -132,6 +200,12 @@ fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
     let close = open + segment[open..].find('}')?;
     let (inner, after) = (&segment[open + 1..close], &segment[close + 1..]);
     Some((&segment[..open], inner, after))
+}
+
+/// What stands in `segment` between two texts of a template.
+fn between<'a>(segment: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let inside = without(segment, before)?;
+    inside.get(..inside.len().checked_sub(literals(after).count())?)
 }
 
 /// `segment` without `text` of a template before it.
@@ -181,11 +255,7 @@ mod tests {
             ("/v{a}", "/w1", "a", None),
         ];
         for (template, path, name, expected) in cases {
-            assert_eq!(
-                value(template, (path, 0), name),
-                expected,
-                "{template} {path}"
-            );
+            assert_eq!(value(template, path, name), expected, "{template} {path}");
         }
     }
 
@@ -222,7 +292,7 @@ mod tests {
             for path in [&path, &like] {
                 let Ok(found) = router.at(path) else { continue };
                 for (name, expected) in found.params.iter() {
-                    prop_assert_eq!(value(&template, (path, 0), name), Some(expected), "{} {}", template, path);
+                    prop_assert_eq!(value(&template, path, name), Some(expected), "{} {}", template, path);
                 }
             }
         }
@@ -233,7 +303,7 @@ mod tests {
             path in "(/|a|\u{e9}){0,8}",
             name in "[a*]{0,2}",
         ) {
-            let _ = value(&template, (&path, 0), &name);
+            let _ = value(&template, &path, &name);
         }
     }
 }

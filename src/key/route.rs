@@ -268,14 +268,19 @@ fn original(_: Head<'_>) -> Option<&str> {
     None
 }
 
+/// Whether there is a second slash in what is not seen here, or right behind it.
+pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
+    outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
+}
+
 /// The path without second slashes in what is not seen here: axum takes them off with the
 /// prefix of a nested service, so routes behind it match as if there were one.
-pub(super) fn plain_path<'a>((whole, outer): Whole<'a>) -> Cow<'a, str> {
-    let (prefix, path) = whole.split_at(outer);
-    if !prefix.ends_with('/') && !prefix.contains("//") {
-        return Cow::Borrowed(whole);
+pub(super) fn plain_path(whole: Whole<'_>) -> Cow<'_, str> {
+    if !has_second_slash(whole) {
+        return Cow::Borrowed(whole.0);
     }
-    let mut plain = String::with_capacity(whole.len());
+    let (prefix, path) = whole.0.split_at(whole.1);
+    let mut plain = String::with_capacity(whole.0.len());
     for segment in prefix.split('/').filter(|segment| !segment.is_empty()) {
         plain.push('/');
         plain.push_str(segment);
