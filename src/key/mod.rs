@@ -152,7 +152,8 @@ pub use query::Query;
 pub use route::{Authority, MethodRoute, Path, Route};
 pub use secret::{Bearer, Secret};
 
-/// A request without its body.
+/// A request without its body. Its `Debug` output has all header fields, also those with
+/// secrets.
 ///
 /// # Examples
 ///
