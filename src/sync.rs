@@ -184,6 +184,8 @@ pub(crate) enum Bug {
     PassedGoesBack,
     /// A breaker counts a call without looking which generation it is of.
     CountInAnyGeneration,
+    /// A breaker takes a generation that is renewed for one that is over.
+    RenewalEnds,
     /// A breaker counts a call in a bucket that is no longer the newest.
     CountBehindHead,
     /// A breaker empties a cell without looking whether it has gone to a newer bucket.

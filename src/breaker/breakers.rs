@@ -430,6 +430,22 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_runs_while_a_closed_generation_is_renewed_counts() {
+        let breakers = Breakers::new([spec()], Tick::ZERO, None);
+        let admit = || breakers.admit(Tick::ZERO, &mut |_| {}).unwrap();
+        let end = |call| breakers.complete(Tick::ZERO, call, Duration::ZERO, true, &mut |_| {});
+        for _ in 0..2 {
+            breakers.epoch.fetch_add((1 << 30) - 5, Ordering::Relaxed);
+            let running = admit();
+            // Other breakers of the resource draw some more, so that the next call renews.
+            breakers.epoch.fetch_add(9, Ordering::Relaxed);
+            breakers.give_back(admit(), &mut |_| {});
+            end(running);
+        }
+        assert_eq!(breakers.state(0), BreakerState::Open);
+    }
+
+    #[test]
     fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
         let breakers = Breakers::new([spec()], Tick::ZERO, None);
         let notify = &mut |_| {};

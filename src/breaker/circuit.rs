@@ -17,7 +17,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::breakers::Change;
-use super::counts::{Counts, Ended};
+use super::counts::{Counts, Ended, Sum};
 use super::spec::{Limit, Spec};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
@@ -27,6 +27,8 @@ use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, share
 /// After so many epochs a closed generation is said to have begun later, so that
 /// its distance from the present one stays small.
 const OLD: u32 = 1 << 30;
+/// So many epochs ago: calls that run were admitted after that.
+const RENEWED: u32 = OLD / 2;
 
 /// A rule's view of its circuit.
 #[derive(Debug)]
@@ -319,16 +321,15 @@ impl Breaker {
     /// A call ends that was no probe here.
     #[inline]
     pub(super) fn count(&self, end: End, changes: &mut Changes) {
-        let word = self.word();
-        if word.kind() != Kind::Closed || is_newer(word.since(), end.epoch) {
+        let Some(word) = self.closed_for(end.epoch) else {
             return;
-        }
+        };
         let ended = Ended {
             version: word.version(),
             is_bad: end.is_bad,
             keeps_ratio: matches!(self.spec.limit, Limit::Ratio(_)),
         };
-        let is_over = || self.word() != word;
+        let is_over = || self.word() != word && self.renewed(word, end.epoch).is_none();
         let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
             return;
         };
@@ -337,19 +338,45 @@ impl Breaker {
         if !self.spec.is_met(sum) || in_force != self.revision {
             return;
         }
+        self.open(word, end, sum, changes);
+    }
+
+    /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
+    #[cold]
+    fn open(&self, mut word: Word, end: End, sum: Sum, changes: &mut Changes) {
         let next = word.opened(Kind::OpenUntil);
-        // Whoever was faster has opened it.
-        if self.swap(word, next) || planted(Bug::TellWithoutWinning) {
-            self.publish(next, end.now + self.spec.open_time(next));
-            self.tell(changes, word, next, Some(self.spec.value(sum)));
+        while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
+            match self.renewed(word, end.epoch) {
+                Some(renewed) => word = renewed,
+                // Whoever was faster has opened it.
+                None => return,
+            }
         }
+        self.publish(next, end.now + self.spec.open_time(next));
+        self.tell(changes, word, next, Some(self.spec.value(sum)));
+    }
+
+    /// The state, if a call that was admitted at `epoch` counts in it.
+    #[inline]
+    fn closed_for(&self, epoch: u32) -> Option<Word> {
+        let word = self.word();
+        (word.kind() == Kind::Closed && !is_newer(word.since(), epoch)).then_some(word)
+    }
+
+    /// What has become of `word`, in which a call counts that was admitted at `epoch`, if it
+    /// was only renewed.
+    #[cold]
+    fn renewed(&self, word: Word, epoch: u32) -> Option<Word> {
+        let present = self.closed_for(epoch)?;
+        let goes_on = present.version() == word.version() && !planted(Bug::RenewalEnds);
+        goes_on.then_some(present)
     }
 
     /// Says that a closed generation began later than it did, if that was long
     /// ago: `epoch` is the newest.
     pub(super) fn renew(&self, word: Word, epoch: u32) {
         if epoch.wrapping_sub(word.since()) >= OLD {
-            self.swap(word, word.renewed(epoch));
+            self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
         }
     }
 

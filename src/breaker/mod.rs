@@ -41,8 +41,9 @@
 //! number, and whatever becomes of it counts in no newer generation. A call that
 //! probes draws an epoch, and begins again if a state has changed since before that.
 //!
-//! Epochs are 32 bits wide and compared by their distance, which is right for
-//! calls that live through fewer than 2³¹ generations.
+//! Epochs are 32 bits wide and compared by their distance. So that this stays small, a
+//! breaker that has been closed for long is said to have closed later, but before the
+//! last 2²⁹ epochs: that is right for calls that live through fewer.
 
 mod breakers;
 mod circuit;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::BreakerState::{Closed, HalfOpen, Open};
+use super::circuit::{Breaker, Changes, End};
 use super::counts::Ended;
 use super::window::Window;
 use super::*;
@@ -105,6 +106,21 @@ model! {
     an_old_call_beside_a_new_generation at 3
         fails with an_old_call_that_counts_in_any: CountInAnyGeneration;
     || old_call_beside_a_new_generation(spec(2))
+}
+
+model! {
+    an_end_beside_a_renewal at 3 fails with an_end_that_is_turned_away: RenewalEnds;
+    || {
+        // The generation began long ago: who comes next says that it began later.
+        let breaker = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
+        let other = breaker.clone();
+        let thread = thread::spawn(move || other.renew(other.word(), 1 << 30));
+        let end = End { now: Tick::ZERO, epoch: (1 << 30) - 1, is_bad: true };
+        let mut changes = Changes::default();
+        breaker.count(end, &mut changes);
+        thread.join().unwrap();
+        assert_eq!(breaker.word().state(), Open, "the end was lost");
+    }
 }
 
 /// Counts a bad call in `bucket`: how many the window holds then.
