@@ -15,12 +15,12 @@ use axum::http::{Request, Response};
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, Hook};
-use tower_sentinel::stat::{Event, NodeBucket};
+use tower_sentinel::stat::{Event, NodeBucket, Totals};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Entry, FlowRule, HotParamRule,
     IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
-    Verdict,
+    Tick, Verdict,
 };
 
 use support::{at, engine, get, ready};
@@ -308,6 +308,58 @@ fn a_view_and_a_call_from_before_follow_the_resource_to_another_ring() {
         let seconds = view.seconds().unwrap();
         let passed: Vec<_> = seconds.iter().map(NodeBucket::pass).collect();
         assert_eq!(passed, [4, 0, 0]);
+    }
+}
+
+/// A clock during one of whose readings something else happens.
+#[derive(Clone, Debug, Default)]
+struct Slow {
+    clock: ManualClock,
+    meanwhile: Arc<OnceLock<Meanwhile>>,
+    /// Counted down to that reading.
+    readings: Arc<AtomicU32>,
+}
+
+impl Clock for Slow {
+    fn now(&self) -> Tick {
+        let now = self.clock.now();
+        if self.readings.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let meanwhile = self.meanwhile.get().and_then(|it| it.0.get());
+            meanwhile.unwrap()();
+        }
+        now
+    }
+}
+
+#[test]
+fn who_reads_figures_while_a_reload_changes_the_buckets_sees_what_has_passed_since() {
+    let readers: [fn(&Sentinel) -> Totals; 3] = [
+        |sentinel| sentinel.inbound().totals(),
+        |sentinel| sentinel.entrance("web").totals(),
+        |sentinel| *sentinel.snapshot().totals(),
+    ];
+    let rule = |buckets| {
+        let rule = FlowRule::per_second("r", 9).buckets(buckets);
+        Rules::new().with(rule.clone()).with(rule.in_context("web"))
+    };
+    for read in readers {
+        let slow = Slow::default();
+        let builder = Sentinel::builder().contexts(true).clock(slow.clone());
+        let sentinel = builder.rules(rule(2)).build();
+        let call = |name| drop(sentinel.try_enter(Call::new(name).context("web")));
+        call("first");
+        slow.clock.set(at(10_000));
+        call("r");
+        let other = sentinel.clone();
+        let run: Box<dyn Fn() + Send + Sync> = Box::new(move || {
+            assert!(other.reload(rule(4)));
+            drop(other.try_enter(Call::new("r").context("web")));
+        });
+        slow.meanwhile.set(Meanwhile(run.into())).unwrap();
+        // The second reading is for the first node, which has seen nothing for long.
+        slow.readings.store(2, Ordering::Relaxed);
+        let totals = read(&sentinel);
+        assert_eq!((totals.pass(), totals.complete()), (3, 3));
     }
 }
 

@@ -284,7 +284,7 @@ impl<'a> InboundView<'a> {
             .filter(|branch| branch.kind() == BranchKind::Context)
             .filter(|branch| branch.direction() == Direction::Inbound)
             .filter(|branch| branch.name() == *context)
-            .for_each(|branch| read(branch.node()));
+            .for_each(|branch| read(&branch.node().latest()));
         Totals::default()
     }
 
