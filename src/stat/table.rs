@@ -208,7 +208,6 @@ impl<V: Resident> Table<V> {
             let entry = writer.take(writer.hand);
             self.map.pin().remove(entry.key());
             writer.limbo.push(entry);
-            writer.evicted += 1;
             break;
         }
         // Make the map let go of what it has removed.
@@ -217,7 +216,10 @@ impl<V: Resident> Table<V> {
         writer.limbo = limbo
             .into_iter()
             .filter_map(|entry| {
-                let retire = |entry: &V| entry.retire(&mut writer.retired);
+                let retire = |entry: &V| {
+                    entry.retire(&mut writer.retired);
+                    writer.evicted += 1;
+                };
                 settle(entry, |entry| entry.is_idle(now), retire).err()
             })
             .collect();

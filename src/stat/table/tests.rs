@@ -188,3 +188,20 @@ fn what_a_call_has_used_since_the_evictor_looked_stays() {
     // Idle again, it makes place.
     assert!(table.find_or_make(&2, at(99), make(2)).is_some());
 }
+
+#[test]
+fn what_comes_back_before_it_is_gone_was_not_evicted() {
+    let table = Table::<Counter>::new(1);
+    table.find_or_make(&1, at(0), make(1, at(0)));
+    let evicted_for = |key| {
+        table.find_or_make(&key, at(9), make(key, at(9)));
+        table.census().evicted
+    };
+    // As long as somebody looks at what is in the table, nothing is freed.
+    let looking = table.guard();
+    assert_eq!(evicted_for(2), 0, "it waits for who may have found it");
+    assert_eq!(evicted_for(1), 0, "it has come back");
+    drop(looking);
+    assert_eq!(evicted_for(2), 1);
+    assert!(table.find(&1, |_| ()).is_none());
+}
