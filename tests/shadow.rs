@@ -257,6 +257,18 @@ fn nobody_waits_for_it_and_a_call_that_waits_is_judged_once() {
 }
 
 #[test]
+fn as_nobody_waits_for_it_it_refuses_no_call_because_too_many_wait() {
+    // How many may wait, and how many of the others have no turn because of that.
+    for (most, refused) in [(0, 5), (2, 0), (10_000, 0)] {
+        let rule = FlowRule::per_second("r", 1).throttle(ms(10_000));
+        let bench = Bench::new(rule.max_waiting(most).shadow());
+        let running: Vec<_> = (0..6).map(|_| bench.enter(call())).collect();
+        assert_eq!(bench.told().len(), refused, "{most}");
+        drop(running);
+    }
+}
+
+#[test]
 fn an_engine_in_shadow_mode_refuses_nothing_after_any_reload() {
     let bench = Bench::with(FlowRule::per_second("r", 2), true);
     for _ in 0..5 {

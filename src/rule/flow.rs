@@ -358,6 +358,9 @@ impl FlowRule {
     /// together, or by 10 000 if none of these rules lets calls wait. In addition, the
     /// `max_waiting` of a rule for origins or for a context limits the waiting calls of
     /// each origin, or of the context.
+    ///
+    /// In [shadow mode](crate::Rule::shadow) no call waits, so any number above 0 is as good
+    /// as no limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: u32) -> Self {
         self.max_waiting = max_waiting;
