@@ -189,6 +189,20 @@ fn of_two_mounts_that_show_the_group_the_one_that_shows_more_is_read() {
 }
 
 #[test]
+fn a_mount_that_is_seen_below_the_root_already_is_read_there() {
+    let machine = Machine::new("cgroup_v2", "host");
+    // As in a container: its own group, and where it sees those of its host.
+    let group = "/system.slice/shop.slice/orders.service";
+    let own = format!("40 24 0:26 {group} /sys/fs/cgroup ro - cgroup2 cgroup2 rw");
+    let root = machine.root.display();
+    let host = format!("41 24 0:26 / {root}/sys/fs/cgroup ro - cgroup2 cgroup2 rw");
+    machine.write("proc/self/mountinfo", &format!("{own}\n{host}\n"));
+    let probe = machine.probe();
+    machine.run(TEN_SECONDS, 500, [7_200, 800]);
+    assert_share(&probe, 0.25);
+}
+
+#[test]
 fn without_a_quota_the_larger_share_counts() {
     let machine = Machine::new("no_quota", "share");
     let probe = machine.probe();

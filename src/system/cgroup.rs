@@ -77,7 +77,7 @@ impl Groups {
             let Some(mount) = mount.or_else(|| seen().next()) else {
                 continue;
             };
-            let top = root.join(mount.point.trim_start_matches('/'));
+            let top = mount.below_root(root);
             let below = mount.below(path).unwrap_or_default();
             groups.extend(Path::new(below).ancestors().map(|group| Group {
                 version,
@@ -144,6 +144,16 @@ impl Mount {
             root: unescaped(before.next()?),
             point: unescaped(before.next()?),
         })
+    }
+
+    /// The mount point, below `root`. A container sees what is mounted there as such.
+    fn below_root(&self, root: &Path) -> PathBuf {
+        let point = Path::new(&self.point);
+        if point.starts_with(root) {
+            point.to_owned()
+        } else {
+            root.join(self.point.trim_start_matches('/'))
+        }
     }
 
     /// `path` as seen from the mount point.

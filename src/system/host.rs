@@ -120,6 +120,9 @@ impl SystemProbe {
 
     /// Creates a probe that finds `proc` and `sys` below `root`, such as where a container
     /// sees those of its host, and measures time by `clock`. Takes the first reading.
+    ///
+    /// A container with a cgroup namespace of its own cannot tell which of the groups of its
+    /// host it is in. It seems to have no quota then: use [`new`](Self::new) there.
     #[must_use]
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();
