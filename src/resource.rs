@@ -156,15 +156,23 @@ impl Resource {
     }
 
     /// Takes over `rules`, if they say about the resource what the old ones
-    /// did: nothing.
+    /// did: nothing. Since it was made all inbound calls may be counted together, whatever
+    /// has become of the rule for that: then its calls take another path.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let agrees = self.rules.is_bare()
             && rules.of(&self.text).is_none()
-            && rules.agrees_on_others(&self.rules);
+            && rules.agrees_on_others(&self.rules)
+            && self.path_kind == self.path_by(rules);
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);
         }
         agrees
+    }
+
+    /// The path that its calls would take by `rules`.
+    fn path_by(&self, rules: &RuleSet) -> PathKind {
+        let extras = self.extras.as_deref();
+        PathKind::new(self.direction(), &self.gate, extras, rules, &self.shared)
     }
 
     pub(crate) const fn direction(&self) -> Direction {

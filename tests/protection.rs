@@ -261,6 +261,22 @@ fn a_rule_that_comes_later_counts_from_then_on() {
 }
 
 #[test]
+fn who_was_not_called_while_the_first_rule_was_there_is_counted_all_the_same() {
+    let bench = Bench::new(Rules::new());
+    assert!(bench.is_in(Call::new("a")));
+    let rule = || SystemRule::new().concurrency(1).into();
+    assert!(bench.sentinel.reload(rule()));
+    // By these rules nobody comes to "a".
+    assert!(bench.sentinel.reload(Rules::new()));
+    assert!(bench.is_in(Call::new("a")));
+    let running = bench.enter(Call::new("a")).unwrap();
+    assert!(bench.sentinel.reload(rule()));
+    assert!(!bench.is_in(Call::new("b")));
+    drop(running);
+    assert!(bench.is_in(Call::new("b")));
+}
+
+#[test]
 fn a_waiting_call_counts_among_all_when_it_runs() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 1).throttle(Duration::from_secs(2)))
