@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::stat::{Event, LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule,
@@ -307,6 +308,41 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
         sentinel.try_enter(call),
         tower_sentinel::Verdict::Block(_)
     ));
+}
+
+#[test]
+fn a_template_has_at_most_25_parameters() {
+    let template = |count: usize| (0..count).map(|n| format!("/{{p{n}}}")).collect::<String>();
+    for good in [
+        template(25),
+        template(25) + "/{*rest}",
+        template(25) + "/{{a}}/{{b}}",
+    ] {
+        assert!(Rules::build([flow(1.0).when(good)]).is_ok());
+    }
+    let long = template(26);
+    for (rule, field) in [
+        (FlowRule::per_second(&*long, 1), "resource"),
+        (FlowRule::per_second(format!("GET {long}"), 1), "resource"),
+        (flow(1.0).when(&*long), "related"),
+        (flow(1.0).when("/{{{a}".to_owned() + &long), "related"),
+    ] {
+        let error = Rules::build([rule]).unwrap_err();
+        let [problem] = error.problems() else {
+            panic!("{error}");
+        };
+        assert_eq!(problem.field(), field);
+        assert_eq!(problem.allowed(), "a template with at most 25 parameters");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_looked_at_no_further() {
+    // As a template it would be a list of millions of braces.
+    let rule = FlowRule::per_second("/".to_owned() + &"{{".repeat(1 << 20), 1);
+    let error = Rules::build([rule]).unwrap_err();
+    let told: Vec<_> = error.problems().iter().map(InvalidRule::value).collect();
+    assert_eq!(told, ["2097153 bytes long"]);
 }
 
 #[test]

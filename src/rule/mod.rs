@@ -334,7 +334,7 @@ kinds!(
 /// several of them would refuse a call, the refusal may name any of these.
 ///
 /// Names in rules, of resources and of anything else, must not be blank, and have at most
-/// 256 bytes and no control characters.
+/// 256 bytes and no control characters. A template has at most 25 parameters.
 ///
 /// # Examples
 ///

@@ -3,6 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::call::MAX_KEY_BYTES;
+
+/// Most parameters of a template, beside one for the rest of a path: the router panics
+/// where there are more, as it calls them by the letters.
+const MOST_PARAMETERS: usize = 25;
+
 /// The templates of a rule set: among the resources of its rules, and those that
 /// rules look at. A name is one if it starts with `/`, or if it does after a method,
 /// as in `GET /users/{id}`.
@@ -28,6 +34,11 @@ impl Templates {
         };
         if self.known.contains_key(template) {
             return Ok(());
+        }
+        if parameters(template) > MOST_PARAMETERS {
+            return Err(format!(
+                "a template with at most {MOST_PARAMETERS} parameters"
+            ));
         }
         let text: Arc<str> = template.into();
         match self.router.insert(template, text.clone()) {
@@ -81,7 +92,19 @@ impl Templates {
     }
 }
 
+/// How many segments of `template` may be anything.
+fn parameters(template: &str) -> usize {
+    let without_braces = template.replace("{{", "");
+    let parts = without_braces.split('{').skip(1);
+    parts.filter(|part| !part.starts_with('*')).count()
+}
+
+/// The template in `name`. There is none in a name that is too long, which is refused as
+/// such.
 fn template_of(name: &str) -> Option<&str> {
+    if name.len() > MAX_KEY_BYTES {
+        return None;
+    }
     if name.starts_with('/') {
         return Some(name);
     }
