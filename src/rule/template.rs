@@ -68,16 +68,19 @@ impl Templates {
         let Some(template) = template_of(name) else {
             return;
         };
-        // The router does not find the rest of a path beside other templates.
-        if self.known.remove(template).is_some() && self.router.remove(template).is_none() {
-            self.router = self
-                .known
-                .keys()
-                .fold(matchit::Router::new(), |mut router, template| {
-                    let again = router.insert(&**template, template.clone());
-                    again.expect("no two of them conflict");
-                    router
-                });
+        if self.known.remove(template).is_none() {
+            return;
+        }
+        // The router does not find the rest of a path beside other templates, and takes
+        // "{{a}}" for a parameter.
+        let removed = self.router.remove(template);
+        if removed.as_deref() != Some(template) {
+            let mut router = matchit::Router::new();
+            for template in self.known.keys() {
+                let again = router.insert(&**template, template.clone());
+                again.expect("no two of them conflict");
+            }
+            self.router = router;
         }
     }
 

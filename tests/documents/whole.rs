@@ -135,6 +135,21 @@ fn a_bad_rule_leaves_no_template_of_the_rest_of_a_path() {
 }
 
 #[test]
+fn a_bad_rule_leaves_no_gap_among_templates() {
+    let rule = |resource: &str, related: &str| json!({"kind": "flow", "resource": resource, "threshold": 1, "when": related});
+    let list = json!([
+        rule("/{{a}}/{x}", "b"),
+        // It differs from that in what is a parameter.
+        rule("/{x}/{{a}}", "/{"),
+        rule("/{{a}}/{y}", "b"),
+    ]);
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let paths: Vec<_> = document.problems().iter().map(Problem::path).collect();
+    assert_eq!(paths, ["rules[1].when", "rules[2].resource"]);
+}
+
+#[test]
 fn what_rules_cannot_be_together_is_told() {
     let breaker = json!({"kind": "circuit-breaker", "resource": "a", "error_count": 5});
     let adaptive = json!({"kind": "adaptive", "resource": "a"});
