@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, whole_part,
-    whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0, resource,
+    whole_part, whole_value,
 };
 use super::value::Value;
 use crate::rule::{
@@ -294,9 +294,11 @@ fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
     let value = fields.needed_text("valStr");
     let threshold = fields.whole("threshold", 0..=MAX_TOKENS).unwrap_or(0);
-    if kind == 0 {
-        return (whole_value(fields, "valStr", &value), threshold);
-    }
+    let value = match kind {
+        0 => whole_value(fields, "valStr", &value),
+        2 => flag_value(fields, "valStr", &value),
+        _ => value,
+    };
     (value, threshold)
 }
 

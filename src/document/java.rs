@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, whole_part,
-    whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0, resource,
+    whole_part, whole_value,
 };
 use super::value::{Value, find};
 use crate::rule::{
@@ -39,12 +39,13 @@ const WHOLE: [&str; 8] = [
     "byte",
     "java.lang.Byte",
 ];
+/// The classes of flags.
+const FLAG: [&str; 2] = ["boolean", "java.lang.Boolean"];
 /// The other classes of parameters, which are compared as text.
-const PLAIN: [&str; 10] = [
+const PLAIN: [&str; 9] = [
+    "",
     "String",
     "java.lang.String",
-    "boolean",
-    "java.lang.Boolean",
     "double",
     "java.lang.Double",
     "float",
@@ -297,14 +298,16 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     let class = class.trim();
     let value = if WHOLE.contains(&class) {
         whole_value(fields, "object", &value)
+    } else if FLAG.contains(&class) {
+        flag_value(fields, "object", &value)
     } else {
+        if !PLAIN.contains(&class) {
+            let allowed =
+                "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
+            fields.refuse("classType", allowed);
+        }
         value
     };
-    if !class.is_empty() && !WHOLE.contains(&class) && !PLAIN.contains(&class) {
-        let allowed =
-            "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
-        fields.refuse("classType", allowed);
-    }
     Some((value, count?))
 }
 

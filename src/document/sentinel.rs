@@ -264,6 +264,17 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
     }
 }
 
+/// The text of a flag as every flag is written.
+pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
+    let plain = value.trim().to_ascii_lowercase();
+    // What is no text, or not there, has been told.
+    let is_text = matches!(fields.peek(key), Some(Value::Text(_)));
+    if is_text && !matches!(&*plain, "true" | "false") {
+        fields.refuse(key, "\"true\" or \"false\"");
+    }
+    plain
+}
+
 /// The whole part of `number`, which stands under `key`.
 pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32 {
     if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {

@@ -178,6 +178,8 @@ const JAVA_PARAM: &str = r#"
 {"resource": "a", "count": 1, "durationInSec": 0, "paramIdx": 0} | .durationInSec | 0 | between 1 and
 {"resource": "a", "count": -2, "paramIdx": 0} | .count | -2 | between 0 and
 {"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].object | "x" | a whole number as a text
+{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "boolean", "count": 1, "object": "yes"}], "paramIdx": 0} | .paramFlowItemList[0].object | "yes" | "true" or "false"
+{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "boolean", "count": 1, "object": true}], "paramIdx": 0} | .paramFlowItemList[0].object | true | a text
 {"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "Money", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].classType | "Money" | "int", "long"
 {"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": 7}], "paramIdx": 0} | .paramFlowItemList[0].object | 7 | a text
 {"resource": "a", "count": 1, "paramFlowItemList": [3], "paramIdx": 0} | .paramFlowItemList[0] | 3 | a table
@@ -233,6 +235,7 @@ const GO_SYSTEM: &str = r#"
 const GO_PARAM: &str = r#"
 {"resource": "a", "threshold": 1, "metricType": 1} | .durationInSec | missing | at least 1
 {"resource": "a", "threshold": 1, "specificItems": [{"valKind": 0, "valStr": "a"}]} | .specificItems[0].valStr | "a" | a whole number
+{"resource": "a", "threshold": 1, "specificItems": [{"valKind": 2, "valStr": "1"}]} | .specificItems[0].valStr | "1" | "true" or "false"
 "#;
 
 /// Asserts that each bad rule, the second of its document, has that one problem.

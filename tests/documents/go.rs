@@ -215,7 +215,7 @@ fn hot_parameter_rules() {
                     "specificItems": [
                         {"valKind": 0, "valStr": "+5", "threshold": 1},
                         {"valKind": 1, "valStr": "x", "threshold": 2},
-                        {"valKind": 2, "valStr": "true", "threshold": 3},
+                        {"valKind": 2, "valStr": "True", "threshold": 3},
                         {"valKind": 3, "valStr": "1.5", "threshold": 4},
                     ],
                 }),

@@ -265,7 +265,9 @@ fn parameter_rules() {
                     "paramFlowItemList": [
                         {"object": "crawler", "count": 1, "classType": "java.lang.String"},
                         {"object": "007", "count": 100, "classType": "int"},
-                        {"object": "true", "count": 2, "classType": "boolean"},
+                        {"object": "TRUE", "count": 2, "classType": "boolean"},
+                        {"object": "False", "count": 3, "classType": "java.lang.Boolean"},
+                        {"object": "TRUE", "count": 4},
                         {"object": "x", "count": 0},
                     ],
                 }),
@@ -276,6 +278,8 @@ fn parameter_rules() {
                     .except("crawler", 1)
                     .except("7", 100)
                     .except("true", 2)
+                    .except("false", 3)
+                    .except("TRUE", 4)
                     .except("x", 0)
                     .into(),
             ),
