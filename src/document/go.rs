@@ -30,7 +30,14 @@ const FLOW_KEYS: &[(&str, &str)] = &[
     ("cold_factor", "warmUpColdFactor"),
     ("max_wait", "maxQueueingTimeMs"),
 ];
-/// The same in one that follows the memory.
+/// What a flow rule that follows the memory must say.
+const MEMORY: [&str; 4] = [
+    "lowMemUsageThreshold",
+    "highMemUsageThreshold",
+    "memLowWaterMarkBytes",
+    "memHighWaterMarkBytes",
+];
+/// The keys of our fields in such a rule.
 const MEMORY_KEYS: &[(&str, &str)] = &[
     ("interval", "statIntervalInMs"),
     ("related", "refResource"),
@@ -80,7 +87,14 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
                 rule = rule.cold_factor(cold_factor.into());
             }
         }
-        _ => rule = rule.memory_bytes(low_mark..high_mark, high_use),
+        _ => {
+            for key in MEMORY {
+                if !fields.has_other(key, 0) {
+                    fields.refuse(key, "above 0 for `tokenCalculateStrategy` 2");
+                }
+            }
+            rule = rule.memory_bytes(low_mark..high_mark, high_use);
+        }
     }
     if behavior == 1 {
         rule = rule.throttle(Duration::from_millis(max_wait.into()));

@@ -190,8 +190,12 @@ const GO_FLOW: &str = r#"
 {"resource": "a", "threshold": -1} | .threshold | -1 | between 0 and
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 3} | .tokenCalculateStrategy | 3 | between 0 and 2
 {"resource": "a", "threshold": "7", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .threshold | "7" | a number
-{"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9} | .memHighWaterMarkBytes | 0..0 bytes | a rising range above 0
-{"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": -9, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .lowMemUsageThreshold | -9 | between 0 and
+{"resource": "a", "tokenCalculateStrategy": 2, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .lowMemUsageThreshold | missing | above 0
+{"resource": "a", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 0, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .highMemUsageThreshold | 0 | above 0
+{"resource": "a", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 0.0, "memHighWaterMarkBytes": 2} | .memLowWaterMarkBytes | 0.0 | above 0
+{"resource": "a", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1} | .memHighWaterMarkBytes | missing | above 0
+{"resource": "a", "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 2, "memHighWaterMarkBytes": 1} | .memHighWaterMarkBytes | 1 | a rising range above 0
+{"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": -9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .lowMemUsageThreshold | -9 | between 0 and
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 10, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 2} | .highMemUsageThreshold | 10 | between 0 and the whole threshold
 {"resource": "a", "threshold": 0, "tokenCalculateStrategy": 2, "lowMemUsageThreshold": 9, "highMemUsageThreshold": 8, "memLowWaterMarkBytes": 1, "memHighWaterMarkBytes": 1e30} | .memHighWaterMarkBytes | 1e30 | a whole number between 0 and 9223372036854775807
 {"resource": "a", "threshold": 1, "tokenCalculateStrategy": 1} | .warmUpPeriodSec | missing | at least 1
