@@ -156,6 +156,9 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
         .whole("statSlidingWindowBucketCount", UINT)
         .unwrap_or(0);
     let max_rt = fields.whole("maxAllowedRtMs", LONG).unwrap_or(0);
+    if strategy == 0 && !fields.has("maxAllowedRtMs") {
+        fields.warn("maxAllowedRtMs", AS_0);
+    }
     let threshold = fields.needed_number("threshold");
     let probes = fields.whole("probeNum", LONG).unwrap_or(0);
     let rule = match strategy {
@@ -308,6 +311,9 @@ fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
     let value = fields.needed_text("valStr");
     let threshold = fields.whole("threshold", 0..=MAX_TOKENS).unwrap_or(0);
+    if !fields.has("threshold") {
+        fields.warn("threshold", AS_0);
+    }
     let value = match kind {
         0 => whole_value(fields, "valStr", &value),
         2 => flag_value(fields, "valStr", &value),

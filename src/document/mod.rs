@@ -122,7 +122,7 @@
 //! the resource of anything but a circuit breaker, since `*` is a name like any other in
 //! Sentinel and stands for [every resource](crate::rule#default-rules) here. What is
 //! ignored, but leaves the rule with a meaning, is a [warning](Problem::is_warning):
-//! `clusterMode`, a second authority rule of a resource, a missing threshold, what Sentinel
+//! `clusterMode`, a second authority rule of a resource, a missing limit, what Sentinel
 //! itself ignores, and a key that looks like a misspelt one. There is no warning for
 //! settings of a behaviour that the rule does not choose, such as `warmUpPeriodSec` without
 //! a warm-up: dashboards write all of them.

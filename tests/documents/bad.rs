@@ -215,12 +215,12 @@ const GO_ISOLATION: &str = r#"
 
 /// `circuitbreaker.Rule`.
 const GO_BREAKER: &str = r#"
-{"resource": "good", "threshold": 0, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | 0 | above 0 and at most 1
-{"resource": "good", "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | missing | a number
-{"resource": "good", "threshold": 0.5, "retryTimeoutMs": 0, "statIntervalMs": 1000} | .retryTimeoutMs | 0 | between 1 and
-{"resource": "good", "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": null} | .statIntervalMs | missing | at least 1
-{"resource": "good", "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": 1000, "statSlidingWindowBucketCount": 100} | .statSlidingWindowBucketCount | 100 | between 1 and 64
-{"resource": "good", "threshold": 0.5, "probeNum": 64, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .probeNum | 64 | between 1 and 63
+{"resource": "good", "maxAllowedRtMs": 1, "threshold": 0, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | 0 | above 0 and at most 1
+{"resource": "good", "maxAllowedRtMs": 1, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .threshold | missing | a number
+{"resource": "good", "maxAllowedRtMs": 1, "threshold": 0.5, "retryTimeoutMs": 0, "statIntervalMs": 1000} | .retryTimeoutMs | 0 | between 1 and
+{"resource": "good", "maxAllowedRtMs": 1, "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": null} | .statIntervalMs | missing | at least 1
+{"resource": "good", "maxAllowedRtMs": 1, "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": 1000, "statSlidingWindowBucketCount": 100} | .statSlidingWindowBucketCount | 100 | between 1 and 64
+{"resource": "good", "maxAllowedRtMs": 1, "threshold": 0.5, "probeNum": 64, "retryTimeoutMs": 1, "statIntervalMs": 1000} | .probeNum | 64 | between 1 and 63
 "#;
 
 /// `system.Rule`.
@@ -238,8 +238,8 @@ const GO_SYSTEM: &str = r#"
 /// `hotspot.Rule`.
 const GO_PARAM: &str = r#"
 {"resource": "a", "threshold": 1, "metricType": 1} | .durationInSec | missing | at least 1
-{"resource": "a", "threshold": 1, "specificItems": [{"valKind": 0, "valStr": "a"}]} | .specificItems[0].valStr | "a" | a whole number
-{"resource": "a", "threshold": 1, "specificItems": [{"valKind": 2, "valStr": "1"}]} | .specificItems[0].valStr | "1" | "true" or "false"
+{"resource": "a", "threshold": 1, "specificItems": [{"threshold": 1, "valKind": 0, "valStr": "a"}]} | .specificItems[0].valStr | "a" | a whole number
+{"resource": "a", "threshold": 1, "specificItems": [{"threshold": 1, "valKind": 2, "valStr": "1"}]} | .specificItems[0].valStr | "1" | "true" or "false"
 "#;
 
 /// Asserts that each bad rule, the second of its document, has that one problem.
@@ -298,6 +298,7 @@ fn a_bad_rule_of_go_is_told_in_its_own_words() {
     of_sentinel(Kind::System, &good, GO_SYSTEM);
     let good = json!({
         "resource": "good", "threshold": 0.5, "retryTimeoutMs": 1, "statIntervalMs": 1000,
+        "maxAllowedRtMs": 1,
     });
     of_sentinel(Kind::CircuitBreaker, &good, GO_BREAKER);
 }

@@ -261,7 +261,7 @@ fn what_has_no_effect_in_a_flow_rule_is_warned_of() {
 }
 
 #[test]
-fn a_threshold_that_is_not_there_is_warned_of() {
+fn a_limit_that_is_not_there_is_warned_of() {
     let table = [
         (
             Kind::Flow,
@@ -287,6 +287,19 @@ fn a_threshold_that_is_not_there_is_warned_of() {
             Kind::HotParam,
             json!({"resource": "a", "paramIndex": 0}),
             "[0].threshold is missing: taken as 0, as by Sentinel",
+        ),
+        (
+            Kind::HotParam,
+            json!({"resource": "a", "threshold": 5, "specificItems": [{"valStr": "7"}]}),
+            "[0].specificItems[0].threshold is missing: taken as 0, as by Sentinel",
+        ),
+        (
+            Kind::CircuitBreaker,
+            json!({
+                "resource": "a", "threshold": 0.5, "retryTimeoutMs": 1_000,
+                "statIntervalMs": 1_000,
+            }),
+            "[0].maxAllowedRtMs is missing: taken as 0, as by Sentinel",
         ),
     ];
     for (kind, rule, expected) in table {
