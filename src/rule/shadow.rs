@@ -68,14 +68,14 @@ impl Rule {
     ///
     /// The rule judges the calls that the enforced rules let pass, by statistics of its
     /// own, in which calls that it would have refused do not count. So these are the
-    /// statistics that it would have if it were enforced along with the other rules, with one
-    /// exception: a call that it would make wait starts at once, so it never refuses a call
-    /// because [too many wait](crate::FlowRule::max_waiting). Rules in shadow mode do not
-    /// affect each other. Each of them judges each call of its resource that passes, and allocates for it; each has tables
-    /// of its own, of 40 KiB when they are empty. A reload keeps the statistics of an equal
-    /// rule, or else of a rule with the same id and resource. The name of the rule is a
-    /// template like that of any rule, which matters for [rules for
-    /// `*`](crate::rule#default-rules).
+    /// statistics that it would have if it were enforced along with the other rules, with
+    /// one exception: a call that it would make wait starts at once, so it never refuses a
+    /// call because [too many wait](crate::FlowRule::max_waiting). Rules in shadow mode do
+    /// not affect each other. Each of them judges each call of its resource that passes,
+    /// and allocates for it; each has tables of its own, of 40 KiB when they are empty. A
+    /// reload keeps the statistics of an equal rule, or else of a rule with the same id and
+    /// resource. The name of the rule is a template like that of any rule, which matters
+    /// for [rules for `*`](crate::rule#default-rules).
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
