@@ -389,6 +389,38 @@ fn who_is_dropped_while_it_waits_leaves_its_tokens_if_the_buckets_have_changed()
 }
 
 #[test]
+fn who_starts_on_shorter_buckets_than_it_waited_for_does_not_move_time_on() {
+    let window = |buckets| FlowRule::per_second("r", 1).buckets(buckets);
+    for buckets in [1, 4, 10] {
+        let (sentinel, clock) = engine(window(2));
+        assert_eq!(passed(&sentinel, 1), 1);
+        clock.set(at(600));
+        let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r").prioritized(true)) else {
+            panic!("the first one leaves at 1000 ms");
+        };
+        assert!(sentinel.reload(window(buckets).into()));
+        assert_eq!(passed(&sentinel, 1), 0);
+        clock.set(at(1_000));
+        drop(waiting.admit().unwrap());
+        // It has its place until 2000 ms, and nobody is told anything else.
+        let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
+            panic!("the window is full");
+        };
+        assert_eq!(blocked.retry_after(), Some(SECOND), "{buckets}");
+        for (ms, passes) in [(1_300, 0), (1_999, 0), (2_000, 1), (2_999, 0), (3_000, 1)] {
+            clock.set(at(ms));
+            assert_eq!(
+                passed(&sentinel, 1),
+                passes,
+                "at {ms} ms, {buckets} buckets"
+            );
+        }
+        let last = sentinel.node("r").unwrap().seconds().unwrap().pop();
+        assert_eq!(last.map(|second| second.start()), Some(at(3_000)));
+    }
+}
+
+#[test]
 fn a_waiting_call_keeps_its_place() {
     // The threshold, the buckets and the interval change, or the rule goes.
     let changes: [Rules; 4] = [

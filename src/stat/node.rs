@@ -365,7 +365,10 @@ impl Node {
                 if ring.bring_to(ring.start_of(due)).is_err() {
                     break;
                 }
-                self.counters.roll(ring, self.step(due));
+                // By the buckets of this ring: one that has taken the node's place has others.
+                let due_ns = ring.start_of(due).as_nanos();
+                self.counters
+                    .roll(ring, due_ns / self.counters.shape.step_ns);
             }
             let is_there = ring.bring_to(now).is_ok();
             if is_there || planted(Bug::CutFromOldRing) {
