@@ -407,6 +407,24 @@ async fn no_slash_leads_past_a_rule_below_a_route_for_the_rest() {
     }
 }
 
+/// In a router that is merged into another, a second slash is a parameter that is empty.
+#[tokio::test]
+async fn no_empty_parameter_leads_past_a_rule_below_a_route_for_the_rest() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/{tenant}/export", 1))
+        .with(FlowRule::per_second("/{tenant}/{*all}", 9));
+    let layer = SentinelLayer::with(engine(rules).0);
+    let inside = Router::new().route("/{*rest}", hello()).layer(layer);
+    let app = Router::new().nest("/{tenant}", inside);
+    let paths = [
+        "/acme/export",
+        "/acme//export",
+        "//export",
+        "//other/export",
+    ];
+    assert_eq!(statuses(&app, &paths).await, [200, 429, 429, 200]);
+}
+
 #[tokio::test]
 async fn a_path_that_is_rewritten_between_two_routers_keeps_its_rules_below() {
     let inside = Router::new()

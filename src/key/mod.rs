@@ -321,11 +321,7 @@ impl<'a> Head<'a> {
     /// that of the `matched` path, before its rest.
     #[inline(never)]
     fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
-        let (first, other) = route::matched_on(*self, matched);
-        let mut path = route::plain_path(first);
-        if let Some(other) = other.filter(|_| !path_param::is_match(matched, &path)) {
-            path = route::plain_path(other);
-        }
+        let path = path_param::path_below(*self, matched, prefix);
         let name = self.routes?.naming(&path)?;
         name.starts_with(prefix).then_some(name)
     }

@@ -1,12 +1,13 @@
 //! Keys from the parameters of a route.
 
+use std::borrow::Cow;
 #[cfg(feature = "axum")]
 use std::pin::pin;
 use std::sync::Arc;
 #[cfg(feature = "axum")]
 use std::task::{Context, Poll, Waker};
 
-use super::route::{Whole, has_second_slash, matched_on, plain_path};
+use super::route::{Whole, before_rest, has_second_slash, matched_on};
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -81,7 +82,11 @@ impl KeyExtractor for PathParam {
                 // Below a route for the rest of a path, the route is that of a rule.
                 found.or_else(|| match head.route() {
                     route if route == matched => None,
-                    route if is_told => plain(route, first, name),
+                    route if is_told => {
+                        let path = path_below(head, matched, before_rest(matched)?);
+                        let value = Encoded::path(value(route, &path, name)?);
+                        value.with_text(|told| sent(route, first.0, name, told))
+                    }
                     route => of(route),
                 })
             }
@@ -118,12 +123,32 @@ const fn told<'a>(_: Head<'a>, _: &str, _: Whole<'a>, _: &str) -> Option<&'a str
     None
 }
 
-/// What `name` stands for in the template of a rule, which knows no second slashes.
-#[cold]
-fn plain<'a>(template: &str, whole: Whole<'a>, name: &str) -> Option<&'a str> {
-    let plain = plain_path(whole);
-    let value = Encoded::path(value(template, &plain, name)?);
-    value.with_text(|told| sent(template, whole.0, name, told))
+/// The path as rules name it below the `matched` one, which is `prefix` and a parameter for
+/// the rest. Of second slashes in what routers have taken off, none is in their names.
+pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {
+    let name = matched[prefix.len()..].trim_matches(['{', '*', '}']);
+    let (first, other) = matched_on(head, matched);
+    if has_second_slash(first) {
+        return Cow::Owned(match told(head, matched, first, name) {
+            // What a parameter stands for is the same to names that begin like the route.
+            Some(rest) => {
+                let prefix = prefix.replace("{{", "{").replace("}}", "}");
+                prefix + rest.trim_start_matches('/')
+            }
+            // A parameter is no text, so the handler reads none.
+            None => {
+                let (outer, seen) = first.0.split_at(first.1);
+                let outer = outer.split('/').filter(|segment| !segment.is_empty());
+                outer
+                    .map(|segment| format!("/{segment}"))
+                    .collect::<String>()
+                    + seen
+            }
+        });
+    }
+    let is_match = |(path, _): Whole<'_>| value(matched, path, name).is_some();
+    let other = other.filter(|_| !is_match(first));
+    Cow::Borrowed(other.unwrap_or(first).0)
 }
 
 /// The part of `path` that decodes to what was `told` of a parameter of `template`.
@@ -176,14 +201,6 @@ fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
         rest = behind;
     }
     found.filter(|_| rest.is_empty())
-}
-
-/// Whether a template that ends with a parameter for the rest matches a path.
-pub(super) fn is_match(template: &str, path: &str) -> bool {
-    let name = template
-        .rsplit_once("{*")
-        .map(|(_, name)| name.trim_end_matches('}'));
-    name.is_some_and(|name| value(template, path, name).is_some())
 }
 
 /// The text before the parameter in a segment of a template, the parameter, and

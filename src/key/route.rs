@@ -1,7 +1,5 @@
 //! Keys from the target of a request.
 
-use std::borrow::Cow;
-
 use http::header::HOST;
 
 use super::header::only_value;
@@ -271,22 +269,6 @@ fn original(_: Head<'_>) -> Option<&str> {
 /// Whether there is a second slash in what is not seen here, or right behind it.
 pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
-}
-
-/// The path without second slashes in what is not seen here: axum takes them off with the
-/// prefix of a nested service, so routes behind it match as if there were one.
-pub(super) fn plain_path(whole: Whole<'_>) -> Cow<'_, str> {
-    if !has_second_slash(whole) {
-        return Cow::Borrowed(whole.0);
-    }
-    let (prefix, path) = whole.0.split_at(whole.1);
-    let mut plain = String::with_capacity(whole.0.len());
-    for segment in prefix.split('/').filter(|segment| !segment.is_empty()) {
-        plain.push('/');
-        plain.push_str(segment);
-    }
-    plain.push_str(path);
-    Cow::Owned(plain)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
