@@ -234,6 +234,28 @@ fn paths_are_skipped_by_template_unless_they_climb() {
     assert_eq!(sentinel.snapshot().resources(), 0);
 }
 
+/// In a router that is merged into another, a second slash is a parameter that is empty.
+#[tokio::test]
+async fn a_path_that_axum_matched_as_another_is_not_skipped() {
+    let layer = SentinelLayer::new(SystemRule::new().qps(0)).skip(skip::paths(["/healthz"]));
+    let inside = Router::new()
+        .route("/healthz", any(|| async { "well" }))
+        .route("/{order}/{*rest}", any(|| async { "an order" }))
+        .layer(layer);
+    let merged = Router::new().nest("/{tenant}", inside.clone());
+    let apart = Router::new().nest_service("/{tenant}", inside);
+    for (app, path, expected) in [
+        (&merged, "/acme/healthz", StatusCode::OK),
+        // What the layer sees is `/healthz`, but an order is served.
+        (&merged, "/acme//healthz", StatusCode::SERVICE_UNAVAILABLE),
+        (&apart, "/acme/healthz", StatusCode::OK),
+        (&apart, "/acme//healthz", StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let response = app.clone().oneshot(get(path)).await.unwrap();
+        assert_eq!(response.status(), expected, "{path}");
+    }
+}
+
 #[test]
 fn what_is_no_template_is_named() {
     let cases: [(&[&str], &str); 5] = [

@@ -326,6 +326,11 @@ impl<'a> Head<'a> {
         name.starts_with(prefix).then_some(name)
     }
 
+    /// Whether the path may be another one than routers have matched.
+    pub(crate) fn has_lost_slashes(&self) -> bool {
+        route::has_lost_slashes(*self)
+    }
+
     /// Returns the resource that a layer uses by default; see
     /// [the default resource](self#the-default-resource).
     #[must_use]

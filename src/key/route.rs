@@ -235,9 +235,7 @@ fn two_paths<'a>(
     original: &'a str,
     template: &str,
 ) -> (Whole<'a>, Option<Whole<'a>>) {
-    // Where nothing is left, axum leaves a slash.
-    let all = (here.0 == "/").then_some(original);
-    match original.strip_suffix(here.0).or(all) {
+    match taken_off(here.0, original) {
         Some("") => (here, None),
         // What was taken off is in front of the template, before what stands for any rest.
         Some(outer) if parts(outer).count() <= parts(template).count() => {
@@ -245,6 +243,13 @@ fn two_paths<'a>(
         }
         _ => (here, Some((original, 0))),
     }
+}
+
+/// What routers have taken off the `original` path, if `path` is the end of it.
+fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
+    // Where nothing is left, axum leaves a slash.
+    let all = (path == "/").then_some(original);
+    original.strip_suffix(path).or(all)
 }
 
 /// The parts of a path or a template between slashes, up to a parameter for the rest.
@@ -269,6 +274,16 @@ fn original(_: Head<'_>) -> Option<&str> {
 /// Whether there is a second slash in what is not seen here, or right behind it.
 pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
+}
+
+/// Whether routers have taken second slashes off the path. It need not be the one then that
+/// they have matched: for a router that is merged into another, such a slash is a parameter
+/// that is empty.
+pub(super) fn has_lost_slashes(head: Head<'_>) -> bool {
+    let original = original(head);
+    let outer = original.and_then(|original| taken_off(head.uri().path(), original));
+    let whole = original.zip(outer.map(str::len));
+    whole.is_some_and(has_second_slash)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -44,7 +44,9 @@ use crate::key::{ClientIp, Head, Nets};
 /// not matter.
 ///
 /// The path is the one that the layer sees, as it was sent. A path with a segment `.` or
-/// `..`, in any spelling, is not skipped: the service may interpret it as another path.
+/// `..`, in any spelling, is not skipped: the service may interpret it as another path. Nor
+/// is one that has lost second slashes in front of a nested router, which axum may have
+/// matched as another path.
 ///
 /// # Examples
 ///
@@ -92,7 +94,7 @@ pub fn paths<T: AsRef<str>>(
     }
     move |head: Head<'_>| {
         let path = head.uri().path();
-        router.at(path).is_ok() && !has_dot_segment(path)
+        router.at(path).is_ok() && !has_dot_segment(path) && !head.has_lost_slashes()
     }
 }
 
