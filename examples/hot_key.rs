@@ -27,7 +27,10 @@ fn main() {
         .build();
 
     println!("Five calls a second for each client; there is room for at least 65536 clients.");
-    println!("{CLIENTS} clients call twice a second; one of them calls 1000 times as often.\n");
+    println!("{CLIENTS} clients call twice a second; one of them calls 1000 times as often.");
+    println!(
+        "A quota is full when a client comes, and refills meanwhile: so at first, more pass.\n"
+    );
     println!("second   hot: sent  passed   others: sent  passed   values");
     for second in 1..=SECONDS {
         let (mut hot, mut others, mut values) = (0, 0, 0);
