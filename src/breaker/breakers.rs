@@ -183,7 +183,7 @@ impl Breakers {
     }
 
     #[cold]
-    fn admit_as_probe(
+    pub(super) fn admit_as_probe(
         &self,
         now: Tick,
         notify: &mut dyn FnMut(Change),
