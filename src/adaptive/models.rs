@@ -25,54 +25,48 @@ const ALWAYS: Terms = Terms {
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
-/// Ends a call that took `rt_ns`: what the window saw, if the call closed it.
-fn end(window: &Window, rt_ns: u64, when_closed: impl FnOnce()) -> Sample {
-    window.add(NOW, Duration::from_nanos(rt_ns), 1);
-    let Some((sample, _)) = window.close(NOW, || 1) else {
-        return Sample::default();
-    };
-    when_closed();
-    window.open(ALWAYS);
-    sample
+/// A window, and how often it was closed: changed in two steps, of which each closer sees
+/// those of the one before it.
+struct Guarded {
+    window: Window,
+    closed: AtomicU64,
 }
 
-/// Two calls end beside a third: every sample is in one window, as a whole.
-fn samples_beside_a_closer() {
-    let window = Arc::new(Window::new(ALWAYS));
+impl Guarded {
+    /// Ends a call that took `rt_ns`: what the window saw, if the call closed it.
+    fn end(&self, rt_ns: u64) -> Option<Sample> {
+        self.window.add(NOW, Duration::from_nanos(rt_ns), 1);
+        let (sample, _) = self.window.close(NOW, || 1)?;
+        let found = self.closed.load(Ordering::Relaxed);
+        self.closed.store(found + 1, Ordering::Relaxed);
+        self.window.open(ALWAYS);
+        Some(sample)
+    }
+}
+
+/// Two calls end beside a third. One closes at a time, and every sample is in one window,
+/// as a whole.
+fn calls_beside_a_closer() {
+    let guarded = Arc::new(Guarded {
+        window: Window::new(ALWAYS),
+        closed: AtomicU64::new(0),
+    });
     let other = {
-        let window = window.clone();
-        thread::spawn(move || [1, 10].map(|rt_ns| end(&window, rt_ns, || ())))
+        let guarded = guarded.clone();
+        thread::spawn(move || [1, 10].map(|rt_ns| guarded.end(rt_ns)))
     };
-    let mut seen = vec![end(&window, 100, || ())];
-    seen.extend(other.join().unwrap());
+    let ours = guarded.end(100);
+    let theirs = other.join().unwrap();
+    let mut seen: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
+    assert!(!seen.is_empty(), "nobody closed");
+    let closed = guarded.closed.load(Ordering::Relaxed);
+    assert_eq!(closed, seen.len() as u64, "two at once");
     // What nobody closed is still there.
-    seen.extend(window.close(NOW, || 1).map(|(sample, _)| sample));
+    let rest = guarded.window.close(NOW, || 1);
+    seen.extend(rest.map(|(sample, _)| sample));
     let count: u32 = seen.iter().map(|sample| sample.count).sum();
     let sum_ns: u64 = seen.iter().map(|sample| sample.sum_ns).sum();
     assert_eq!((count, sum_ns), (3, 111), "lost or counted twice");
-}
-
-/// Closers change what they guard in two steps that only one at a time may do,
-/// and each sees what the one before it did.
-fn closers_in_turn() {
-    let window = Arc::new(Window::new(ALWAYS));
-    let guarded = Arc::new(AtomicU64::new(0));
-    let close = |window: &Window, guarded: &AtomicU64| {
-        let mut closed = 0;
-        end(window, 1, || {
-            let found = guarded.load(Ordering::Relaxed);
-            guarded.store(found + 1, Ordering::Relaxed);
-            closed = 1;
-        });
-        closed
-    };
-    let other = {
-        let (window, guarded) = (window.clone(), guarded.clone());
-        thread::spawn(move || close(&window, &guarded) + close(&window, &guarded))
-    };
-    let closed: u64 = close(&window, &guarded) + other.join().unwrap();
-    assert!(closed > 0, "nobody closed");
-    assert_eq!(guarded.load(Ordering::Relaxed), closed, "two at once");
 }
 
 /// The terms of a probe that waits until no more than `level` calls run.
@@ -132,15 +126,22 @@ fn a_gauge_of_before_the_probe() {
 }
 
 #[test]
-fn no_sample_is_lost_or_counted_twice() {
-    check(3, samples_beside_a_closer);
+fn one_closes_at_a_time_and_no_sample_is_lost() {
+    check(3, calls_beside_a_closer);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "lost or counted twice")]
 fn a_closer_that_empties_the_window_in_two_steps() {
     plant(Bug::CloseInTwoSteps);
-    check(3, samples_beside_a_closer);
+    check(3, calls_beside_a_closer);
+}
+
+#[test]
+#[should_panic(expected = "two at once")]
+fn a_closer_that_nobody_elected() {
+    plant(Bug::CloseWithoutElection);
+    check(3, calls_beside_a_closer);
 }
 
 #[test]
@@ -165,16 +166,4 @@ fn who_counted_before_a_probe_does_not_close_it() {
 fn a_closer_that_counted_before_the_probe() {
     plant(Bug::GaugeBeforeGate);
     check(2, a_gauge_of_before_the_probe);
-}
-
-#[test]
-fn one_closes_at_a_time() {
-    check(3, closers_in_turn);
-}
-
-#[test]
-#[should_panic]
-fn a_closer_that_nobody_elected() {
-    plant(Bug::CloseWithoutElection);
-    check(3, closers_in_turn);
 }
