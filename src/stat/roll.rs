@@ -28,18 +28,26 @@ impl LeapArray {
 
     /// Opens buckets until `now` is not ahead of the newest one.
     #[cold]
-    fn catch_up(&self, mut head: Head, now: u64) -> Result<(Head, u64), Moved> {
+    fn catch_up(&self, head: Head, now: u64) -> Result<(Head, u64), Moved> {
+        let mut stand = self.stand_of(head)?;
         loop {
-            if head.is_frozen() {
-                return Err(Moved);
-            }
-            let bucket = self.number(head);
+            let (head, bucket) = stand;
             if !head.is_sealed() && bucket >= now {
-                return Ok((head, bucket));
+                return Ok(stand);
             }
-            self.advance(head, bucket, now);
-            head = self.load_head();
+            stand = match self.advance(head, bucket, now) {
+                Some(stand) => stand,
+                None => self.stand_of(self.load_head())?,
+            };
         }
+    }
+
+    /// `head` with the bucket that it stands at.
+    fn stand_of(&self, head: Head) -> Result<(Head, u64), Moved> {
+        if head.is_frozen() {
+            return Err(Moved);
+        }
+        Ok((head, self.number(head)))
     }
 
     /// Brings the array to `now`, so that what is due is taken. Returns its newest bucket.
@@ -49,19 +57,18 @@ impl LeapArray {
     }
 
     /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump
-    /// towards `now`. The caller loads the head again, whatever came of it.
+    /// towards `now`. Returns where the head stands by that; `None` if others moved it,
+    /// so that the caller loads it again.
     #[cold]
-    pub(super) fn advance(&self, head: Head, bucket: u64, now: u64) {
+    pub(super) fn advance(&self, head: Head, bucket: u64, now: u64) -> Option<(Head, u64)> {
         let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
             head
         } else if self.swap_head(head, head.sealed()) {
             head.sealed()
         } else {
-            return;
+            return None;
         };
-        let Some(held) = self.seal_loans(sealed, bucket) else {
-            return;
-        };
+        let held = self.seal_loans(sealed, bucket)?;
 
         let ring = u64::from(self.cut_mask) + 1;
         let is_far = now.saturating_sub(bucket) > ring + self.ahead();
@@ -71,10 +78,7 @@ impl LeapArray {
             // Idle for longer than the ring. To `now − ring`, not further: the
             // ordinary steps from there rewrite every cut.
             let target = (now - ring).min(bucket + MAX_JUMP);
-            if self.swap_head(sealed, sealed.sealed_at(target)) {
-                self.words.newest.fetch_max(target, Ordering::AcqRel);
-            }
-            return;
+            return self.move_head(sealed, sealed.sealed_at(target), target);
         }
 
         if (held == 0 || planted(Bug::StepOverHeld)) && bucket.wrapping_add(1) < now {
@@ -88,11 +92,18 @@ impl LeapArray {
         };
         let cut = Cut::new(sealed.granted().wrapping_sub(held), next, next >= now);
         if !self.publish(sealed, next, cut) {
-            return;
+            return None;
         }
-        if self.swap_head(sealed, Head::open(sealed.granted(), next)) {
-            self.words.newest.fetch_max(next, Ordering::AcqRel);
+        self.move_head(sealed, Head::open(sealed.granted(), next), next)
+    }
+
+    /// Moves the head on to `bucket`; `None` if others have moved it.
+    fn move_head(&self, from: Head, to: Head, bucket: u64) -> Option<(Head, u64)> {
+        if !self.swap_head(from, to) {
+            return None;
         }
+        self.words.newest.fetch_max(bucket, Ordering::AcqRel);
+        Some((to, bucket))
     }
 
     /// Moves the head over the buckets between `bucket` and `now`, a ring of them at
@@ -101,19 +112,19 @@ impl LeapArray {
     ///
     /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
-    fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) {
+    fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) -> Option<(Head, u64)> {
         // After a ring the head may jump; and `now` is opened, not stepped over.
         let ring = u64::from(self.cut_mask) + 1;
         let end = now - u64::from(!planted(Bug::StepTooFar));
-        for next in bucket + 1..=end.min(bucket + ring) {
+        let end = end.min(bucket + ring);
+        for next in bucket + 1..=end {
             let cut = Cut::new(sealed.granted(), next, false);
-            let moved = sealed.sealed_at(next);
-            if !self.publish(sealed, next, cut) || !self.swap_head(sealed, moved) {
-                return;
+            if !self.publish(sealed, next, cut) {
+                return None;
             }
-            self.words.newest.fetch_max(next, Ordering::AcqRel);
-            sealed = moved;
+            (sealed, _) = self.move_head(sealed, sealed.sealed_at(next), next)?;
         }
+        Some((sealed, end))
     }
 
     /// Seals every loan cell as of `bucket` and returns how many tokens they
