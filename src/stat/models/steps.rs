@@ -48,7 +48,7 @@ model! {
 }
 
 model! {
-    a_cancelled_loan_beside_steps at 2 fails with
+    a_cancelled_loan_beside_steps at 3 fails with
         a_loan_cancelled_backwards_beside_steps: CancelBackwards;
     || cancel_beside_a_taker(14)
 }
