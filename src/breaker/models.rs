@@ -55,32 +55,21 @@ impl Caller {
     }
 
     fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
-        let told = &mut self.told;
-        self.breakers.admit(Tick::from_millis(now), &mut |change| {
-            told.push((change.from, change.to));
-        })
+        let now = Tick::from_millis(now);
+        self.breakers.admit(now, &mut noting(&mut self.told))
     }
 
     /// The same where a breaker is open or half-open, whatever others do meanwhile: without
     /// the look at closed ones, which is of reads alone and always in vain.
     fn enter_as_probe(&mut self, now: u64) -> Result<Admission, Refusal> {
-        let told = &mut self.told;
-        let now = Tick::from_millis(now);
-        self.breakers.admit_as_probe(now, &mut |change| {
-            told.push((change.from, change.to));
-        })
+        let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
+        self.breakers.admit_as_probe(now, tell)
     }
 
     fn end(&mut self, now: u64, admission: Admission, is_error: bool) {
-        let told = &mut self.told;
-        let rt = Duration::ZERO;
-        self.breakers.complete(
-            Tick::from_millis(now),
-            admission,
-            rt,
-            is_error,
-            &mut |change| told.push((change.from, change.to)),
-        );
+        let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
+        self.breakers
+            .complete(now, admission, Duration::ZERO, is_error, tell);
     }
 
     fn fail(&mut self, now: u64) {
@@ -90,11 +79,15 @@ impl Caller {
 
     /// A new generation, by hand.
     fn renew(&mut self) {
-        let told = &mut self.told;
-        let mut tell = |change: Change| told.push((change.from, change.to));
-        self.breakers.force_open(0, &mut tell);
-        self.breakers.force_close(0, &mut tell);
+        let tell = &mut noting(&mut self.told);
+        self.breakers.force_open(0, tell);
+        self.breakers.force_close(0, tell);
     }
+}
+
+/// Keeps what breakers tell.
+fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
+    |change| told.push((change.from, change.to))
 }
 
 /// A call of before ends beside a new generation of a breaker that opens at two errors.
