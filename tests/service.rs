@@ -10,9 +10,10 @@ use std::future::{Future, Ready};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -680,6 +681,37 @@ async fn an_answer_in_one_piece_counts_when_it_came_and_a_streamed_one_when_it_e
         let complete: Vec<_> = seconds.iter().map(NodeBucket::complete).collect();
         assert_eq!(complete, completed, "{frames:?}");
         assert_eq!((node.concurrency(), node.totals().complete()), (0, 1));
+    }
+}
+
+/// Tells the response times that it is told.
+#[derive(Debug)]
+struct Times(mpsc::Sender<Duration>);
+
+impl Hook for Times {
+    fn on_exit(&self, event: &ExitEvent<'_>) {
+        self.0.send(event.rt()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_response_time_that_hooks_are_told_ends_with_the_head() {
+    for frames in ["a", "ab", ".a", "!", "*"] {
+        let (sentinel, clock) = engine(FlowRule::per_second("/x", 1_000));
+        let (sender, times) = mpsc::channel();
+        sentinel.hooks().register("times", Arc::new(Times(sender)));
+        let ticking = clock.clone();
+        let service = service_fn(move |_: Request<()>| {
+            ticking.advance(ms(10));
+            std::future::ready(Ok::<_, Infallible>(Response::new(Frames(frames))))
+        });
+        let service = SentinelLayer::with(sentinel).layer(service);
+        let response = service.oneshot(get("/x").map(|_| ())).await.unwrap();
+        let mut body = response.into_body();
+        clock.advance(ms(1_000));
+        let _ = catch_unwind(AssertUnwindSafe(|| poll_now(pin!(body.frame()))));
+        drop(body);
+        assert_eq!(times.try_iter().collect::<Vec<_>>(), [ms(10)], "{frames:?}");
     }
 }
 
