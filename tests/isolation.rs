@@ -285,6 +285,22 @@ fn the_adaptive_limit_that_is_told_is_the_one_that_is_kept() {
 }
 
 #[test]
+fn an_adaptive_limit_learns_of_a_call_when_that_ends() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(AdaptiveRule::new("r"))
+        .clock(clock.clone())
+        .build();
+    let let_in = || iter::from_fn(|| run(&sentinel).ok()).collect::<Vec<_>>();
+    let running = let_in();
+    assert_eq!(running.len(), 20);
+    // They end after a window, of which the first one is followed by a probe.
+    clock.advance(Duration::from_millis(150));
+    drop(running);
+    assert_eq!(let_in().len(), 15);
+}
+
+#[test]
 fn quick_calls_without_a_response_of_the_service_teach_an_adaptive_limit_nothing() {
     // As one that another layer has refused: that is `ignore`.
     let ends: [fn(Entry); 3] = [
