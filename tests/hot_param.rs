@@ -193,6 +193,26 @@ fn a_queue_and_a_window_of_the_resource_are_one_wait() {
 }
 
 #[test]
+fn who_may_not_wait_for_the_turn_of_a_value_is_told_when_it_is() {
+    let rules = Rules::new()
+        .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
+        .with(
+            FlowRule::per_second("r", 1_000)
+                .throttle(ms(100))
+                .max_waiting(1),
+        );
+    let bench = Bench::new(rules);
+    let _first = bench.enter(by("x")).unwrap();
+    let Verdict::Wait(_second) = bench.sentinel.try_enter(by("x")) else {
+        panic!("its turn comes at 100");
+    };
+    // One waits already. The queue of the resource alone has room much earlier.
+    let blocked = bench.enter(by("x")).unwrap_err();
+    assert_eq!(blocked.retry_after(), Some(ms(200)));
+    assert_eq!(bench.at(200).passed(2, by("x")), 1);
+}
+
+#[test]
 fn what_a_value_took_is_given_back_when_the_resource_refuses() {
     for prioritized in [false, true] {
         let rules = Rules::new()
