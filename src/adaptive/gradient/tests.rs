@@ -214,6 +214,9 @@ fn who_goes_on_probes_when_the_old_one_would_have_but_within_ten_seconds() {
             estimate: 30.0,
             next: Tick::from_millis(next_ms),
             is_confirmed: true,
+            // It has come down from there since the last probe.
+            mark: 45.0,
+            probed: 60.0 * MS,
             ..known()
         };
         let new = State::of(old, &settings(), now);
