@@ -213,6 +213,26 @@ fn who_may_not_wait_for_the_turn_of_a_value_is_told_when_it_is() {
 }
 
 #[test]
+fn who_may_not_wait_for_the_turn_of_a_value_is_told_the_limit_of_that_value() {
+    let rule = HotParamRule::per_second("r", 10)
+        .throttle(ms(2_000))
+        .except("x", 0.5)
+        .tier("pro", 2);
+    let bench = Bench::new(rule);
+    for (call, limit, interval) in [
+        (by("x"), 1, ms(2_000)),
+        (by("y").tier("pro"), 2, ms(1_000)),
+        (by("z"), 10, ms(1_000)),
+    ] {
+        let call = call.patience(ms(1));
+        drop(bench.enter(call).unwrap());
+        let blocked = bench.enter(call).unwrap_err();
+        let told = (blocked.limit(), blocked.interval());
+        assert_eq!(told, (Some(limit), Some(interval)), "{call:?}");
+    }
+}
+
+#[test]
 fn what_a_value_took_is_given_back_when_the_resource_refuses() {
     for prioritized in [false, true] {
         let rules = Rules::new()

@@ -46,7 +46,9 @@ pub(super) fn refuse_flow(
     rule: u32,
     at: Option<Tick>,
 ) -> Verdict {
-    let (kind, limit) = counted.resource().rules().rate(rule);
+    let resource = counted.resource();
+    let (kind, limit) = resource.rules().rate(rule);
+    let limit = limit.or_else(|| resource.params()?.limit(rule, call));
     refuse_until(counted, call, now, (kind, rule), limit, at)
 }
 

@@ -203,6 +203,14 @@ impl HotParams {
         })
     }
 
+    /// The limit of the rule at `index` in the set for the value of `call`, as people are
+    /// told it.
+    pub(crate) fn limit(&self, index: u32, call: &Call<'_>) -> Option<(u32, Duration)> {
+        let rule = self.0.iter().find(|rule| rule.index == index)?;
+        let key = rule.keys.digest(rule.value(call).ok()??);
+        Some(rule.told(rule.quota(key, call)))
+    }
+
     /// What a call that runs must keep of its shares.
     pub(crate) fn keep(&self, shares: &Shares) -> Running {
         let mut running = Running::NONE;

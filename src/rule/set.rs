@@ -301,14 +301,12 @@ impl RuleSet {
         }
     }
 
-    /// The kind of the rule at `index` in a refusal for its rate, and its limit.
+    /// The kind of the rule at `index` in a refusal for its rate, and its limit; `None` for
+    /// one on a parameter, whose values have limits of their own.
     pub(crate) fn rate(&self, index: u32) -> (BlockKind, Option<(u32, Duration)>) {
         match self.rule(index).map(Rule::itself) {
             Some(Rule::Flow(rule)) => (BlockKind::Flow, Some(rule.told())),
-            Some(Rule::HotParam(rule)) => (
-                BlockKind::HotParam,
-                Some((rule.threshold() as u32, rule.interval())),
-            ),
+            Some(Rule::HotParam(_)) => (BlockKind::HotParam, None),
             // No other rule has a rate.
             _ => (BlockKind::Flow, None),
         }
