@@ -59,11 +59,13 @@ impl fmt::Debug for Routes<'_> {
 }
 
 impl Routes<'_> {
-    /// The version of the rules by whose templates, or lack of them, a call was named.
+    /// The version of the rules by whose templates, or lack of them, a call was named. If
+    /// others came into force between two looks at them, an older one, by which no call is
+    /// judged any more.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         let loaded = self.loaded.get();
-        loaded.map_or(self.version, |rules| rules.version())
+        loaded.map_or(self.version, |rules| rules.version().min(self.version))
     }
 
     /// The template that `path` matches; `None` as well if it is the path itself.

@@ -691,12 +691,19 @@ fn a_request_is_named_and_judged_by_one_set() {
                 sentinel.reload(closed(before));
                 assert_eq!(status(&layer), 429);
             }
-            // Between naming and judging.
-            let reloading = layer.weight(move |_| {
-                sentinel.reload(closed(after));
-                1
-            });
-            assert_eq!(status(&reloading), 429, "{before} {after}");
+            for looks_again in [false, true] {
+                sentinel.reload(closed(before));
+                let changing = sentinel.clone();
+                // Between naming and judging.
+                let reloading = layer.clone().weight(move |head| {
+                    changing.reload(closed(after));
+                    if looks_again {
+                        let _ = head.route();
+                    }
+                    1
+                });
+                assert_eq!(status(&reloading), 429, "{before} {after} {looks_again}");
+            }
         }
     }
 }
