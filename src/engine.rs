@@ -162,14 +162,14 @@ impl Engine {
     /// one look-up.
     ///
     /// If the rules that it was `named_by` are not those that would judge it, it may have
-    /// another name: the answer is that of `again`.
+    /// another name: the answer is that of `again`, which is none if the call is skipped.
     #[inline]
     pub(crate) fn judge(
         &self,
         call: &Call<'_>,
         named_by: Option<u64>,
         slow: &mut SlowVerdict,
-        again: impl FnOnce() -> Verdict,
+        again: impl FnOnce() -> Option<Verdict>,
     ) -> Option<FastPass> {
         let now = self.shared.time.now();
         let mut buffer = None;
@@ -189,7 +189,7 @@ impl Engine {
             }
         }
         let verdict = self.judge_on_new(&query, call, named_by, now);
-        slow.set(verdict.unwrap_or_else(again))
+        slow.set(verdict.or_else(again)?)
     }
 
     /// Judges a call that was named once more, by the rules of a version. `None` if they

@@ -116,7 +116,7 @@ impl Sentinel {
         call: &Call<'_>,
         named_by: u64,
         slow: &mut SlowVerdict,
-        again: impl FnOnce() -> Verdict,
+        again: impl FnOnce() -> Option<Verdict>,
     ) -> Option<FastPass> {
         self.engine.judge(call, Some(named_by), slow, again)
     }
@@ -215,9 +215,10 @@ impl Sentinel {
     }
 
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
-    /// never by some of each, and a layer names it by the templates of those that judge it.
-    /// Once a caller has seen a new rule in force, it never meets an old one again. Returns
-    /// false, and does nothing, if the rules are the same.
+    /// never by some of each, and a layer names it, or [skips](crate::SentinelLayer::skip) it,
+    /// by the templates of those that judge it. Once a caller has seen a new rule in force, it
+    /// never meets an old one again. Returns false, and does nothing, if the rules are the
+    /// same.
     ///
     /// `rules` are all rules from now on: to add or change one, start with the
     /// [rules in force](Self::rules).

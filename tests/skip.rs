@@ -172,6 +172,23 @@ fn a_client_skips_too_and_errors_stay_what_they_are() {
 }
 
 #[test]
+fn the_rules_that_skip_a_request_by_its_name_are_those_that_would_judge_it() {
+    let (sentinel, _clock) = engine(FlowRule::per_second("/x", 1));
+    let changing = sentinel.clone();
+    let layer = SentinelLayer::with(sentinel).skip(move |head| {
+        let is_probe = head.route() == "/probes/{id}";
+        // Just now other rules come into force, which name the path and refuse it.
+        changing.reload(FlowRule::per_second("/probes/{id}", 0).into());
+        is_probe
+    });
+    // By the old rules it passes, and by the new ones it is skipped.
+    assert_eq!(status(&layer, get("/probes/1")), StatusCode::OK);
+    let snapshot = layer.sentinel().snapshot();
+    let totals = snapshot.totals();
+    assert_eq!((totals.pass(), totals.block()), (0, 0));
+}
+
+#[test]
 fn calls_that_are_no_requests_are_not_concerned() {
     let (sentinel, _clock) = engine(FlowRule::per_second("job", 1));
     let layer = CallLayer::with(sentinel, |_: &u32| Call::new("job"));

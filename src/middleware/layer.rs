@@ -504,14 +504,6 @@ impl Settings {
         response
     }
 
-    /// Whether the layer leaves `request` alone.
-    #[inline(never)]
-    fn skips<B>(&self, request: &Request<B>) -> bool {
-        let routes = self.sentinel.routes();
-        let head = Head::new(request, &routes, self.direction);
-        self.skip.iter().any(|choose| choose(head))
-    }
-
     /// Describes `request` as a [`Call`] and has the engine judge it, or skips it: see
     /// [`SlowVerdict`].
     #[inline]
@@ -520,35 +512,40 @@ impl Settings {
         request: &Request<B>,
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
-        if !self.skip.is_empty() && self.skips(request) {
-            return None;
-        }
         self.describe(request, |call, named_by| {
             let again = || self.judge_again(request);
             self.sentinel.judge(call, named_by, slow, again)
         })
+        .flatten()
     }
 
     /// Judges `request` if other rules came into force after it was named: by their
-    /// templates it may have another name.
+    /// templates it may have another name. `None` if that exempts it.
     #[cold]
-    fn judge_again<B>(&self, request: &Request<B>) -> Verdict {
+    fn judge_again<B>(&self, request: &Request<B>) -> Option<Verdict> {
         loop {
             let judged = self.describe(request, |call, named_by| {
                 self.sentinel.judge_renamed(call, named_by)
-            });
-            if let Some(verdict) = judged {
-                return verdict;
+            })?;
+            if judged.is_some() {
+                return judged;
             }
         }
     }
 
-    /// Describes `request` as a [`Call`], for `judge`. It is also told the version of the
-    /// rules that have named it.
+    /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` is also
+    /// told the version of the rules that have named it.
     #[inline(always)]
-    fn describe<B, T>(&self, request: &Request<B>, judge: impl FnOnce(&Call<'_>, u64) -> T) -> T {
+    fn describe<B, T>(
+        &self,
+        request: &Request<B>,
+        judge: impl FnOnce(&Call<'_>, u64) -> T,
+    ) -> Option<T> {
         let routes = self.sentinel.routes();
         let head = Head::new(request, &routes, self.direction);
+        if !self.skip.is_empty() && self.skips(head) {
+            return None;
+        }
         let (resource, is_matched) = match &self.resource {
             Some(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
             None => head.resource_and_match(),
@@ -566,7 +563,14 @@ impl Settings {
         if request.version() == Version::HTTP_2 || call.prioritized {
             call.patience = grpc_timeout(request.headers());
         }
-        judge(&call, routes.version())
+        Some(judge(&call, routes.version()))
+    }
+
+    /// Whether the layer leaves the request alone. By the routes that would name it: other
+    /// rules may come into force at any time.
+    #[inline(never)]
+    fn skips(&self, head: Head<'_>) -> bool {
+        self.skip.iter().any(|choose| choose(head))
     }
 
     /// Adds to `call` all that the extractors find in a request beside its resource. `many`
