@@ -626,14 +626,18 @@ fn all_params<'a>(
     params
 }
 
-/// The time that a gRPC client gives the call: waiting longer is useless.
+/// The time that a gRPC client gives the call: waiting longer is useless. As gRPC has it, up
+/// to eight digits and a unit; anything else is none.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let amount: u64 = digits.parse().ok()?;
     Some(match unit {
-        "H" => Duration::from_secs(amount.checked_mul(3_600)?),
-        "M" => Duration::from_secs(amount.checked_mul(60)?),
+        "H" => Duration::from_secs(amount * 3_600),
+        "M" => Duration::from_secs(amount * 60),
         "S" => Duration::from_secs(amount),
         "m" => Duration::from_millis(amount),
         "u" => Duration::from_micros(amount),
@@ -659,7 +663,13 @@ mod tests {
             ("m", None),
             ("10", None),
             ("-1S", None),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
+            ("00000001S", Some(Duration::from_secs(1))),
+            // gRPC has at most eight digits, and no sign.
+            ("100000000n", None),
             ("18446744073709551615H", None),
+            ("+5S", None),
+            ("5 S", None),
             ("1\u{e9}", None),
         ];
         for (text, expected) in cases {
