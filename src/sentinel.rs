@@ -171,9 +171,10 @@ impl Sentinel {
     /// # Cancel safety
     ///
     /// If the future is dropped while it waits, the call gives up its place. If it is dropped
-    /// while `work` runs, for instance by a timeout around it, the call counts as cancelled,
-    /// which says nothing to a circuit breaker. So a timeout that is to count as a failure
-    /// belongs inside `work`.
+    /// while `work` runs, for instance by a timeout around it, the call counts as cancelled:
+    /// that is no failure, and only a circuit breaker by
+    /// [slow calls](crate::CircuitBreakerRule::slow_ratio) may count it. So a timeout that is
+    /// to count as a failure belongs inside `work`.
     ///
     /// # Examples
     ///
