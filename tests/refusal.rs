@@ -193,6 +193,20 @@ async fn a_refusal_can_be_answered_by_a_function() {
 }
 
 #[tokio::test]
+async fn who_answers_an_outbound_refusal_sees_the_name_that_the_call_had() {
+    let layer = SentinelLayer::with(engine(FlowRule::per_second("*", 0)).0).outbound();
+    let layer = layer.reject(|head: Head<'_>, blocked: &Blocked| {
+        assert_eq!(head.resource(), Key::Str(blocked.resource()));
+        Response::new(Bytes::from(head.route().to_owned()))
+    });
+    let app = Router::new()
+        .route("/users/{id}", any(|| async { "hello" }))
+        .layer(layer);
+    // The route is where the request came in, and not where it goes.
+    assert_eq!(ask(&app, get("/users/7")).await.body(), "/users/7");
+}
+
+#[tokio::test]
 async fn the_cause_of_a_refusal_is_in_the_extensions_of_the_response() {
     let (_clock, app) = app(FlowRule::per_second("/x", 1).id("one"), |layer| layer);
     let passed = ask(&app, get("/x")).await;
@@ -553,6 +567,36 @@ async fn of_two_layers_the_outer_one_tells_of_its_quota_if_the_inner_one_tells_o
     let response = ask(&app, get("/x")).await;
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(field(&response, "ratelimit"), Some("\"all\";r=5;t=50"));
+}
+
+#[tokio::test]
+async fn of_two_layers_the_outer_one_tells_of_no_larger_quota_in_other_fields() {
+    let ietf = (RateLimitFields::Ietf, "ratelimit");
+    let legacy = (
+        RateLimitFields::Legacy(ResetForm::Delta),
+        "x-ratelimit-remaining",
+    );
+    for ((inner, inner_name), (outer, outer_name)) in [(ietf, legacy), (legacy, ietf)] {
+        let rules = Rules::new()
+            .with(FlowRule::per_second("/x", 1))
+            .with(FlowRule::per_second("all", 9));
+        let Bench { sentinel, .. } = Bench::new(rules);
+        let layer = |fields| {
+            let layer = SentinelLayer::with(sentinel.clone()).fields(fields);
+            layer.reject(Http::new().fields(fields))
+        };
+        let app = Router::new()
+            .route("/x", any(|| async { "hello" }))
+            .layer(layer(inner))
+            .layer(layer(outer).resource(from_fn(|_| Some(Key::Str("all")))));
+        // The first takes the last token, and the second is refused.
+        for status in [200, 429] {
+            let response = ask(&app, get("/x")).await;
+            assert_eq!(response.status(), status);
+            assert!(field(&response, inner_name).is_some());
+            assert_eq!(field(&response, outer_name), None, "{status}");
+        }
+    }
 }
 
 #[tokio::test]

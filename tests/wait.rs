@@ -135,10 +135,17 @@ async fn a_deadline_ends_a_wait_in_a_queue_too() {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     }));
     let start = Instant::now();
+    let (http_1, http_2) = (Version::HTTP_11, Version::HTTP_2);
     // The first starts at once, and the next turns are a second apart.
-    for (timeout, status, ms) in [("1S", 200, 0), ("1S", 429, 0), ("1001m", 200, 1_000)] {
+    for (version, timeout, status, ms) in [
+        (http_2, "1S", 200, 0),
+        (http_2, "1S", 429, 0),
+        (http_2, "1001m", 200, 1_000),
+        // No gRPC, which has no HTTP/1.
+        (http_1, "1S", 200, 2_000),
+    ] {
         let mut request = get(RESOURCE);
-        *request.version_mut() = Version::HTTP_2;
+        *request.version_mut() = version;
         let value = timeout.parse().unwrap();
         request.headers_mut().insert("grpc-timeout", value);
         let response = service.clone().oneshot(request).await.unwrap();

@@ -468,10 +468,16 @@ mod tests {
         for (code, outcome) in [
             ("0", Outcome::Success),
             ("1", Outcome::Success),
+            ("2", Outcome::Failure),
+            ("3", Outcome::Success),
+            ("4", Outcome::Failure),
             ("5", Outcome::Success),
             ("8", Outcome::Ignore),
+            ("12", Outcome::Success),
             ("13", Outcome::Failure),
             ("14", Outcome::Failure),
+            ("15", Outcome::Failure),
+            ("16", Outcome::Success),
             ("nonsense", Outcome::Success),
         ] {
             response

@@ -479,6 +479,7 @@ mod tests {
             (Some("text/html, application/json;q=0.9"), true),
             (Some("application/problem+json"), true),
             (Some("application/json;q=0"), false),
+            (Some("application/json;Q=0.000"), false),
             (Some("APPLICATION/JSON"), true),
             // What is quoted separates nothing and names nothing.
             (Some(r#"application/json;x="a,b";q=0"#), false),
