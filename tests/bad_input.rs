@@ -337,6 +337,28 @@ fn a_template_has_at_most_25_parameters() {
 }
 
 #[test]
+fn a_conflict_names_the_other_template_as_it_is_written() {
+    for (first, second) in [
+        ("/{{a}}/{b}", "/{{a}}/{c}"),
+        ("/{a}/{{b}}/{c}", "GET /{a}/{{b}}/{*rest}"),
+        ("/x{{{a}", "GET /x{{{b}"),
+    ] {
+        let rules = ["job", first, second].map(|name| FlowRule::per_second(name, 1));
+        let error = Rules::build(rules).unwrap_err();
+        let allowed = format!("a template that does not conflict with {first:?} of rule 1");
+        assert_eq!(error.problems()[0].allowed(), allowed);
+    }
+}
+
+#[test]
+fn a_template_that_is_wrong_conflicts_with_no_other() {
+    let rules = ["/a/{id}/{*rest}/x", "/a/{*rest}"].map(|name| FlowRule::per_second(name, 1));
+    let error = Rules::build(rules).unwrap_err();
+    let told: Vec<_> = error.problems().iter().map(InvalidRule::index).collect();
+    assert_eq!(told, [0]);
+}
+
+#[test]
 fn a_name_that_is_too_long_is_looked_at_no_further() {
     // As a template it would be a list of millions of braces.
     let rule = FlowRule::per_second("/".to_owned() + &"{{".repeat(1 << 20), 1);

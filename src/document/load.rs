@@ -272,6 +272,7 @@ fn load<'a>(
         let problems = problems.into_iter();
         all.extend(problems.map(|problem| problem.of_rule(index)));
     }
+    rules.settle();
     Ok((rules, all))
 }
 

@@ -152,7 +152,7 @@ pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, 
 #[cfg(feature = "serde")]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;
-pub(crate) use template::Templates;
+pub(crate) use template::{Templates, check_template};
 
 /// A single rule of any kind.
 ///

@@ -9,6 +9,8 @@ impl Rules {
     /// Whether its templates conflict with others is looked at last, and only if
     /// nothing else is wrong: it costs most to take a template back.
     ///
+    /// After the last one the set is to be [settled](Self::settle).
+    ///
     /// # Errors
     ///
     /// Everything that is wrong with the rule. The set is then as it was.
@@ -26,5 +28,10 @@ impl Rules {
         verdict(inspector.problems)?;
         self.push(rule);
         Ok(())
+    }
+
+    /// Forgets for good what bad rules have left.
+    pub(crate) fn settle(&mut self) {
+        self.templates.settle();
     }
 }

@@ -1,7 +1,9 @@
 //! Route templates among the rules' names, and which one a path matches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use matchit::InsertError;
 
 use crate::call::MAX_KEY_BYTES;
 
@@ -17,10 +19,15 @@ const MOST_PARAMETERS: usize = 25;
 /// rest, `{{` and `}}` for braces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
-    router: matchit::Router<Arc<str>>,
+    router: Router,
     /// Each template with the index of the rule that brought it.
     known: HashMap<Arc<str>, usize>,
+    /// Those that the router still has, and that are no longer known: it takes no template
+    /// back without leaving parameters of it, and to make it anew takes time.
+    forgotten: HashSet<Arc<str>>,
 }
+
+type Router = matchit::Router<Arc<str>>;
 
 impl Templates {
     /// Adds the template in `name`, if there is one.
@@ -35,25 +42,52 @@ impl Templates {
         if self.known.contains_key(template) {
             return Ok(());
         }
-        if parameters(template) > MOST_PARAMETERS {
-            return Err(format!(
-                "a template with at most {MOST_PARAMETERS} parameters"
-            ));
+        // Of one that is wrong, the router may keep the part before the mistake.
+        check_template(template)?;
+        let text = Arc::from(template);
+        if !self.forgotten.remove(template) {
+            self.insert(&text)?;
         }
-        let text: Arc<str> = template.into();
-        match self.router.insert(template, text.clone()) {
-            Ok(()) => {
-                self.known.insert(text, index);
-                Ok(())
+        self.known.insert(text, index);
+        Ok(())
+    }
+
+    /// Has the router take `template`, which is valid.
+    fn insert(&mut self, template: &Arc<str>) -> Result<(), String> {
+        let Err(error) = self.router.insert(&**template, template.clone()) else {
+            return Ok(());
+        };
+        let other = match &error {
+            InsertError::Conflict { with } => self.conflicting(with, template),
+            _ => None,
+        };
+        match other {
+            Some((other, index)) => Err(format!(
+                "a template that does not conflict with {other:?} of rule {index}"
+            )),
+            None if !self.forgotten.is_empty() => {
+                self.settle();
+                self.insert(template)
             }
-            Err(matchit::InsertError::Conflict { with }) => Err(match self.known.get(&*with) {
-                Some(index) => {
-                    format!("a template that does not conflict with {with:?} of rule {index}")
-                }
-                None => format!("a template that does not conflict with {with:?}"),
-            }),
-            Err(error) => Err(format!("a template such as \"/users/{{id}}\" ({error})")),
+            None => Err(format!("a template that conflicts with no other ({error})")),
         }
+    }
+
+    /// The known template that `template` conflicts with, and its rule. The router calls it
+    /// `with`, where doubled braces are single ones; as a path, that matches the template.
+    fn conflicting(&self, with: &str, template: &str) -> Option<(&str, usize)> {
+        let found = [
+            Some(with),
+            self.router.at(with).ok().map(|found| &**found.value),
+        ];
+        let mut known = found.into_iter().flatten().filter_map(|found| {
+            let (text, index) = self.known.get_key_value(found)?;
+            Some((&**text, *index))
+        });
+        known.find(|(other, _)| {
+            let mut both = matchit::Router::new();
+            both.insert(*other, ()).is_ok() && both.insert(template, ()).is_err()
+        })
     }
 
     /// Whether the template in `name` is known.
@@ -62,25 +96,24 @@ impl Templates {
         template_of(name).is_some_and(|template| self.known.contains_key(template))
     }
 
-    /// Forgets the template in `name`.
+    /// Forgets the template in `name`. No path is looked for until they are
+    /// [settled](Self::settle).
     #[cfg(feature = "serde")]
     pub(super) fn remove(&mut self, name: &str) {
-        let Some(template) = template_of(name) else {
-            return;
-        };
-        if self.known.remove(template).is_none() {
+        let known = template_of(name).and_then(|template| self.known.remove_entry(template));
+        self.forgotten.extend(known.map(|(template, _)| template));
+    }
+
+    /// Makes the router anew if it has templates that are not known.
+    pub(super) fn settle(&mut self) {
+        if self.forgotten.is_empty() {
             return;
         }
-        // The router does not find the rest of a path beside other templates, and takes
-        // "{{a}}" for a parameter.
-        let removed = self.router.remove(template);
-        if removed.as_deref() != Some(template) {
-            let mut router = matchit::Router::new();
-            for template in self.known.keys() {
-                let again = router.insert(&**template, template.clone());
-                again.expect("no two of them conflict");
-            }
-            self.router = router;
+        self.forgotten.clear();
+        self.router = Router::new();
+        for template in self.known.keys() {
+            let again = self.router.insert(&**template, template.clone());
+            again.expect("no two of them conflict");
         }
     }
 
@@ -93,6 +126,21 @@ impl Templates {
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
         self.router.at(path).ok().map(|found| &**found.value)
     }
+}
+
+/// Looks at `template` alone.
+///
+/// # Errors
+///
+/// What is allowed instead.
+pub(crate) fn check_template(template: &str) -> Result<(), String> {
+    if parameters(template) > MOST_PARAMETERS {
+        return Err(format!(
+            "a template with at most {MOST_PARAMETERS} parameters"
+        ));
+    }
+    let alone = matchit::Router::new().insert(template, ());
+    alone.map_err(|error| format!("a template such as \"/users/{{id}}\" ({error})"))
 }
 
 /// How many segments of `template` may be anything.
@@ -118,6 +166,8 @@ fn template_of(name: &str) -> Option<&str> {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -162,5 +212,45 @@ mod tests {
             "{allowed}"
         );
         assert!(templates.add("/users/{", 6).is_err());
+    }
+
+    fn templates() -> impl Strategy<Value = Vec<String>> {
+        let part = prop::sample::select(&["a", "b", "{x}", "{y}", "a{x}", "{{a}}", "{*r}"][..]);
+        let template = prop::collection::vec(part, 1..4);
+        let template = template.prop_map(|parts| format!("/{}", parts.join("/")));
+        prop::collection::vec(template, 1..8)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        /// Whatever was wrong or is forgotten, the next one is taken as if it had never been.
+        #[cfg(feature = "serde")]
+        #[test]
+        fn only_what_is_known_stands_in_the_way(
+            all in templates(),
+            is_kept in prop::collection::vec(any::<bool>(), 8),
+            path in "(/(a|b|c|\\{a\\})){1,4}",
+        ) {
+            let (mut templates, mut kept) = (Templates::default(), Vec::<String>::new());
+            let fresh = |kept: &[String]| {
+                let mut fresh = Templates::default();
+                kept.iter().for_each(|template| fresh.add(template, 0).unwrap());
+                fresh
+            };
+            for (template, is_kept) in all.into_iter().zip(is_kept) {
+                let was_known = templates.has(&template);
+                let is_taken = templates.add(&template, 0).is_ok();
+                prop_assert_eq!(is_taken, fresh(&kept).add(&template, 0).is_ok(), "{}", template);
+                if is_taken && (is_kept || was_known) {
+                    kept.push(template);
+                } else if is_taken {
+                    templates.remove(&template);
+                }
+            }
+            templates.settle();
+            let fresh = fresh(&kept);
+            prop_assert_eq!(templates.matching(&path), fresh.matching(&path));
+        }
     }
 }

@@ -150,6 +150,61 @@ fn a_bad_rule_leaves_no_gap_among_templates() {
 }
 
 #[test]
+fn a_bad_template_takes_no_place_of_a_good_one() {
+    let rule = |resource: &str, related: &str| json!({"kind": "flow", "resource": resource, "threshold": 1, "when": related});
+    let list = json!([
+        rule("/users/{id}", "b"),
+        // Nothing is left of the parameters of its first template.
+        rule("/a/{id}/x", "/users/{name}"),
+        rule("/a/{*rest}", "b"),
+        // Nor of those before what is wrong.
+        rule("/b/{id}/{*rest}/x", "b"),
+        rule("/b/{*rest}", "b"),
+        // What is forgotten may be named again, in these words and in others.
+        rule("/c/{*rest}", "/users/{name}"),
+        rule("/c/{*rest}", "b"),
+        rule("/d/{*rest}", "/users/{name}"),
+        rule("/d/{*path}", "b"),
+        rule("/d/{*rest}", "b"),
+    ]);
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    let told: Vec<_> = document
+        .problems()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = [
+        "rules[1].when is \"/users/{name}\", must be a template that does not conflict with \
+         \"/users/{id}\" of rule 0",
+        "rules[3].resource is \"/b/{id}/{*rest}/x\", must be a template such as \
+         \"/users/{id}\" (Catch-all parameters are only allowed at the end of a route)",
+        "rules[5].when is \"/users/{name}\", must be a template that does not conflict with \
+         \"/users/{id}\" of rule 0",
+        "rules[7].when is \"/users/{name}\", must be a template that does not conflict with \
+         \"/users/{id}\" of rule 0",
+        "rules[9].resource is \"/d/{*rest}\", must be a template that does not conflict with \
+         \"/d/{*path}\" of rule 8",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(document.lenient().0.len(), 5);
+}
+
+#[test]
+fn many_bad_templates_among_many_good_ones_take_no_minutes() {
+    let rule = |resource: String, related: &str| json!({"kind": "flow", "resource": resource, "threshold": 1, "when": related});
+    let good = (0..5_000).map(|n| rule(format!("/a{n}/b"), "/users/{id}"));
+    let bad = (0..5_000).map(|n| rule(format!("/a{n}/{{*rest}}"), "/users/{name}"));
+    // The same one again, as someone has copied it.
+    let again = (0..5_000).map(|_| rule("/a0/{*rest}".to_owned(), "/users/{name}"));
+    let list: Vec<_> = good.chain(bad).chain(again).collect();
+    let text = json!({ "rules": list }).to_string();
+    let document = Document::read(&text, Format::Json).unwrap();
+    assert_eq!(document.problems().len(), 10_000);
+    assert_eq!(document.lenient().0.len(), 5_000);
+}
+
+#[test]
 fn what_rules_cannot_be_together_is_told() {
     let breaker = json!({"kind": "circuit-breaker", "resource": "a", "error_count": 5});
     let adaptive = json!({"kind": "adaptive", "resource": "a"});
