@@ -275,12 +275,14 @@ async fn a_path_that_axum_matched_as_another_is_not_skipped() {
 
 #[test]
 fn what_is_no_template_is_named() {
-    let cases: [(&[&str], &str); 5] = [
+    let long = "/{x}".repeat(26);
+    let cases: [(&[&str], &str); 6] = [
         (&["/ok", "healthz"], "\"healthz\""),
         (&["GET /healthz"], "\"GET /healthz\""),
         (&[""], "\"\""),
         (&["/a/{"], "\"/a/{\""),
         (&["/a/{x}", "/a/{y}"], "\"/a/{y}\""),
+        (&[&long], "must be a template with at most 25 parameters"),
     ];
     for (templates, named) in cases {
         let made = catch_unwind(|| drop(skip::paths(templates)));

@@ -38,6 +38,7 @@ use matchit::Router;
 
 use crate::call::Encoded;
 use crate::key::{ClientIp, Head, Nets};
+use crate::rule::check_template;
 
 /// Selects requests whose path matches one of `templates`, in the syntax of the rules'
 /// names: `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does
@@ -88,6 +89,9 @@ pub fn paths<T: AsRef<str>>(
             template.starts_with('/'),
             "a path to skip must begin with '/', as \"/static/{{*rest}}\" does: {template:?}"
         );
+        if let Err(allowed) = check_template(template) {
+            panic!("a path to skip is {template:?}, must be {allowed}");
+        }
         if let Err(error) = router.insert(template, ()) {
             panic!("{template:?} is no template of paths to skip: {error}");
         }
