@@ -549,13 +549,19 @@ async fn a_path_that_is_rewritten_between_two_routers_keeps_its_parameters() {
 #[tokio::test]
 async fn a_path_that_is_rewritten_brings_no_fresh_quota_of_a_path_parameter() {
     type Rewrite = fn(&str) -> String;
-    let cases: [(_, Rewrite, _); 2] = [
+    let cases: [(_, Rewrite, _); 3] = [
         (
             "/users/{id}",
             |path| path.replace("/me", "/7"),
             ["/users/7", "/users/me"],
         ),
         ("/{*id}", |path| path.replace("/v1", ""), ["/a", "/v1/a"]),
+        // As if another router had taken the first part off.
+        (
+            "/{id}/{*rest}",
+            |path| path.replace("/v1", ""),
+            ["/a/x", "/v1/a/x"],
+        ),
     ];
     for (route, rewrite, paths) in cases {
         let layer = per_caller(PathParam::new("id"));
@@ -572,6 +578,48 @@ async fn a_path_that_is_rewritten_brings_no_fresh_quota_of_a_path_parameter() {
             assert_eq!(response.status().as_u16(), expected, "{path}");
         }
     }
+}
+
+/// Where a prefix is dropped, before a router or behind it, only axum knows of which path its
+/// parameters are.
+#[tokio::test]
+async fn behind_a_prefix_that_is_dropped_a_path_parameter_is_what_the_handler_reads() {
+    let without_version = |mut request: Request<Body>| {
+        let path = request.uri().path().replace("/v1", "");
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let dropping = ServiceBuilder::new().map_request(without_version);
+    let leaf = || {
+        Router::new()
+            .route("/{a}/{b}/{*rest}", any(compare))
+            .route("/{a}/{b}", any(compare))
+            .route("/{a}", any(compare))
+    };
+    let before = dropping.clone().service(leaf());
+    let mut statuses = Vec::new();
+    for app in [
+        Router::new().fallback_service(before.clone()),
+        Router::new().nest_service("/api", before.clone()),
+        Router::new().nest_service("/{c}", before),
+        Router::new().nest("/api", leaf().layer(dropping.clone())),
+        leaf().layer(dropping),
+    ] {
+        for path in [
+            "/api/v1/x/y",
+            "/api/v1/x/y/z",
+            "/api/v1/x/y/z/%7a",
+            "/api//v1/x/y/z",
+            "/api/v1//x/y/z",
+            "/api/x/v1/y",
+            "/v1/api/x",
+        ] {
+            let response = app.clone().oneshot(get(path)).await.unwrap();
+            statuses.push(response.status().as_u16());
+        }
+    }
+    let answered = statuses.iter().filter(|status| **status == 200).count();
+    assert!(answered > statuses.len() / 2, "{statuses:?}");
 }
 
 // === tokens ===

@@ -475,6 +475,31 @@ async fn a_path_that_is_rewritten_leads_past_no_rule_below() {
     }
 }
 
+/// As if another router had taken the first part off, or one more part.
+#[tokio::test]
+async fn a_prefix_that_is_dropped_leads_past_no_rule_below() {
+    let without_version = |mut request: Request<Body>| {
+        let path = request.uri().path().replace("/v1", "");
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/{shop}/new", 1))
+        .with(FlowRule::per_second("/api/{shop}/new", 1));
+    let layer = SentinelLayer::with(engine(rules).0);
+    let inside = Router::new().route("/{shop}/{*rest}", hello()).layer(layer);
+    let inside = ServiceBuilder::new()
+        .map_request(without_version)
+        .service(inside);
+    let app = Router::new()
+        .nest_service("/api", inside.clone())
+        .fallback_service(inside);
+    for (plain, versioned) in [("/a/new", "/v1/a/new"), ("/api/a/new", "/api/v1/a/new")] {
+        let answers = statuses(&app, &[plain, versioned]).await;
+        assert_eq!(answers, [200, 429], "{versioned}");
+    }
+}
+
 /// A layer that rewrites the path of a route does not change which route it is.
 #[tokio::test]
 async fn behind_its_route_a_path_may_be_rewritten_to_any_other() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(feature = "axum")]
 use std::task::{Context, Poll, Waker};
 
-use super::route::{Whole, before_rest, has_second_slash, matched_on};
+use super::route::{Paths, before_rest, has_second_slash, matched_on};
 use super::{Head, KeyExtractor};
 use crate::call::{Encoded, Key};
 
@@ -24,8 +24,8 @@ use crate::call::{Encoded, Key};
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
 /// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
-/// encoded, unless second slashes stand in what outer routers have taken off the path: then
-/// axum is asked what it has made of them.
+/// encoded, unless the path was rewritten between two of axum's routers, or second slashes
+/// stand in what outer routers have taken off it: then axum is asked what it has made of that.
 ///
 /// # Examples
 ///
@@ -68,26 +68,22 @@ impl KeyExtractor for PathParam {
         let name = &*self.0;
         let found = match head.matched() {
             Some(matched) => {
-                let (first, other) = matched_on(head, matched);
-                let of = |template| {
-                    let value = |(path, _)| value(template, path, name);
-                    value(first).or_else(|| value(other?))
-                };
-                let is_told = has_second_slash(first);
-                let found = if is_told {
-                    told(head, matched, first, name)
+                let paths = matched_on(head);
+                let is_sure = is_sure(paths);
+                let found = if is_sure {
+                    value(matched, paths.0.0, name)
                 } else {
-                    of(matched)
+                    told(head, matched, paths, name)
                 };
                 // Below a route for the rest of a path, the route is that of a rule.
                 found.or_else(|| match head.route() {
                     route if route == matched => None,
-                    route if is_told => {
+                    route if is_sure => value(route, paths.0.0, name),
+                    route => {
                         let path = path_below(head, matched, before_rest(matched)?);
                         let value = Encoded::path(value(route, &path, name)?);
-                        value.with_text(|told| sent(route, first.0, name, told))
+                        value.with_text(|told| sent(route, paths, name, told))
                     }
-                    route => of(route),
                 })
             }
             None => {
@@ -99,12 +95,18 @@ impl KeyExtractor for PathParam {
     }
 }
 
-/// What axum takes for the parameter `name`. Only axum can tell if there are second slashes in
-/// what routers have taken off: it depends on how these are inside of each other whether a
-/// slash is left out, or a parameter is empty.
+/// Whether a template that was matched stands for this path. If not, only axum can tell what
+/// its parameters are: it is another path that was matched, or there are second slashes in
+/// what routers have taken off. It depends on how these are inside of each other whether such
+/// a slash is left out, or a parameter is empty.
+fn is_sure((first, other): Paths<'_>) -> bool {
+    other.is_none() && !has_second_slash(first)
+}
+
+/// What axum takes for the parameter `name`.
 #[cfg(feature = "axum")]
 #[cold]
-fn told<'a>(head: Head<'a>, matched: &str, (path, _): Whole<'a>, name: &str) -> Option<&'a str> {
+fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Option<&'a str> {
     use axum::extract::{FromRequestParts, RawPathParams};
 
     let (mut parts, ()) = http::Request::new(()).into_parts();
@@ -114,12 +116,12 @@ fn told<'a>(head: Head<'a>, matched: &str, (path, _): Whole<'a>, name: &str) -> 
         return None;
     };
     let (_, told) = params.iter().find(|(known, _)| *known == name)?;
-    sent(matched, path, name, told)
+    sent(matched, paths, name, told)
 }
 
 /// Nobody tells.
 #[cfg(not(feature = "axum"))]
-const fn told<'a>(_: Head<'a>, _: &str, _: Whole<'a>, _: &str) -> Option<&'a str> {
+const fn told<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
     None
 }
 
@@ -127,40 +129,41 @@ const fn told<'a>(_: Head<'a>, _: &str, _: Whole<'a>, _: &str) -> Option<&'a str
 /// the rest. Of second slashes in what routers have taken off, none is in their names.
 pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {
     let name = matched[prefix.len()..].trim_matches(['{', '*', '}']);
-    let (first, other) = matched_on(head, matched);
-    if has_second_slash(first) {
-        return Cow::Owned(match told(head, matched, first, name) {
-            // What a parameter stands for is the same to names that begin like the route.
-            Some(rest) => {
-                let prefix = prefix.replace("{{", "{").replace("}}", "}");
-                prefix + rest.trim_start_matches('/')
-            }
-            // A parameter is no text, so the handler reads none.
-            None => {
-                let (outer, seen) = first.0.split_at(first.1);
-                let outer = outer.split('/').filter(|segment| !segment.is_empty());
-                outer
-                    .map(|segment| format!("/{segment}"))
-                    .collect::<String>()
-                    + seen
-            }
-        });
+    let paths = matched_on(head);
+    let ((first, outer), _) = paths;
+    if is_sure(paths) {
+        return Cow::Borrowed(first);
     }
-    let is_match = |(path, _): Whole<'_>| value(matched, path, name).is_some();
-    let other = other.filter(|_| !is_match(first));
-    Cow::Borrowed(other.unwrap_or(first).0)
+    Cow::Owned(match told(head, matched, paths, name) {
+        // What a parameter stands for is the same to names that begin like the route.
+        Some(rest) => {
+            let prefix = prefix.replace("{{", "{").replace("}}", "}");
+            prefix + rest.trim_start_matches('/')
+        }
+        // A parameter is no text, so the handler reads none.
+        None => {
+            let (outer, seen) = first.split_at(outer);
+            let outer = outer.split('/').filter(|segment| !segment.is_empty());
+            outer
+                .map(|segment| format!("/{segment}"))
+                .collect::<String>()
+                + seen
+        }
+    })
 }
 
-/// The part of `path` that decodes to what was `told` of a parameter of `template`.
-fn sent<'a>(template: &str, path: &'a str, name: &str, told: &str) -> Option<&'a str> {
+/// The part of one of `paths` that decodes to what was `told` of a parameter of `template`.
+fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, told: &str) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
     let (before, inner, after) = parameters.find(|(_, inner, _)| is_it(inner))?;
     let is_told = |text: &&str| Encoded::path(text).is(told);
+    let ((first, _), other) = paths;
+    let mut paths = [Some(first), other].into_iter().flatten();
     if inner.starts_with('*') {
-        return last_bytes(path, told.len()).filter(is_told);
+        return paths.find_map(|path| last_bytes(path, told.len()).filter(is_told));
     }
-    let mut segments = path.split('/');
+    let mut segments = paths.flat_map(|path| path.split('/'));
     segments.find_map(|segment| between(segment, before, after).filter(is_told))
 }
 

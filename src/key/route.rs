@@ -218,30 +218,25 @@ pub(super) fn before_rest(route: &str) -> Option<&str> {
     name.starts_with('*').then_some(prefix)
 }
 
-/// A path that a router may have matched, and how many bytes of it outer routers have taken
-/// off: inside of another one, a router of axum sees only the end of a path.
+/// A path, and how many bytes of it outer routers have taken off: inside of another one, a
+/// router of axum sees only the end of a path.
 pub(super) type Whole<'a> = (&'a str, usize);
 
-/// The path that axum's router has matched `template` on. If there are two that it may have
-/// been, the second is the one to take where `template` does not match the first: a path may
-/// have been rewritten, between two routers or behind the last one.
-pub(super) fn matched_on<'a>(head: Head<'a>, template: &str) -> (Whole<'a>, Option<Whole<'a>>) {
-    let here = (head.uri().path(), 0);
-    original(head).map_or((here, None), |original| two_paths(here, original, template))
-}
+/// The path that axum's router has matched or, where a path was rewritten between two routers
+/// or behind the last one, the two of which it may be one.
+pub(super) type Paths<'a> = (Whole<'a>, Option<&'a str>);
 
-fn two_paths<'a>(
-    here: Whole<'a>,
-    original: &'a str,
-    template: &str,
-) -> (Whole<'a>, Option<Whole<'a>>) {
-    match taken_off(here.0, original) {
-        Some("") => (here, None),
-        // What was taken off is in front of the template, before what stands for any rest.
-        Some(outer) if parts(outer).count() <= parts(template).count() => {
-            ((original, outer.len()), Some(here))
-        }
-        _ => (here, Some((original, 0))),
+/// See [`Paths`].
+pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
+    let here = head.uri().path();
+    let Some(original) = original(head) else {
+        return ((here, 0), None);
+    };
+    match taken_off(here, original) {
+        Some("") => ((here, 0), None),
+        // A router that is inside of no other has taken nothing off.
+        Some(outer) if parts(outer) <= parts(nested(head)) => ((original, outer.len()), None),
+        _ => ((here, 0), Some(original)),
     }
 }
 
@@ -252,10 +247,22 @@ fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
     original.strip_suffix(path).or(all)
 }
 
-/// The parts of a path or a template between slashes, up to a parameter for the rest.
-fn parts(path: &str) -> impl Iterator<Item = &str> {
-    let parts = path.split('/').filter(|part| !part.is_empty());
-    parts.take_while(|part| !part.starts_with("{*"))
+/// How many parts of a path or a template are between slashes.
+fn parts(path: &str) -> usize {
+    path.split('/').filter(|part| !part.is_empty()).count()
+}
+
+/// The template of what outer routers take off.
+#[cfg(feature = "axum")]
+fn nested(head: Head<'_>) -> &str {
+    let nested = head.extensions().get::<axum::extract::NestedPath>();
+    nested.map_or("", axum::extract::NestedPath::as_str)
+}
+
+/// There are none.
+#[cfg(not(feature = "axum"))]
+const fn nested(_: Head<'_>) -> &'static str {
+    ""
 }
 
 /// The path as it was sent, if one of axum's routers has left it.
