@@ -174,7 +174,8 @@ const SMALL_LOANS: usize = 2;
 ///   that the first caller after an idle time writes three words for each bucket that has
 ///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
 ///   [strict](crate::FlowRule::strict) rule excludes this case.
-/// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens.
+/// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens. Nothing is lent that
+///   would bring a window, with all that is held for later ones, to 2³².
 ///
 /// # Source
 ///

@@ -327,7 +327,9 @@ impl LeapArray {
             // It has room: the tokens are charged now and stay charged.
             return Ok(Some(u32::MAX));
         }
-        if quota.lending() == Lending::Nothing {
+        // What is used and held from now on is told from less only if it does not wrap.
+        let used = head.granted().wrapping_sub(cut);
+        if quota.lending() == Lending::Nothing || used.checked_add(n).is_none() {
             return Ok(None);
         }
         let start = quota.start(target);

@@ -350,6 +350,38 @@ fn only_so_many_calls_wait_at_once() {
 }
 
 #[test]
+fn however_much_is_lent_of_windows_to_come_the_present_one_stays_full() {
+    // 119 such calls a second; more than 2³² tokens are lent if nothing keeps them from it.
+    let heavy = Call::new("r").batch(Call::MAX_WEIGHT);
+    let bench = Bench::with(FlowRule::per_second("r", 2_000_000_000), |builder| {
+        builder.occupy_timeout(ms(5_000))
+    });
+    let passes = |now| {
+        bench.clock.set(at(now));
+        enter(&bench.sentinel, heavy).is_ok()
+    };
+    let passing = |now| (0..1_000).take_while(|_| passes(now)).count();
+    assert_eq!(passing(700), 119);
+    let lent = (0..1_000).map_while(|_| bench.borrow_for(1_200, heavy).ok());
+    let waiting: Vec<_> = lent.collect();
+    // All that leaves at 1500, and what keeps the whole below 2³².
+    let counts = [1_500, 2_500].map(|start| {
+        let starts = waiting.iter().map(Waiting::start);
+        starts.filter(|&it| it == at(start)).count()
+    });
+    assert_eq!((counts, waiting.len()), ([119, 17], 136));
+    assert_eq!(passing(1_200), 0);
+    assert_eq!(bench.node().sum(Event::Pass), 119 << 24);
+
+    for one in waiting {
+        let start = one.start().as_millis();
+        drop(bench.admit(start, one).unwrap());
+        assert!(bench.node().sum(Event::Pass) <= 119 << 24);
+    }
+    bench.assert_settled();
+}
+
+#[test]
 fn a_rule_that_does_not_lend_refuses() {
     for rule in [
         FlowRule::per_second("r", 10).lend(false),
