@@ -6,15 +6,15 @@ mod support;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, Entry, FlowRule, Hook, HotParamRule, IsolationRule, Rules, Sentinel,
-    Verdict, Waiting,
+    BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, Hook, HotParamRule, IsolationRule,
+    Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use support::{configured, run};
@@ -310,6 +310,55 @@ fn a_hook_may_do_with_the_engine_whatever_a_program_may() {
     // Each is judged by the limit that the one before has left: none, and then 0, 1, 2 …
     let inner = sentinel.node("inner").unwrap().totals();
     assert_eq!((inner.pass(), inner.block(), inner.complete()), (5, 2, 5));
+}
+
+/// Puts other rules in force once, when a breaker becomes half-open: while the probe is on
+/// its way.
+#[derive(Debug, Default)]
+struct Reloader(Mutex<Option<(Sentinel, Rules)>>);
+
+impl Hook for Reloader {
+    fn on_breaker(&self, event: &BreakerEvent<'_>) {
+        if event.to() == BreakerState::HalfOpen {
+            if let Some((sentinel, rules)) = self.0.lock().unwrap().take() {
+                assert!(sentinel.reload(rules));
+                // Who asks for the resource has it count in the new buckets.
+                assert!(sentinel.node("r").is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_whose_rules_change_on_its_way_claims_everything_once() {
+    let claiming: [Rule; 2] = [
+        HotParamRule::per_second("r", 2).into(),
+        FlowRule::per_second("r", 1).throttle(2_000 * MS).into(),
+    ];
+    for rule in claiming {
+        let reloader = Arc::new(Reloader::default());
+        let rules = |buckets| {
+            Rules::new()
+                .with(FlowRule::per_second("r", 9).buckets(buckets))
+                .with(CircuitBreakerRule::consecutive_errors("r", 1).open_for(1_000 * MS))
+                .with(rule.clone())
+        };
+        let (sentinel, clock) = configured(rules(2), |builder| {
+            builder.hook("reloader", reloader.clone())
+        });
+        let call = || sentinel.try_enter(Call::new("r").param("a"));
+        run(&sentinel, Call::new("r").param("b")).fail();
+        clock.advance(2_000 * MS);
+        *reloader.0.lock().unwrap() = Some((sentinel.clone(), rules(4)));
+        // A second turn would come a second later.
+        assert!(matches!(call(), Verdict::Pass(_)), "{rule:?}");
+        assert!(reloader.0.lock().unwrap().is_none(), "nothing has changed");
+        // A second share would be the last one.
+        if matches!(rule, Rule::HotParam(_)) {
+            assert!(matches!(call(), Verdict::Pass(_)));
+            assert!(matches!(call(), Verdict::Block(_)));
+        }
+    }
 }
 
 /// Makes a call on its own engine whenever it is told of one, three deep at most.
