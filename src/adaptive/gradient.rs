@@ -224,6 +224,10 @@ impl State {
         }
         // The closer's clock may have been read before the window opened.
         let now = now.max(sample.opened);
+        if self.phase != Phase::Steady {
+            // Where it was given up and nobody came to close it, the probe cost nothing.
+            self.began = self.began + (now - self.given_up(sample.opened));
+        }
         match self.phase {
             Phase::Steady => self.adjust(settings, now, sample),
             Phase::Settling if in_flight <= self.level => self.phase = Phase::Measuring,
@@ -240,7 +244,7 @@ impl State {
         let long = Duration::from_nanos(self.long as u64);
         let above = Duration::from_nanos(self.above as u64);
         let length = (2 * long).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
-        let given_up = now + 4 * above.max(LONGEST_WINDOW);
+        let given_up = self.given_up(now);
         match self.phase {
             Phase::Steady => Terms {
                 opened: now,
@@ -277,6 +281,12 @@ impl State {
                 since: now + above,
             },
         }
+    }
+
+    /// When a window of a probe is given up that opened at `opened`.
+    fn given_up(&self, opened: Tick) -> Tick {
+        let above = Duration::from_nanos(self.above as u64);
+        opened + 4 * above.max(LONGEST_WINDOW)
     }
 
     fn adjust(&mut self, settings: &Settings, now: Tick, sample: Sample) {

@@ -260,11 +260,39 @@ fn a_probe_that_cannot_settle_is_given_up() {
     let terms = state.close(&settings(), now, 20, sample(40, 50, 20));
     assert_eq!(state.phase, Phase::Settling);
     assert_eq!(state.limit(), 15);
-    let terms = state.close(&settings(), terms.latest, 18, sample(0, 0, 0));
+    let none = Sample {
+        opened: terms.opened,
+        ..sample(0, 0, 0)
+    };
+    let terms = state.close(&settings(), terms.latest, 18, none);
     assert_eq!(state.phase, Phase::Steady);
     assert_eq!(state.limit(), 20);
     // It took 4 s, so the next one is 80 s away.
     assert_eq!(state.next, terms.opened + Duration::from_secs(80));
+}
+
+#[test]
+fn an_hour_without_calls_in_a_probe_does_not_put_the_next_one_off() {
+    for phase in [Phase::Settling, Phase::Measuring] {
+        let mut state = State {
+            phase,
+            level: 15,
+            above: 50.0 * MS,
+            ..known()
+        };
+        let mut now = Tick::from_millis(3_600_000);
+        let mut terms = state.close(&settings(), now, 1, sample(1, 50, 1));
+        if phase == Phase::Settling {
+            now = terms.due;
+            let sample = sample(75, 50, 15);
+            let opened = terms.opened;
+            terms = state.close(&settings(), now, 15, Sample { opened, ..sample });
+        }
+        assert_eq!(state.phase, Phase::Steady);
+        // It was given up after 4 s, or measured for 150 ms after that.
+        let next = terms.opened + Duration::from_secs(84);
+        assert!(state.next <= next, "{:?} after {now:?}", state.next);
+    }
 }
 
 #[test]
