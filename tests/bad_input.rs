@@ -359,6 +359,31 @@ fn a_template_that_is_wrong_conflicts_with_no_other() {
 }
 
 #[test]
+fn no_rule_has_the_id_that_another_has_by_its_place() {
+    for (ids, expected) in [
+        ([Some("flow-1"), None], Some((1, "\"flow-1\""))),
+        ([None, Some("flow-0")], Some((1, "\"flow-0\""))),
+        ([Some("flow-0"), None], None),
+        ([None, Some("flow-1")], None),
+        ([None, Some("isolation-0")], None),
+    ] {
+        let rules = ids.map(|id| match id {
+            Some(id) => flow(1.0).id(id),
+            None => flow(1.0),
+        });
+        let error = Rules::build(rules).err();
+        let told = error.as_ref().map(|error| {
+            let [problem] = error.problems() else {
+                panic!("{error}");
+            };
+            assert_eq!(problem.field(), "id");
+            (problem.index(), problem.value())
+        });
+        assert_eq!(told, expected, "{ids:?}");
+    }
+}
+
+#[test]
 fn a_name_that_is_too_long_is_looked_at_no_further() {
     // As a template it would be a list of millions of braces.
     let rule = FlowRule::per_second("/".to_owned() + &"{{".repeat(1 << 20), 1);

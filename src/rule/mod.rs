@@ -245,6 +245,12 @@ impl Rule {
         }
     }
 
+    /// The id of the rule in a set where it is the one at `index`.
+    fn id_at(&self, index: usize) -> String {
+        self.id()
+            .map_or_else(|| format!("{}-{index}", self.kind()), str::to_owned)
+    }
+
     /// The resources that the rule names, and the fields in which it does.
     fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let (own, related) = match self.itself() {
@@ -334,7 +340,8 @@ kinds!(
 /// several of them would refuse a call, the refusal may name any of these.
 ///
 /// Names in rules, of resources and of anything else, must not be blank, and have at most
-/// 256 bytes and no control characters. A template has at most 25 parameters.
+/// 256 bytes and no control characters. A template has at most 25 parameters. No two rules
+/// have the same id; a rule without one has its kind and its place, such as `flow-2`.
 ///
 /// # Examples
 ///
@@ -462,9 +469,7 @@ impl Rules {
 
     /// The id of the rule at `index`, given or made from its kind and place.
     pub(crate) fn id(&self, index: usize) -> String {
-        let rule = &self.list[index];
-        rule.id()
-            .map_or_else(|| format!("{}-{index}", rule.kind()), str::to_owned)
+        self.list[index].id_at(index)
     }
 
     /// What is told of the rule at `index`.
@@ -496,7 +501,7 @@ impl Rules {
         if let Some((bounded, _)) = rule.bound() {
             *self.bounded.entry(bounded).or_default() += 1;
         }
-        self.ids.extend(rule.id().map(str::to_owned));
+        self.ids.insert(rule.id_at(self.list.len()));
         self.list.push(rule);
     }
 
@@ -519,10 +524,11 @@ impl Rules {
         }
         if let Some(id) = rule.id() {
             inspector.name("id", id);
-            if self.ids.contains(id) {
-                let allowed = "different from that of every other rule";
-                inspector.refuse("id", format_args!("{id:?}"), allowed);
-            }
+        }
+        let id = rule.id_at(self.list.len());
+        if self.ids.contains(&id) {
+            let allowed = "different from that of every other rule";
+            inspector.refuse("id", format_args!("{id:?}"), allowed);
         }
     }
 
