@@ -394,7 +394,8 @@ impl CircuitBreakerRule {
 
     /// Opens only when the ratio or count is exceeded, not already when it is reached, as
     /// in Sentinel for Java. The ratio or count may then be 0, which one bad call exceeds;
-    /// a ratio of 1 is never exceeded.
+    /// a ratio of 1 is never exceeded, and a count must be below the number of
+    /// [`last_calls`](Self::last_calls).
     #[must_use]
     pub fn exceeds(mut self) -> Self {
         self.exceeds = true;
@@ -550,6 +551,12 @@ mod tests {
                 "count is 21, must be between 1 and 20".to_owned(),
             ),
             (
+                CircuitBreakerRule::error_count("r", 20)
+                    .last_calls(20)
+                    .exceeds(),
+                "count is 20, must be between 0 and 19".to_owned(),
+            ),
+            (
                 rule(0.5).last_calls(20).interval(ms(999)),
                 "interval is 999ms, must be left out beside last_calls".to_owned(),
             ),
@@ -624,6 +631,10 @@ mod tests {
             rule(0.5).last_calls(1),
             rule(0.5).last_calls(40).min_calls(40),
             CircuitBreakerRule::error_count("r", 40).last_calls(40),
+            CircuitBreakerRule::error_count("r", 0)
+                .last_calls(1)
+                .exceeds(),
+            CircuitBreakerRule::error_count("r", 1_000_000).exceeds(),
         ] {
             assert_eq!(problems(good), [""; 0]);
         }

@@ -91,7 +91,10 @@ impl CircuitBreakerRule {
         let least = u32::from(!self.exceeds);
         match self.threshold {
             Threshold::Count(count) => {
-                inspector.number("count", count, least..=self.most_calls());
+                // More than all of the last calls are never bad.
+                let is_last = self.last_calls.is_some();
+                let most = self.most_calls() - u32::from(self.exceeds && is_last);
+                inspector.number("count", count, least..=most);
             }
             Threshold::Consecutive(count) => {
                 inspector.number("count", count, least..=MAX_COUNT);
