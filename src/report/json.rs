@@ -28,6 +28,9 @@ impl Snapshot {
     /// and `waited`. What each kind of rule has refused is in the totals as `block_by`,
     /// under the text of its [`BlockKind`](crate::BlockKind) with `_` for each space.
     ///
+    /// Counts and totals are whole numbers of up to 64 bits. A reader that keeps numbers as
+    /// floating-point ones, as JavaScript does, rounds those above 2⁵³.
+    ///
     /// Characters that would end a script, or change the direction of the text around
     /// them, are escaped, so the JSON can be embedded in a page or a log.
     ///
