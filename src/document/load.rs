@@ -287,3 +287,20 @@ fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     let value = written.map_or_else(|| invalid.value().to_owned(), Value::excerpt);
     Problem::refused(fields.path_of(key), value, invalid.allowed())
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_is_one_of_a_bad_rule() {
+        let text = r#"{"rules": [
+            {"kind": "flow", "resource": "/users/{id}", "threshold": 1},
+            {"kind": "flow", "resource": "/a/{*rest}", "threshold": 1, "when": "/users/{name}"}
+        ]}"#;
+        let (rules, problems) = Document::read(text, Format::Json).unwrap().lenient();
+        assert_eq!(problems.as_slice()[0].path(), "rules[1].when");
+        assert_eq!(rules.templates().matching("/users/7"), Some("/users/{id}"));
+        assert_eq!(rules.templates().matching("/a/b"), None);
+    }
+}
