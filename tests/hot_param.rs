@@ -557,6 +557,9 @@ fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
         ("d", Some("unknown"), 1),
         ("vip", Some("pro"), 7),
     ];
+    bench.passed(1, by("other"));
+    let params = bench.sentinel.node("r").unwrap().hot_params();
+    assert_eq!(["a", "vip"].map(|value| params[0].left(value)), [1, 7]);
     for (value, tier, expected) in table {
         let call = tier.map_or(by(value), |tier| by(value).tier(tier));
         assert_eq!(bench.passed(9, call), expected, "{value} {tier:?}");
@@ -909,7 +912,9 @@ fn another_interval_begins_a_table_anew_and_nodes_not() {
 fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
     let rules = Rules::new()
         .with(FlowRule::per("/", 100, MINUTE))
-        .with(HotParamRule::per("/", 5, MINUTE).window().id("each"));
+        .with(HotParamRule::per("/", 5, MINUTE).window().id("each"))
+        // Calls at once are no quota in any time.
+        .with(HotParamRule::concurrency("/", 2));
     let layer = SentinelLayer::new(rules)
         .param(Header::from_static("x-user"))
         .fields(RateLimitFields::Legacy(ResetForm::default()));

@@ -4,6 +4,7 @@ mod exact;
 mod limiter;
 mod steps;
 mod table;
+mod turns;
 mod words;
 
 use std::time::Duration;

@@ -228,10 +228,12 @@ proptest! {
         sets in 1..3_usize,
         interval_ms in prop_oneof![1..3_u64, Just(100), Just(1_000), 1..5_000_u64],
         limits in [(0..9_u32, 0..4_u32), (1..2_000_u32, 0..3_u32)],
+        begin in prop_oneof![Just(0), (1 << 24) - 20..1_u64 << 24],
         steps in steps(),
     ) {
         let mut pair = Pair::new(count, Duration::from_millis(interval_ms), limits, sets);
-        let mut now = 0;
+        // From the start, or a few buckets before their numbers come round.
+        let mut now = begin * interval_ms * MS / 2;
         for step in steps {
             match step {
                 Step::Wait(by) => now += by,

@@ -28,6 +28,19 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
 }
 
 #[test]
+fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.5, 0);
+    // A token takes 400 ms, and half of one is there.
+    assert_eq!(passes(&keys, 0, digest(1), &limit, 100), 2);
+    assert_eq!(refused(&keys, at(0), digest(1), &limit, 1), Some(at(200)));
+    assert_eq!(refused(&keys, at(0), digest(1), &limit, 3), None);
+    let next = [199, 200, 599, 600].map(|now| passes(&keys, now, digest(1), &limit, 100));
+    assert_eq!(next, [0, 1, 0, 1]);
+    assert_eq!(passes(&keys, 9_000, digest(1), &limit, 100), 2);
+}
+
+#[test]
 fn the_capacity_is_exact_at_every_threshold() {
     let cases = [
         (1.0, 0, SECOND, 1),
@@ -251,6 +264,16 @@ fn numbers_of_buckets_come_round() {
 }
 
 #[test]
+fn who_is_late_where_numbers_come_round_is_told_the_time_of_the_newest_bucket() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    // The newest bucket has the number 0, and the one before the largest.
+    let [late, newest, over] = [2, 1, -1].map(|before| at(((1 << 24) - before) as u64 * 500));
+    assert!(keys.take(newest, digest(1), &limit, 5).is_ok());
+    assert_eq!(refused(&keys, late, digest(1), &limit, 1), Some(over));
+}
+
+#[test]
 fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
     for (buckets, again) in [(1_024, 0), (1_025, 5)] {
         let keys = keys(Count::Window, SECOND);
@@ -262,59 +285,6 @@ fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
         assert_eq!(slept, again.min(1), "{buckets}");
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), again);
     }
-}
-
-#[test]
-fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
-    let keys = keys(Count::Queue(ms(250)), SECOND);
-    let limit = keys.limit(10.0, 0);
-    let key = digest(1);
-    let start = |now, n| {
-        keys.take(at(now), key, &limit, n)
-            .map(|taken| taken.start())
-    };
-    let full = |ms| {
-        Err(Full {
-            room_at: Some(at(ms)),
-        })
-    };
-    assert_eq!(keys.left(at(0), key, &limit), 3);
-    assert_eq!(
-        [0, 0, 0, 0].map(|now| start(now, 1)),
-        [Ok(at(0)), Ok(at(100)), Ok(at(200)), full(50)]
-    );
-    // The bound itself is allowed.
-    assert_eq!(start(49, 1), full(50));
-    assert_eq!(start(50, 1), Ok(at(300)));
-    // A call of two keeps twice the distance to the one before it.
-    assert_eq!(start(200, 2), full(250));
-    assert_eq!(start(250, 2), Ok(at(500)));
-    assert_eq!(keys.left(at(250), key, &limit), 0);
-    assert_eq!(start(350, 1), Ok(at(600)));
-    // Its tokens, once earned, wait for it.
-    assert_eq!(start(9_000, 84), Ok(at(9_000)));
-    assert_eq!(start(9_000, 1), Ok(at(9_100)));
-    assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);
-    // The first of a queue starts at once, whatever it costs.
-    let first = keys.take(at(9_000), digest(2), &limit, 100);
-    assert_eq!(first.unwrap().start(), at(9_000));
-}
-
-#[test]
-fn the_last_in_a_queue_can_leave_it() {
-    let keys = keys(Count::Queue(SECOND), SECOND);
-    let limit = keys.limit(10.0, 0);
-    let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
-    let only = join();
-    keys.give_back(|| at(5), &only);
-    let [first, second, third] = [join(), join(), join()];
-    assert_eq!(
-        [first, second, third].map(|turn| turn.start()),
-        [at(5), at(105), at(205)]
-    );
-    keys.give_back(|| at(5), &second);
-    keys.give_back(|| at(5), &third);
-    assert_eq!(join().start(), at(205));
 }
 
 #[test]
@@ -377,20 +347,6 @@ fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
         assert!(now < next && left(next - 1) == left(now), "{count:?}");
         assert!(left(next) > left(now), "{count:?}");
     }
-}
-
-#[test]
-fn a_queue_ends_where_its_time_does() {
-    let keys = keys(Count::Queue(SECOND), SECOND);
-    let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
-    assert!(keys.take(end, digest(1), &limit, 1).is_ok());
-    assert_eq!(refused(&keys, end, digest(1), &limit, 1), None);
-    // A call that costs more than all time: no other one follows, and its key is
-    // never at rest.
-    let slow = keys.limit(1e-12, 0);
-    assert!(keys.take(at(0), digest(2), &slow, 1).is_ok());
-    assert_eq!(refused(&keys, end, digest(2), &slow, 1), None);
-    assert_eq!(keys.keys_in_use(end), 2);
 }
 
 #[test]
