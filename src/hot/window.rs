@@ -19,8 +19,9 @@
 //!
 //! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a
 //! second, two hours for one of a millisecond. A key that stays away for a
-//! multiple of that, give or take [`SLACK`] buckets, finds what it took then; it
-//! may be refused for that, and never gets more. A thread that stands still for
+//! multiple of that, give or take [`SLACK`] buckets, finds what it took then, if nobody
+//! has taken its slot since; it may be refused for that, has the slot again for so
+//! long, and never gets more. A thread that stands still for
 //! as long within one call may do the same to another key.
 //!
 //! A call whose reading of the clock is behind by more than [`SLACK`] buckets takes

@@ -35,10 +35,11 @@ const LONGEST_SHOWN: usize = 64;
 /// A value that spends nothing for a while has its whole quota again. It is then *at rest*,
 /// and may be evicted, without losing anything, when another value needs its place. A rule
 /// has places for at least [`max_keys`](Self::max_keys) values that are not at rest, and
-/// for at most twice as many. All values that find no place share one quota, of the size of
-/// one value's. So nobody gets a fresh quota by filling the table, except that a value that
-/// later finds a place starts there with a whole quota. [`max_keys`](Self::max_keys)
-/// describes how a flood of made-up values affects new callers.
+/// for at most twice as many, rounded up to a multiple of eight. All values that find no
+/// place share one quota, of the size of one value's. So nobody gets a fresh quota by
+/// filling the table, except that a value that later finds a place starts there with a
+/// whole quota. [`max_keys`](Self::max_keys) describes how a flood of made-up values affects
+/// new callers.
 ///
 /// The memory is allocated once, 32 bytes for each of `max_keys`. Values are kept as a
 /// keyed hash, never as text.

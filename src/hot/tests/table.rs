@@ -67,6 +67,23 @@ fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
 }
 
 #[test]
+fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
+    let keys = crowded(Count::Window);
+    exhaust(&keys, 1_000, &keys.limit(5.0, 0));
+    // After 2^24 buckets of 500 ms, from 1 024 buckets before their own.
+    let again = 1_000 + (500 << 24);
+    for (now, in_use) in [
+        (2_000, 0),
+        (again - 512_001, 0),
+        (again - 512_000, 8),
+        (again + 999, 8),
+        (again + 1_000, 0),
+    ] {
+        assert_eq!(keys.keys_in_use(at(now)), in_use, "{now}");
+    }
+}
+
+#[test]
 fn a_call_that_was_pushed_out_credits_nobody() {
     for count in [Count::Refill, Count::Window, Count::Queue(SECOND)] {
         let keys = crowded(count);
