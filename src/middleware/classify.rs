@@ -301,7 +301,8 @@ pub trait Classify: Send + Sync + 'static {
 
     /// Judges the trailers of a response for whose head
     /// [`AtTrailers`](Judgement::AtTrailers) was returned; `None` if the body ended without
-    /// any, or was dropped before.
+    /// any, or was dropped before. For that case it is asked with `None` when the head is
+    /// there, and once more if trailers come: so it should do nothing but judge.
     ///
     /// Not called if the call ends before its body
     /// ([`Completion::Head`](super::Completion::Head)): that is a success. Nor if the body
