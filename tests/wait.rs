@@ -23,8 +23,8 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules,
-    Sentinel, SentinelLayer, Tick, Verdict,
+    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, ManualClock,
+    NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 use support::stage::{RESOURCE, Stage, is_prioritized, prioritized};
@@ -263,6 +263,27 @@ async fn a_call_that_finds_no_slot_after_its_wait_is_refused_and_gives_the_place
     let totals = stage.assert_at_rest();
     assert_eq!((totals.pass(), totals.block()), (11, 1));
     assert_eq!(stage.admits(20).await, 9);
+}
+
+#[test]
+fn a_refusal_after_a_wait_counts_the_weight_of_the_call() {
+    let (clock, sentinel) = full_by_hand();
+    let only_one = IsolationRule::new(RESOURCE, 1);
+    sentinel.reload(sentinel.rules().with(only_one));
+    let call = Call::new(RESOURCE);
+    let Verdict::Wait(waiting) = sentinel.try_enter(call.batch(3).prioritized(true)) else {
+        panic!("ten leave the window in 300 ms");
+    };
+    clock.advance(ms(300));
+    let Verdict::Pass(running) = sentinel.try_enter(call) else {
+        panic!("it takes the only slot");
+    };
+    let Err(NotAdmitted::Blocked(blocked)) = waiting.admit() else {
+        panic!("no slot is left");
+    };
+    assert_eq!(blocked.kind(), BlockKind::Isolation);
+    drop(running);
+    assert_eq!(assert_at_rest(&sentinel, RESOURCE).block(), 3);
 }
 
 #[tokio::test(start_paused = true)]
