@@ -318,6 +318,25 @@ fn two_rules_count_calls_at_once_by_different_values() {
 }
 
 #[test]
+fn who_has_waited_holds_its_place_among_those_of_its_value_until_it_ends() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1).throttle(ms(5_000)))
+        .with(HotParamRule::concurrency("r", 1));
+    let bench = Bench::new(rules);
+    drop(bench.enter(by("x")).unwrap());
+    let Verdict::Wait(waiting) = bench.sentinel.try_enter(by("x")) else {
+        panic!("its turn is in a second");
+    };
+    bench.at(1_000);
+    let running = waiting.admit().expect("its turn has come");
+    bench.at(3_000);
+    let blocked = bench.enter(by("x")).unwrap_err();
+    assert_eq!(blocked.kind(), BlockKind::HotParam);
+    drop(running);
+    assert!(bench.enter(by("x")).is_ok());
+}
+
+#[test]
 fn who_is_refused_by_another_rule_spends_nothing() {
     for rule in [
         HotParamRule::per_second("r", 2),
