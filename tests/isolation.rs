@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::future;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -13,14 +14,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::key::from_fn;
 use tower_sentinel::middleware::Completion;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule,
-    IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
+    IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer,
 };
 
-use support::{engine, enter};
+use support::{engine, enter, get, ready};
 
 fn run(sentinel: &Sentinel) -> Result<Entry, Blocked> {
     enter(sentinel, Call::new("r"))
@@ -321,6 +323,36 @@ fn quick_calls_without_a_response_of_the_service_teach_an_adaptive_limit_nothing
         }
         let limit = sentinel.node("r").unwrap().adaptive_limit();
         assert_eq!(limit, Some(20), "end {index}");
+    }
+}
+
+#[test]
+fn an_adaptive_limit_learns_the_time_of_the_head_however_long_a_body_lasts() {
+    // Alone, or on a node of its origin as well.
+    for origins in [false, true] {
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder()
+            .rules(AdaptiveRule::new("/x"))
+            .clock(clock.clone())
+            .origins(origins)
+            .build();
+        let served = clock.clone();
+        let service = SentinelLayer::with(sentinel.clone())
+            .origin(from_fn(|_| Some(Key::Str("ann"))))
+            .layer(service_fn(move |_: Request<Body>| {
+                served.advance(Duration::from_millis(10));
+                future::ready(Ok::<_, BoxError>(Response::new(Body::from("a page"))))
+            }));
+        let limits = [1, 2_000].map(|body| {
+            for _ in 0..100 {
+                let call = || ready(service.clone().oneshot(get("/x"))).unwrap();
+                let running: Vec<_> = (0..15).map(|_| call()).collect();
+                clock.advance(Duration::from_millis(body));
+                drop(running);
+            }
+            sentinel.node("/x").unwrap().adaptive_limit().unwrap()
+        });
+        assert!(limits.is_sorted() && limits[0] > 20, "{origins} {limits:?}");
     }
 }
 
