@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::{Rejection, default_status, retry_after, whole_seconds};
@@ -180,7 +180,8 @@ impl Http {
     }
 
     /// Sets the status for refusals of `kind`. If it is one that must have no body, such
-    /// as 204, the response has none.
+    /// as 204, the response has none. If it is one that caches may keep without being told
+    /// to, such as 404, the response has `Cache-Control: no-store`.
     #[must_use]
     pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
         self.statuses.retain(|(known, _)| *known != kind);
@@ -207,6 +208,14 @@ fn has_content(status: StatusCode) -> bool {
     !matches!(status.as_u16(), 100..200 | 204 | 205 | 304)
 }
 
+/// Whether caches may keep a response with `status` that does not say so (RFC 9110, 15.1).
+fn is_cacheable(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501
+    )
+}
+
 impl Rejection for Http {
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
         let status = self.status_of(blocked.kind());
@@ -221,6 +230,11 @@ impl Rejection for Http {
             };
             response.headers_mut().insert(CONTENT_TYPE, content_type);
             *response.body_mut() = body;
+        }
+        if is_cacheable(status) {
+            // It would be the answer to others, and after the limit has room again.
+            let no_store = HeaderValue::from_static("no-store");
+            response.headers_mut().insert(CACHE_CONTROL, no_store);
         }
         let retry_after = retry_after(blocked);
         if let Some(retry_after) = retry_after {
@@ -513,6 +527,26 @@ mod tests {
                 assert_eq!(value["status"], status.as_u16());
                 assert_eq!(response.status(), status);
             }
+        }
+    }
+
+    #[test]
+    fn no_cache_keeps_a_refusal() {
+        let cases = [
+            (429, None),
+            (503, None),
+            (403, None),
+            (404, Some("no-store")),
+            (410, Some("no-store")),
+            (200, Some("no-store")),
+        ];
+        for (status, expected) in cases {
+            let status = StatusCode::from_u16(status).unwrap();
+            let http = Http::new().status(BlockKind::Flow, status);
+            let response = refused(&http, None, &flow(None));
+            let told = response.headers().get(CACHE_CONTROL);
+            let told = told.map(|value| value.to_str().unwrap());
+            assert_eq!(told, expected, "{status}");
         }
     }
 
