@@ -76,10 +76,7 @@ impl Templates {
     /// The known template that `template` conflicts with, and its rule. The router calls it
     /// `with`, where doubled braces are single ones; as a path, that matches the template.
     fn conflicting(&self, with: &str, template: &str) -> Option<(&str, usize)> {
-        let found = [
-            Some(with),
-            self.router.at(with).ok().map(|found| &**found.value),
-        ];
+        let found = [Some(with), self.matching(with)];
         let mut known = found.into_iter().flatten().filter_map(|found| {
             let (text, index) = self.known.get_key_value(found)?;
             Some((&**text, *index))
@@ -123,6 +120,8 @@ impl Templates {
     }
 
     /// The template that `path` matches.
+    // Not inlined: the router's own look-up is, where it is asked for in one place.
+    #[inline(never)]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
         self.router.at(path).ok().map(|found| &**found.value)
     }
