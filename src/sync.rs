@@ -162,6 +162,8 @@ pub(crate) enum Bug {
     ClaimThenCheck,
     /// A gauge is raised without comparing what was judged.
     CheckThenClaim,
+    /// A slot is given back without what was done with it.
+    FreeRelaxed,
     /// An extreme is written without comparing the one that it was merged with.
     BlindExtreme,
     /// A late opener starts the extremes of a bucket whose place has a newer one.
@@ -190,6 +192,8 @@ pub(crate) enum Bug {
     CountBehindHead,
     /// A breaker empties a cell without looking whether it has gone to a newer bucket.
     SkipBehindHead,
+    /// A breaker's head leaps to where stamps come round before the ring is emptied.
+    LeapWithStamps,
     /// A breaker notes that there is a bad call when it has counted it.
     NoteBadAfter,
     /// A breaker writes what it has counted without comparing what it added to.
@@ -202,12 +206,20 @@ pub(crate) enum Bug {
     EndTriesOnce,
     /// A call that one breaker refuses keeps the probes of the others.
     KeepPartialProbes,
+    /// A call reads the epoch after the states that it passes in.
+    EpochAfterStates,
+    /// A probe looks at the states before it draws its epoch, and not again.
+    ProbeLooksOnce,
+    /// Who empties cells for a generation does not look whether another has begun it.
+    ForgetLate,
     /// A change of state is told by a thread that did not make it.
     TellWithoutWinning,
     /// A retry time is written without looking whether it is late.
     BlindMoment,
     /// The first retry time stands, also if it is that of a reader with an old clock.
     FirstMomentStands,
+    /// How far away a retry time may be is read before it.
+    LongestBeforeMoment,
     /// A sampling window is closed by whoever finds it due, not by one of them.
     CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.

@@ -177,8 +177,11 @@ impl Breakers {
     #[inline]
     pub(crate) fn admit_if_closed(&self) -> Option<AllClosed> {
         // Before the states. Acquire: pairs with the release in `draw`.
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut epoch = self.epoch.load(Ordering::Acquire);
         let are_closed = self.list.iter().all(|breaker| breaker.is_closed_for(epoch));
+        if planted(Bug::EpochAfterStates) {
+            epoch = self.epoch.load(Ordering::Acquire);
+        }
         are_closed.then_some(AllClosed { epoch })
     }
 
@@ -223,6 +226,7 @@ impl Breakers {
         for (breaker, &known) in self.list.iter().zip(words) {
             match breaker.ask(now) {
                 (word, Answer::Pass) if word == known => breaker.renew(word, epoch),
+                (_, Answer::Pass | Answer::Refuse(_)) if planted(Bug::ProbeLooksOnce) => {}
                 (word, Answer::Probe)
                     if word == known && breaker.probe(word, now, epoch, changes) =>
                 {
@@ -369,8 +373,11 @@ impl Breakers {
     }
 
     /// A new epoch. Release: who reads it, or a later one, sees that the states
-    /// which the caller saw are over. Acquire: it is later than all that the
-    /// caller's states were drawn with.
+    /// which the caller saw are over. Acquire: the states at which the caller
+    /// looks after that are not older than those which whoever drew before saw.
+    /// That it is later than all that the caller's states were drawn with follows
+    /// from their acquire, which no model needs: loom's read-modify-writes always
+    /// find the newest value.
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }

@@ -237,9 +237,11 @@ impl Breaker {
                 Kind::HalfOpen if self.has_place(word) => return (word, Answer::Probe),
                 Kind::HalfOpen => self.spec.lease(),
             };
+            let longest = || self.circuit.longest.of_word(word);
+            let early = planted(Bug::LongestBeforeMoment).then(longest);
             if let Some(moment) = self.moment_of(word, now + wait) {
                 // After the moment (acquire), so it covers the rule that wrote that.
-                let longest_ns = self.circuit.longest.of_word(word);
+                let longest_ns = early.unwrap_or_else(longest);
                 let answer = match moment.ahead_of(now, longest_ns) {
                     None => Answer::Probe,
                     retry_at => Answer::Refuse(retry_at),
@@ -417,7 +419,7 @@ impl Breaker {
     }
 
     /// Release: who sees the new state sees the epoch that was drawn for it.
-    fn swap(&self, from: Word, to: Word) -> bool {
+    pub(super) fn swap(&self, from: Word, to: Word) -> bool {
         self.circuit
             .word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)

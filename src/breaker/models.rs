@@ -4,6 +4,8 @@
 //! fail proves nothing. Run as `stat::models` says. What breakers tell
 //! is kept in a plain cell of each thread, so that it adds no order between them.
 
+mod orders;
+
 use std::time::Duration;
 
 use loom::thread;

@@ -201,7 +201,7 @@ impl Window {
                     break;
                 }
                 // After the look at the cell, as in `count`.
-                if is_over() {
+                if is_over() && !planted(Bug::ForgetLate) {
                     return;
                 }
                 let (old, new) = (found.0, found.emptied().0);
@@ -245,7 +245,7 @@ impl Window {
         while head < bucket {
             // So far away stamps come round again: first the ring is emptied.
             let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
-            let next = if is_far {
+            let next = if is_far && !planted(Bug::LeapWithStamps) {
                 self.skip(head + 1, head + self.buckets(), head);
                 head + self.buckets()
             } else {

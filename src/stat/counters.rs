@@ -399,7 +399,13 @@ impl Counters {
     }
 
     pub(super) fn free_slot(&self) {
-        self.slots_in_use.fetch_sub(1, Ordering::Release);
+        // Who takes it next sees what was done with it.
+        let order = if planted(Bug::FreeRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Release
+        };
+        self.slots_in_use.fetch_sub(1, order);
     }
 
     // --- time ---

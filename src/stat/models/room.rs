@@ -12,8 +12,8 @@ use super::{array, quota};
 use crate::clock::Tick;
 use crate::stat::counters::{Counters, Shape};
 use crate::stat::extremes::{Extreme, Extremes};
-use crate::sync::Arc;
 use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 model! {
     unit_calls_that_fit_beside_rolls at 1 fails with
@@ -99,6 +99,26 @@ model! {
         assert!(ours || theirs, "refused with a free slot");
         assert!(!(ours && theirs), "two calls in one slot");
         assert_eq!(counters.slots_in_use(), 1);
+    }
+}
+
+model! {
+    a_slot_is_handed_on at 3 fails with a_slot_without_what_was_done_with_it: FreeRelaxed;
+    || {
+        // One slot at a time, so its holders see what those before have done.
+        let shared = Arc::new((counters(), AtomicU64::new(0)));
+        let use_slot = |(counters, done): &(Arc<Counters>, AtomicU64)| {
+            let has_slot = counters.take_slot(1);
+            if has_slot {
+                done.store(done.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                counters.free_slot();
+            }
+            u64::from(has_slot)
+        };
+        let other = shared.clone();
+        let other = thread::spawn(move || use_slot(&other));
+        let used = use_slot(&shared) + other.join().unwrap();
+        assert_eq!(shared.1.load(Ordering::Relaxed), used, "two at once");
     }
 }
 

@@ -1,0 +1,108 @@
+//! Who sees one word of a breaker sees what was done before it was written.
+//!
+//! These models need the orderings: each fails where one of them is relaxed.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::super::circuit::{Answer, Breaker};
+use super::super::window::Window;
+use super::super::word::Kind;
+use super::super::{Admission, Breakers, Spec};
+use super::{Caller, breakers, count, spec};
+use crate::clock::Tick;
+use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicBool, Ordering};
+
+model! {
+    counts_beside_a_leap_to_where_stamps_come_round at 3
+        fails with a_leap_before_the_ring_is_empty: LeapWithStamps;
+    || {
+        // 4096 rounds of the ring later: its stamps are the same.
+        let (old, far) = (11, 11 + 2 * 4_096);
+        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        // Two in the old cell, so that no new count is the same word.
+        assert_eq!([old - 1, old, old].map(|bucket| count(&window, bucket)), [1, 2, 3]);
+        let other = window.clone();
+        let thread = thread::spawn(move || count(&other, far));
+        let counted = [count(&window, far), thread.join().unwrap()];
+        assert_eq!(counted.into_iter().max(), Some(2), "none is lost, and none of long ago");
+    }
+}
+
+model! {
+    a_longer_time_beside_an_older_rule at 3
+        fails with a_bound_of_before_the_longer_time: LongestBeforeMoment;
+    || {
+        let old = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
+        // Who has opened it sleeps before it writes until when.
+        assert!(old.swap(old.word(), old.word().opened(Kind::OpenUntil)));
+        let other = old.clone();
+        let thread = thread::spawn(move || {
+            let longer = Spec { open_for: Duration::from_secs(5), ..spec(1) };
+            let new = Breaker::new(longer, 0, Tick::ZERO, 0, Some(&other));
+            new.ask(Tick::ZERO).1
+        });
+        // By either rule it is open for 10 ms at least.
+        let answers = [old.ask(Tick::ZERO).1, thread.join().unwrap()];
+        assert!(answers.iter().all(|it| matches!(it, Answer::Refuse(Some(_)))), "{answers:?}");
+    }
+}
+
+model! {
+    a_count_beside_one_who_is_late_to_forget at 3
+        fails with a_count_that_is_forgotten: ForgetLate;
+    || {
+        // Two close a breaker: one has won, and a call counts in the new generation.
+        let shared = Arc::new((Window::new(1, 1, Tick::ZERO), AtomicBool::new(false)));
+        let other = shared.clone();
+        let thread = thread::spawn(move || {
+            let (window, is_over) = &*other;
+            window.forget(0, || is_over.load(Ordering::Relaxed));
+        });
+        let (window, is_over) = &*shared;
+        is_over.store(true, Ordering::Relaxed);
+        count(window, 0);
+        thread.join().unwrap();
+        assert_eq!(count(window, 0), 2, "a count was lost");
+    }
+}
+
+model! {
+    a_probe_beside_the_end_of_another_state at 2
+        fails with a_probe_that_looks_once: ProbeLooksOnce;
+    || {
+        // It probes the second one and passes the first.
+        let specs = [spec(2), spec(1), spec(2)];
+        let [breakers, alone] = [breakers(specs.clone()), breakers(specs)];
+        let probe = |breakers: &Arc<Breakers>| {
+            Caller::new(breakers).enter_as_probe(10).ok()
+        };
+        Caller::new(&breakers).fail(0);
+        Caller::new(&alone).fail(0);
+        let other = breakers.clone();
+        let thread = thread::spawn(move || probe(&other));
+        // The first one is open when the third one draws.
+        breakers.force_open(0, &mut |_| {});
+        breakers.force_close(2, &mut |_| {});
+        let admission = thread.join().unwrap();
+        assert!(admission.is_none() || admission == probe(&alone), "it drew later than that");
+    }
+}
+
+model! {
+    an_epoch_beside_the_end_of_a_state at 3
+        fails with an_epoch_of_after_the_states: EpochAfterStates;
+    || {
+        let breakers = breakers([spec(1), spec(1)]);
+        let before = breakers.admit_if_closed().map(Admission::from);
+        let other = breakers.clone();
+        let thread = thread::spawn(move || other.admit_if_closed().map(Admission::from));
+        // The first one is open when the second one draws.
+        breakers.force_open(0, &mut |_| {});
+        breakers.force_close(1, &mut |_| {});
+        let admission = thread.join().unwrap();
+        assert!(admission.is_none() || admission == before, "it counts in what comes after");
+    }
+}
