@@ -1,6 +1,5 @@
 //! Hooks: who is told what, in which order, and what a bad hook can do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::disallowed_types, reason = "a hook of a test keeps rules")]
 
 mod support;
 
