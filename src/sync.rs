@@ -240,6 +240,12 @@ pub(crate) enum Bug {
     SpareByTag,
     /// A slot that changes hands just now is as free as its word says.
     SpareClaimed,
+    /// The tag of a new owner is stored before the word of the last one is claimed.
+    TagBeforeClaim,
+    /// The word of a new owner is stored before its tag.
+    WordBeforeTag,
+    /// A reader takes the mark of a slot that changes hands for a word.
+    ReadClaimed,
     /// A debt that ends just now is at rest.
     RestTooSoon,
     /// Who gives back reads the clock before the word.

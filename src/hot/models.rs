@@ -103,6 +103,48 @@ model! {
     }
 }
 
+/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. Who
+/// has read the clock in the one before would be refused by the word of A, but neither by
+/// that of B nor by the shared one.
+fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, Limit) + 'static) {
+    let keys = keys(Count::Window, 1);
+    let limit = keys.limit(2.0, 0);
+    let _ = [(); 2].map(|()| take(&keys, 0, A, limit).unwrap());
+    let other = spawn(&keys, move |keys| late(keys, limit));
+    assert!(take(&keys, 1_000, B, limit).is_some());
+    other.join().unwrap();
+}
+
+model! {
+    a_late_call_beside_one_that_takes_a_slot at 3 fails with
+        one_that_is_refused_by_the_last_owner: TagBeforeClaim;
+    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+        assert!(take(keys, 500, B, limit).is_some());
+    })
+}
+
+model! {
+    late_figures_beside_one_that_takes_a_slot at 3 fails with
+        figures_of_the_last_owner: TagBeforeClaim;
+    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+        assert_ne!(keys.left(at(500), B, &limit), 0);
+    })
+}
+
+model! {
+    figures_beside_the_loss_of_a_slot at 3 fails with
+        figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
+    || {
+        // A is at rest, and has its two with the slot and without.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| keys.left(at(5_000), A, &limit));
+        assert!(take(&keys, 5_000, B, limit).is_some());
+        assert_eq!(other.join().unwrap(), 2);
+    }
+}
+
 model! {
     a_call_beside_one_that_pushes_it_out_and_goes at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
@@ -119,6 +161,23 @@ model! {
         assert!(take(&keys, 1_000, A, once).is_some());
         other.join().unwrap();
         assert!(take(&keys, 1_000, A, once).is_none(), "A has had its one");
+    }
+}
+
+model! {
+    two_owners_one_after_the_other at 3 fails with
+        one_whose_tag_comes_after_the_next: WordBeforeTag;
+    || {
+        // C's debt ends at 1 000, and A's at 500. They queue at different locks: B takes the
+        // slot of A, or has the shared word, or A has that.
+        let keys = keys(Count::Refill, 2);
+        let limit = keys.limit(2.0, 0);
+        let _ = [(); 2].map(|()| take(&keys, 0, C, limit).unwrap());
+        let other = spawn(&keys, move |keys| take(keys, 600, B, limit).is_some());
+        assert!(take(&keys, 0, A, limit).is_some());
+        assert!(other.join().unwrap());
+        let again = [(); 2].map(|()| take(&keys, 600, A, limit).is_some());
+        assert_eq!(again, [true; 2], "A has had none of these two");
     }
 }
 
@@ -166,26 +225,49 @@ model! {
     }
 }
 
+/// A's first is earned again at 500; at 1 000 it has its two. `tick` sets the clock to that,
+/// and `now` reads it.
+fn one_goes_back_beside_later_ones(
+    tick: impl FnOnce(&AtomicU64),
+    now: impl Fn(&AtomicU64) -> u64 + 'static,
+) {
+    let keys = keys(Count::Refill, 1);
+    let limit = keys.limit(2.0, 0);
+    let taken = take(&keys, 0, A, limit).unwrap();
+    let clock = Arc::new(AtomicU64::new(0));
+    let ours = clock.clone();
+    let other = spawn(&keys, move |keys| {
+        keys.give_back(|| at(now(&clock)), &taken);
+    });
+    tick(&ours);
+    let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());
+    other.join().unwrap();
+    assert_eq!(passed, [true; 2]);
+    assert!(take(&keys, 1_000, A, limit).is_none(), "given back twice");
+}
+
 model! {
     a_call_that_goes_back_beside_later_ones at 3 fails with
         one_that_has_read_the_clock_before: RefundByEarlierTime;
     || {
-        // A's first is earned again at 500; at 1 000 it has its two.
-        let keys = keys(Count::Refill, 1);
-        let limit = keys.limit(2.0, 0);
-        let taken = take(&keys, 0, A, limit).unwrap();
         // A clock is one for all threads: each sees the last tick. So loom must know
         // them in one order, which it only does if all are read-modify-writes.
-        let clock = Arc::new(AtomicU64::new(0));
-        let ours = clock.clone();
-        let other = spawn(&keys, move |keys| {
-            keys.give_back(|| at(clock.fetch_add(0, Ordering::AcqRel)), &taken);
-        });
-        ours.fetch_add(1_000, Ordering::AcqRel);
-        let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());
-        other.join().unwrap();
-        assert_eq!(passed, [true; 2]);
-        assert!(take(&keys, 1_000, A, limit).is_none(), "given back twice");
+        one_goes_back_beside_later_ones(
+            |clock| _ = clock.fetch_add(1_000, Ordering::AcqRel),
+            |clock| clock.fetch_add(0, Ordering::AcqRel),
+        );
+    }
+}
+
+model! {
+    a_call_that_goes_back_by_a_clock_that_may_be_late at 3 fails with
+        one_whose_clock_was_late_before_the_word: RefundByEarlierTime;
+    || {
+        // Nothing but the word of a later call says that its tick has been.
+        one_goes_back_beside_later_ones(
+            |clock| clock.store(1_000, Ordering::Relaxed),
+            |clock| clock.load(Ordering::Relaxed),
+        );
     }
 }
 

@@ -454,7 +454,11 @@ impl Slot {
             return None;
         }
         let word = self.word.load(Ordering::Acquire);
-        (word != CLAIMED && self.tag.load(Ordering::Acquire) == tag).then_some(word)
+        if word == CLAIMED && !planted(Bug::ReadClaimed) {
+            return None;
+        }
+        let is_own = planted(Bug::HitWithoutSecondLook) || self.tag.load(Ordering::Acquire) == tag;
+        is_own.then_some(word)
     }
 
     /// For how long no key has needed the slot, and its word; `None` if one does.
@@ -473,9 +477,19 @@ impl Slot {
     /// Gives the slot to the key `tag`, whose word is `next`, if its word still
     /// is `last`.
     fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
+        if planted(Bug::TagBeforeClaim) {
+            self.tag.store(tag, Ordering::Release);
+        }
+        // Acquire: after all calls of the last owner, so that tags are stored in the order
+        // of the owners. `spare` has acquired `last`, but a call may have come back to it.
         let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
         let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
         if is_claimed {
+            if planted(Bug::WordBeforeTag) {
+                self.word.store(next, Ordering::Release);
+                self.tag.store(tag, Ordering::Release);
+                return true;
+            }
             self.tag.store(tag, Ordering::Release);
             self.word.store(next, Ordering::Release);
         }
