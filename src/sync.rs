@@ -236,6 +236,8 @@ pub(crate) enum Bug {
     InsertWithoutSecondLook,
     /// Who has read a word does not look again whose it is.
     HitWithoutSecondLook,
+    /// Who is refused does not look whether the word is still the one that it judged.
+    RefusalWithoutThirdLook,
     /// A slot that had no owner is free, whatever its word says by now.
     SpareByTag,
     /// A slot that changes hands just now is as free as its word says.

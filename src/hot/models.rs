@@ -132,6 +132,23 @@ model! {
 }
 
 model! {
+    a_late_call_of_an_owner_that_comes_back at 3 fails with
+        one_that_is_refused_by_the_owner_between: RefusalWithoutThirdLook;
+    || {
+        // A is at rest from 1 000 on, where B takes its slot and both tokens; at 2 000 A has the
+        // slot again. At 1 500 the word of B would refuse, but no word of A does.
+        let keys = keys(Count::Window, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| take(keys, 1_500, A, limit).is_some());
+        let b = [(); 2].map(|()| take(&keys, 1_000, B, limit).is_some());
+        let a = take(&keys, 2_000, A, limit).is_some();
+        assert!(a && b == [true; 2]);
+        assert!(other.join().unwrap(), "A pays for B");
+    }
+}
+
+model! {
     figures_beside_the_loss_of_a_slot at 3 fails with
         figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
     || {

@@ -17,9 +17,11 @@
 //! The word is read (acquire) between two looks at the tag, so `w` is of an owner
 //! with that tag, or is not the slot's word any more. The swap compares with `w`,
 //! and as no word of a slot comes back under another owner (see
-//! [`Judge`]), it fails in both cases if the slot has changed hands. Changes of a
-//! word are read-modify-writes, so whoever reads one with acquire also sees the
-//! tag that was stored before the first word of that owner (release).
+//! [`Judge`]), it fails in both cases if the slot has changed hands. A call that is
+//! refused reads the word again instead: the slot may have been another's between
+//! two turns of the key. Changes of a word are read-modify-writes, so whoever reads
+//! one with acquire also sees the tag that was stored before the first word of that
+//! owner (release).
 //!
 //! # A new key
 //!
@@ -377,9 +379,8 @@ impl Set {
         let base = line * LINE;
         let mut found = 0;
         for (index, slot) in self.0[base..base + LINE].iter().enumerate() {
-            // Acquire: pairs with the store of the tag, after which the word is
-            // CLAIMED or this owner's.
-            let is_own = slot.tag.load(Ordering::Acquire) == tag;
+            // Relaxed: `update` looks again when it has read the word.
+            let is_own = slot.tag.load(Ordering::Relaxed) == tag;
             found |= u32::from(is_own) << index;
         }
         found << base
@@ -436,7 +437,16 @@ impl Slot {
             }
             let next = match change(word) {
                 Ok(next) => next,
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    // No swap says whether this was the word when the tag was. After the
+                    // look at the tag (acquire) only the word of that owner stays the same.
+                    let now = self.word.load(Ordering::Acquire);
+                    if now == word || planted(Bug::RefusalWithoutThirdLook) {
+                        return Some(Err(error));
+                    }
+                    word = now;
+                    continue;
+                }
             };
             // Acquire: `change` may read the clock, and does so after the word. Release:
             // who finds this value reads a clock that is not before the one of this call.
