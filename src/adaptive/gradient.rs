@@ -31,7 +31,7 @@
 //!    overload such an average becomes the response time with a queue, so the
 //!    gradient becomes 1 and the limit climbs to its ceiling (`claims.rs` shows
 //!    it). It has to be the response time *without* a queue, and that is seen
-//!    only while fewer calls are in flight: in windows that are at most half
+//!    only while fewer calls are in flight: in windows that are less than half
 //!    full, in windows at the floor, and in probes. Other windows can only lower
 //!    it, and only by what is more than noise: if they are faster by a quarter.
 //! 2. *Probes*, in which the limit is a quarter lower until the queue is gone,

@@ -192,3 +192,79 @@ impl Window {
 pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
     then_ns.saturating_sub(now_ns) > SLACK_NS
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_millis(1_000);
+
+    /// It may close with every call.
+    const ALWAYS: Terms = Terms {
+        opened: Tick::ZERO,
+        due: Tick::ZERO,
+        needed: 1,
+        latest: Tick::from_nanos(u64::MAX),
+        calm: 0,
+        since: Tick::ZERO,
+    };
+
+    /// How many calls it saw, and their response times added up.
+    fn seen(window: &Window) -> Option<(u32, Duration)> {
+        let (sample, _) = window.close(NOW, || 1)?;
+        Some((sample.count, Duration::from_nanos(sample.sum_ns)))
+    }
+
+    #[test]
+    fn a_call_of_an_hour_counts_as_one_of_a_minute() {
+        for rt in [60, 61, 3_600, u64::MAX].map(Duration::from_secs) {
+            let window = Window::new(ALWAYS);
+            window.add(NOW, rt, 1);
+            window.add(NOW, Duration::from_secs(1), 1);
+            assert_eq!(seen(&window), Some((2, Duration::from_secs(61))), "{rt:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_window_takes_no_more() {
+        let window = Window::new(ALWAYS);
+        for _ in 0..20_000 {
+            window.add(NOW, MAX_RT, 1);
+        }
+        assert_eq!(seen(&window), Some((4_096, MAX_RT * 4_096)));
+    }
+
+    #[test]
+    fn the_most_calls_in_flight_are_those_of_this_window() {
+        let window = Window::new(ALWAYS);
+        for most in [20, 3] {
+            for in_flight in [1, most, 2] {
+                window.add(NOW, MAX_RT, in_flight);
+            }
+            let (sample, _) = window.close(NOW, || 1).unwrap();
+            assert_eq!(sample.peak, most);
+            window.open(ALWAYS);
+        }
+    }
+
+    #[test]
+    fn a_window_closes_from_the_time_on_that_it_is_due() {
+        let window = Window::new(Terms { due: NOW, ..ALWAYS });
+        window.add(NOW, MAX_RT, 1);
+        let early = Tick::from_nanos(NOW.as_nanos() - 1);
+        assert_eq!(window.close(early, || 1), None);
+        assert_eq!(seen(&window), Some((1, MAX_RT)));
+    }
+
+    #[test]
+    fn calls_count_that_end_when_the_window_begins_to_count() {
+        let window = Window::new(Terms {
+            since: NOW,
+            ..ALWAYS
+        });
+        window.add(Tick::from_nanos(NOW.as_nanos() - 1), MAX_RT, 1);
+        assert_eq!(seen(&window), None);
+        window.add(NOW, Duration::from_secs(1), 1);
+        assert_eq!(seen(&window), Some((1, Duration::from_secs(1))));
+    }
+}

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod probes;
+
 const MS: f64 = 1e6;
 
 fn settings() -> Settings {
@@ -56,6 +58,20 @@ fn one_window_moves_the_limit_as_the_formula_says() {
 }
 
 #[test]
+fn the_queue_of_a_low_limit_is_one() {
+    for (estimate, queue) in [(2.25, 1.0), (4.0, 1.0), (9.0, 1.5)] {
+        let mut state = State {
+            estimate,
+            mark: estimate,
+            ..known()
+        };
+        state.close(&settings(), Tick::from_millis(100), 9, sample(40, 50, 9));
+        let found = state.estimate - estimate;
+        assert!((found - 0.2 * queue).abs() < 1e-9, "{found} at {estimate}");
+    }
+}
+
+#[test]
 fn no_window_begins_before_the_one_that_it_follows() {
     let opened = Tick::from_millis(5_000);
     let late = Tick::from_millis(4_500);
@@ -87,11 +103,35 @@ fn a_window_that_is_half_empty_leaves_the_limit_alone() {
 }
 
 #[test]
+fn a_window_that_is_half_empty_puts_the_next_probe_off() {
+    let close = |state: &mut State, now: Tick, peak: u32| {
+        state.close(&settings(), now, peak, sample(40, 50, peak));
+    };
+    let due = || State {
+        next: Tick::from_millis(50),
+        ..known()
+    };
+    // Half of the limit is a full window.
+    let mut state = due();
+    close(&mut state, Tick::from_millis(100), 10);
+    assert_eq!(state.phase, Phase::Settling);
+    let mut state = due();
+    close(&mut state, Tick::from_millis(100), 9);
+    for (now_ms, phase) in [(10_099, Phase::Steady), (10_100, Phase::Settling)] {
+        close(&mut state, Tick::from_millis(now_ms), 20);
+        assert_eq!(state.phase, phase, "at {now_ms} ms");
+    }
+}
+
+#[test]
 fn a_half_empty_window_feeds_the_long_average_of_600_samples() {
     let mut state = known();
     state.close(&settings(), Tick::from_millis(100), 9, sample(30, 80, 9));
     let expected = 50.0 + 30.0 * 60.0 / 601.0;
     assert!((state.long / MS - expected).abs() < 1e-9);
+    // More than that are all of it.
+    state.close(&settings(), Tick::from_millis(200), 9, sample(4_096, 70, 9));
+    assert_eq!(state.long, 70.0 * MS);
 }
 
 #[test]
@@ -165,6 +205,41 @@ fn either_doubt_begins_a_probe() {
         state.close(&settings(), now, 20, sample(40, 50, 20));
         assert_eq!(state.phase, phase);
     }
+}
+
+#[test]
+fn a_window_is_as_long_as_two_response_times_within_its_bounds() {
+    let now = Tick::from_millis(7);
+    for (long, length_ms) in [(10, 100), (100, 200), (500, 1_000), (5_000, 1_000)] {
+        let state = State {
+            long: f64::from(long) * MS,
+            ..known()
+        };
+        let length = Duration::from_millis(length_ms);
+        assert_eq!(state.terms(now).due, now + length, "{long} ms");
+        // That of a probe begins when those have ended that may have waited.
+        let probe = State {
+            phase: Phase::Measuring,
+            above: 80.0 * MS,
+            ..state
+        };
+        let since = now + Duration::from_millis(80);
+        let terms = probe.terms(now);
+        assert_eq!((terms.since, terms.due), (since, since + length));
+    }
+    for (estimate, needed) in [(3.9, 3), (10.0, 10), (20.0, 10)] {
+        let state = State {
+            estimate,
+            ..known()
+        };
+        assert_eq!(state.terms(now).needed, needed, "at {estimate}");
+    }
+}
+
+#[test]
+fn calls_count_up_to_four_times_the_long_response_time() {
+    assert_eq!(State::longest(50.0 * MS), Duration::from_millis(200));
+    assert_eq!(State::longest(0.0), Duration::MAX);
 }
 
 #[test]
