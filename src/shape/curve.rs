@@ -140,3 +140,56 @@ impl Curve {
             .then(|| self.threshold / old.threshold)
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// Warning at 50 tokens, 100 at most, and a cold rule admits three in a second.
+    fn ramp() -> Ramp {
+        let second = Duration::from_secs(1);
+        Ramp::new(10.0, second, 10 * second, 3.0).unwrap()
+    }
+
+    const fn s(seconds: u64) -> u64 {
+        seconds * 1_000_000_000
+    }
+
+    #[test]
+    fn a_queue_is_busy_whose_last_turn_is_at_the_start_of_the_step_before() {
+        let load = |turn| ramp().load(s(10), s(8), turn, 7);
+        assert_eq!(load(Some(Tick::from_nanos(s(9)))), 7);
+        assert_eq!(load(Some(Tick::from_nanos(s(9) - 1))), 0);
+        assert_eq!(load(None), 0);
+    }
+
+    #[test]
+    fn tokens_come_back_at_the_warning_line_under_any_load() {
+        let refilled = |stored| ramp().refilled(stored, s(8), s(8), 5);
+        assert_eq!(refilled(49.0), 54.0);
+        assert_eq!(refilled(50.0), 55.0);
+        assert_eq!(refilled(51.0), 46.0);
+    }
+
+    #[test]
+    fn what_a_cold_rule_admits_in_a_step() {
+        // The threshold, its interval, and the step with what is admitted in it.
+        for (threshold, interval_ms, seconds, cold) in [
+            (10.0, 1_000, 1, 3),
+            (10.0, 300, 1, 9),
+            (10.0, 1_500, 2, 3),
+            (1.0, 1_000, 3, 1),
+        ] {
+            let interval = Duration::from_millis(interval_ms);
+            let ramp = Ramp::new(threshold, interval, Duration::from_secs(10), 3.0).unwrap();
+            assert_eq!((ramp.step_ns, ramp.cold), (s(seconds), cold), "{ramp:?}");
+        }
+    }
+
+    #[test]
+    fn the_load_of_three_steps_is_compared_with_three_of_a_cold_rule() {
+        let refilled = |passed| ramp().refilled(80.0, s(10), s(8), passed);
+        assert_eq!(refilled(8), 92.0);
+        assert_eq!(refilled(9), 71.0);
+    }
+}

@@ -9,6 +9,7 @@ use crate::clock::nanos;
 
 mod formulas;
 mod oracle;
+mod room;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -349,16 +350,19 @@ fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
 }
 
 #[test]
-fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one() {
-    // Nobody comes, so that the limit falls at 8 000, from 71 to 55.
-    let rule = used(100.0, 10, 600.0);
-    let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
-    let from = at(7_100);
-    let found = rule.room_at(from, None, from, |_| 5, room);
-    assert_eq!(found, Some(at(8_300)));
-    let room = |limit: f64| Some(at(if limit > 70.0 { 7_999 } else { 8_300 }));
-    let found = rule.room_at(from, None, from, |_| 5, room);
-    assert_eq!(found, Some(at(7_999)));
+fn a_limit_in_whole_calls_is_one_at_least_where_the_threshold_is() {
+    for (threshold, limit, whole) in [(2.0, 0.7, 1), (1.0, 0.4, 1), (0.9, 0.4, 0), (9.0, 3.9, 3)] {
+        assert_eq!(per_second(threshold, 60, 3.0).whole(limit), whole);
+    }
+}
+
+#[test]
+fn a_count_that_starts_anew_takes_nothing_off() {
+    let rule = used(10.0, 10, 80.0);
+    rule.limit(at(8_000), None, || 2);
+    assert_eq!(rule.stored(), 90.0);
+    rule.limit(at(9_000), None, || 6);
+    assert_eq!(rule.stored(), 86.0, "and is told on from there");
 }
 
 #[test]
@@ -390,6 +394,18 @@ fn tokens_are_scaled_when_only_the_threshold_changed() {
     slow.limit(at(11_999), None, || panic!("filled"));
     slow.limit(at(12_000), None, || 6);
     assert_eq!(slow.stored(), 4.0);
+}
+
+#[test]
+fn a_reload_makes_a_cold_rule_no_colder_than_a_new_one() {
+    for (threshold, cold_factor) in (3..60).flat_map(|n| [(n, 1.1), (n, 3.0), (n, 7.3)]) {
+        let old = per_second(2.0, 10, cold_factor);
+        old.limit(at(7_000), None, || 0);
+        let new = per_second(threshold.into(), 10, cold_factor);
+        let cold = new.stored();
+        new.take_over(&old);
+        assert!(new.stored() <= cold, "{new:?}");
+    }
 }
 
 #[test]
