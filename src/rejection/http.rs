@@ -1,13 +1,11 @@
 //! Refusals over plain HTTP.
 
-use std::fmt::Write;
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Rejection, default_status, retry_after, whole_seconds};
+use super::fields::RateLimitFields;
+use super::{Rejection, default_status, parts, retry_after, whole_seconds};
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call_nodes::QuotaLeft;
@@ -15,12 +13,6 @@ use crate::key::Head;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Responds with a status, with `Retry-After` if a retry can succeed, and with a short
 /// body: text, or a problem document (RFC 9457) if the client's `Accept` names
@@ -60,116 +52,6 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub struct Http {
     statuses: Vec<(BlockKind, StatusCode)>,
     fields: RateLimitFields,
-}
-
-/// Which header fields tell clients about their quota; none by default.
-///
-/// In a response to a call that passed, they describe the rule that leaves the smallest
-/// part of its limit: a flow rule that applies to the call, or a hot-parameter rule with the
-/// call's value. Not considered are limits on concurrent calls, which have no
-/// interval, and flow rules with a queue or for another resource. The reset is the time
-/// after which more will be left than now, if no tokens are taken until then. If several layers
-/// add fields, the client sees the tightest quota of all. Such fields that the service itself
-/// sets, as a proxy those of its upstream, are replaced, unless they say that nothing is left.
-///
-/// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
-/// without warm-up and memory; that nothing is left, although a lighter call might pass; and
-/// as reset the time of `Retry-After`, or the interval if no retry can succeed.
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Http, RateLimitFields};
-/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let sentinel = Sentinel::builder()
-///     .rules(FlowRule::per_second("/search", 2).id("search"))
-///     .clock(ManualClock::new())
-///     .build();
-/// let layer = SentinelLayer::with(sentinel)
-///     .fields(RateLimitFields::Ietf)
-///     .reject(Http::new().fields(RateLimitFields::Ietf));
-/// # let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// # }));
-/// let mut told = Vec::new();
-/// for _ in 0..3 {
-///     let request = Request::get("/search").body(()).unwrap();
-///     let response = service.clone().oneshot(request).await.unwrap();
-///     assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=2;w=1");
-///     told.push(response.headers()["ratelimit"].clone());
-/// }
-/// // The last of them was refused.
-/// assert_eq!(told, ["\"search\";r=1;t=1", "\"search\";r=0;t=1", "\"search\";r=0;t=1"]);
-/// # });
-/// ```
-#[doc(alias("headers", "X-RateLimit-Limit"))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RateLimitFields {
-    /// No fields.
-    #[default]
-    None,
-    /// `RateLimit-Policy` and `RateLimit` of the IETF draft, both structured
-    /// fields. They name the rule by its id.
-    Ietf,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
-    Legacy(ResetForm),
-}
-
-/// The part that is left of the quota that a response reports. Outer layers, which may
-/// know of a tighter quota, look for it.
-#[derive(Clone, Copy)]
-struct LeastReported(f64);
-
-/// The meaning of `X-RateLimit-Reset`.
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use std::time::Duration;
-/// use tower_sentinel::rejection::{Http, RateLimitFields, ResetForm};
-/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// /// The reset in the response to the second call in a minute.
-/// async fn reset(form: ResetForm) -> u64 {
-///     let sentinel = Sentinel::builder()
-///         .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
-///         .clock(ManualClock::new())
-///         .build();
-///     let rejection = Http::new().fields(RateLimitFields::Legacy(form));
-///     let layer = SentinelLayer::with(sentinel).reject(rejection);
-/// #   let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #       Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// #   }));
-/// #   let get = async || {
-/// #       let request = Request::get("/export").body(()).unwrap();
-/// #       service.clone().oneshot(request).await.unwrap()
-/// #   };
-///     get().await;
-///     let refused = get().await;
-///     refused.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap()
-/// }
-///
-/// assert_eq!(reset(ResetForm::Delta).await, 60);
-/// // A time after November 2023.
-/// assert!(reset(ResetForm::UnixTime).await > 1_700_000_000);
-/// # });
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ResetForm {
-    /// Seconds from now.
-    #[default]
-    Delta,
-    /// Seconds since 1970, by the wall clock of this machine, rounded up.
-    UnixTime,
 }
 
 impl Http {
@@ -292,20 +174,6 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
         })
 }
 
-/// The parts of `text` between separators. One in a quoted string is none.
-fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
-    let (mut is_quoted, mut is_escaped) = (false, false);
-    text.split(move |c| {
-        let was_escaped = std::mem::take(&mut is_escaped);
-        match c {
-            '"' if !was_escaped => is_quoted = !is_quoted,
-            '\\' if is_quoted => is_escaped = !was_escaped,
-            _ => {}
-        }
-        c == separator && !is_quoted
-    })
-}
-
 /// A problem document. Its types are those of the IETF's draft on rate limits.
 fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     let document: &'static str = match (kind, status.as_u16()) {
@@ -326,110 +194,11 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     Bytes::from_static(document.as_bytes())
 }
 
-impl RateLimitFields {
-    /// Tells what is `left` in the `response` to a call that passed, unless an inner
-    /// layer has told of less, or the service that nothing is left.
-    pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
-        let part = left.part();
-        if !reports_less(part, response) && !self.tell_of_nothing(response.headers()) {
-            self.write(left, response.headers_mut());
-            response.extensions_mut().insert(LeastReported(part));
-        }
-    }
-
-    /// Whether these fields are among `headers` and say that nothing is left: they may be
-    /// those of another server, whose response the service passes on.
-    fn tell_of_nothing(self, headers: &HeaderMap) -> bool {
-        let lines = |name| {
-            headers
-                .get_all(name)
-                .iter()
-                .filter_map(|it| it.to_str().ok())
-        };
-        match self {
-            RateLimitFields::None => false,
-            RateLimitFields::Ietf => lines(RATE_LIMIT)
-                .flat_map(|line| parts(line, ','))
-                .any(|quota| parts(quota, ';').any(|part| part.trim() == "r=0")),
-            RateLimitFields::Legacy(_) => lines(X_REMAINING).any(|line| line.trim() == "0"),
-        }
-    }
-
-    /// Writes what is `left` into `headers`.
-    fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
-        let reset = whole_seconds(left.reset);
-        match self {
-            RateLimitFields::None => {}
-            RateLimitFields::Ietf => {
-                let name = quoted(&left.rule);
-                // The draft has whole seconds; a shorter window is told as 1.
-                let window = whole_seconds(left.interval);
-                let policy = format!("{name};q={};w={window}", left.limit);
-                let limit = format!("{name};r={};t={reset}", left.remaining);
-                insert(headers, RATE_LIMIT_POLICY, &policy);
-                insert(headers, RATE_LIMIT, &limit);
-            }
-            RateLimitFields::Legacy(form) => {
-                let reset = match form {
-                    ResetForm::Delta => reset,
-                    ResetForm::UnixTime => whole_seconds(unix_time().saturating_add(left.reset)),
-                };
-                headers.insert(X_LIMIT, HeaderValue::from(left.limit));
-                headers.insert(X_REMAINING, HeaderValue::from(left.remaining));
-                headers.insert(X_RESET, HeaderValue::from(reset));
-            }
-        }
-    }
-}
-
-/// Whether an inner layer has told of a quota of which no more than `part` is left.
-fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
-    if let Some(LeastReported(least)) = response.extensions().get() {
-        return *least <= part;
-    }
-    // A refusal tells of the quota that is used up, if it tells of one.
-    let headers = response.headers();
-    response.extensions().get::<Blocked>().is_some()
-        && (headers.contains_key(RATE_LIMIT) || headers.contains_key(X_REMAINING))
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // What `quoted` lets through is always valid in a field.
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
-}
-
-/// `text` as a structured field's string: visible ASCII, the rest as `?`.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                // Writing to a string cannot fail.
-                let _ = write!(quoted, "\\{c}");
-            }
-            ' '..='~' => quoted.push(c),
-            _ => quoted.push('?'),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the field is defined by wall time"
-)]
-fn unix_time() -> Duration {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::fields::ResetForm;
     use super::*;
 
     fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {

@@ -50,6 +50,7 @@
 //! A handler that asks the engine itself can respond in the same way: with the feature
 //! `axum` a [`Blocked`] is a response, with the feature `tonic` it converts into a `Status`.
 
+mod fields;
 mod grpc;
 mod handler;
 mod http;
@@ -64,7 +65,8 @@ use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::key::Head;
 
-pub use self::http::{Http, RateLimitFields, ResetForm};
+pub use self::http::Http;
+pub use fields::{RateLimitFields, ResetForm};
 pub use grpc::Grpc;
 
 /// When to retry what nobody knows the end of.
@@ -203,6 +205,20 @@ fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     const SMALL: u128 = u128::from_ne_bytes([0x20; 16]);
     let (media, behind) = headers.get(&CONTENT_TYPE)?.as_bytes().split_first_chunk()?;
     (u128::from_ne_bytes(*media) | SMALL == GRPC).then_some(behind)
+}
+
+/// The parts of `text` between separators. One in a quoted string is none.
+fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |c| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match c {
+            '"' if !was_escaped => is_quoted = !is_quoted,
+            '\\' if is_quoted => is_escaped = !was_escaped,
+            _ => {}
+        }
+        c == separator && !is_quoted
+    })
 }
 
 /// The HTTP status and the gRPC code of the [table](self).
