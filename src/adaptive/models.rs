@@ -13,15 +13,7 @@ use crate::clock::Tick;
 use crate::sync::fault::{check, plant};
 use crate::sync::{Arc, AtomicU64, Bug, Ordering};
 
-/// A window that may close with every sample.
-const ALWAYS: Terms = Terms {
-    opened: Tick::ZERO,
-    due: Tick::ZERO,
-    needed: 1,
-    latest: Tick::from_nanos(u64::MAX),
-    calm: 0,
-    since: Tick::ZERO,
-};
+const ALWAYS: Terms = Terms::ALWAYS;
 
 const NOW: Tick = Tick::from_nanos(1_000);
 

@@ -193,14 +193,10 @@ pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
     then_ns.saturating_sub(now_ns) > SLACK_NS
 }
 
-#[cfg(all(test, not(sentinel_loom)))]
-mod tests {
-    use super::*;
-
-    const NOW: Tick = Tick::from_millis(1_000);
-
-    /// It may close with every call.
-    const ALWAYS: Terms = Terms {
+#[cfg(test)]
+impl Terms {
+    /// Of a window that may close with every call.
+    pub(super) const ALWAYS: Self = Self {
         opened: Tick::ZERO,
         due: Tick::ZERO,
         needed: 1,
@@ -208,6 +204,15 @@ mod tests {
         calm: 0,
         since: Tick::ZERO,
     };
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_millis(1_000);
+
+    const ALWAYS: Terms = Terms::ALWAYS;
 
     /// How many calls it saw, and their response times added up.
     fn seen(window: &Window) -> Option<(u32, Duration)> {

@@ -102,11 +102,12 @@ impl std::error::Error for NoRoom {}
 /// Keys that are not at rest are never evicted. At least `max_keys` of them have a place,
 /// and at most twice as many, rounded up to a multiple of eight. All keys that find no
 /// place share a single quota, of the size of one key's: nobody gets a fresh quota by
-/// filling the table, and no key that has a place loses a token by it. New keys pay for that: while somebody fills the table with
-/// made-up keys, honest new ones share that quota with them. [How
-/// many](crate::HotParamRule::max_keys) made-up keys that takes depends on how soon a key
-/// is at rest. [`overflows`](Self::overflows) counts the calls that were judged on the
-/// shared quota; if it grows, the limiter is too small, or somebody makes up keys.
+/// filling the table, and no key that has a place loses a token by it. New keys pay for
+/// that: while somebody fills the table with made-up keys, honest new ones share that quota
+/// with them. [How many](crate::HotParamRule::max_keys) made-up keys that takes depends on
+/// how soon a key is at rest. [`overflows`](Self::overflows) counts the calls that were
+/// judged on the shared quota; if it grows, the limiter is too small, or somebody makes up
+/// keys.
 ///
 /// # Examples
 ///
