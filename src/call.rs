@@ -25,9 +25,11 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+mod address;
 mod key;
 mod percent;
 
+pub(crate) use address::{canonical, ipv4_inside};
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OwnedKey, joined};
 pub(crate) use percent::Encoded;

@@ -13,19 +13,23 @@ use tower_sentinel::key::{ClientAddr, ClientIp, ForwardedIp, Head, KeyExtractor}
 /// A text that a proxy may write for a client, and the address that it means.
 type Node = (String, Option<IpAddr>);
 
-const ADDRESSES: [&str; 8] = [
+const ADDRESSES: [&str; 11] = [
     "10.0.0.1",
     "10.255.3.4",
     "192.0.2.7",
     "203.0.113.9",
     "::ffff:10.0.0.9",
     "::ffff:192.0.2.7",
+    "64:ff9b::10.0.0.9",
+    "64:ff9b::c000:207",
+    "::ffff:0:192.0.2.7",
     "fd00::1:1",
     "2001:DB8::00a1:2",
 ];
-const NETS: [&str; 6] = [
+const NETS: [&str; 7] = [
     "10.0.0.0/8",
     "::ffff:10.0.0.0/104",
+    "64:ff9b::10.0.0.0/104",
     "192.0.2.7/32",
     "fd00::/8",
     "2001:db8::/32",
@@ -47,6 +51,22 @@ const NOBODY: [&str; 12] = [
     "",
 ];
 
+/// The address as the keys have it: of IPv4, if it is written within one of these networks.
+fn known_as(ip: IpAddr) -> IpAddr {
+    let text = ip.to_string();
+    let is_v4_inside = ["::ffff:", "::ffff:0:", "64:ff9b::"].iter().any(|start| {
+        let rest = text.strip_prefix(start);
+        rest.is_some_and(|rest| rest.contains('.') || rest.matches(':').count() == 1)
+    });
+    match ip {
+        IpAddr::V6(ip) if is_v4_inside => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d].into()
+        }
+        ip => ip,
+    }
+}
+
 /// How an address stands in a field, with a port or without.
 fn node(is_forwarded: bool) -> impl Strategy<Value = Node> {
     let known = (select(&ADDRESSES[..]), any::<bool>(), 0..5_u16).prop_map(
@@ -65,7 +85,7 @@ fn node(is_forwarded: bool) -> impl Strategy<Value = Node> {
             } else {
                 format!("{text}{port}")
             };
-            (text, Some(ip.to_canonical()))
+            (text, Some(known_as(ip)))
         },
     );
     let unknown = select(&NOBODY[..]).prop_map(|text| (text.to_owned(), None));
@@ -120,6 +140,8 @@ fn field(element: impl Strategy<Value = Node>) -> impl Strategy<Value = (Vec<Str
         };
         let texts = lines.iter().map(text).collect();
         let nodes = lines.into_iter().flatten().map(|(_, node, _)| node);
+        // An empty element is none.
+        let nodes = nodes.filter(|(text, _)| !text.is_empty());
         (texts, nodes.collect())
     })
 }
@@ -140,7 +162,9 @@ fn trust() -> impl Strategy<Value = Trust> {
 
 fn is_trusted(ip: IpAddr, nets: &[&str]) -> bool {
     nets.iter().any(|net| match (ip, *net) {
-        (IpAddr::V4(ip), "10.0.0.0/8" | "::ffff:10.0.0.0/104") => ip.octets()[0] == 10,
+        (IpAddr::V4(ip), "10.0.0.0/8" | "::ffff:10.0.0.0/104" | "64:ff9b::10.0.0.0/104") => {
+            ip.octets()[0] == 10
+        }
         (IpAddr::V4(ip), "192.0.2.7/32") => ip.octets() == [192, 0, 2, 7],
         (IpAddr::V6(ip), "fd00::/8") => ip.octets()[0] == 0xfd,
         (IpAddr::V6(ip), "2001:db8::/32") => ip.segments()[..2] == [0x2001, 0xdb8],
@@ -149,14 +173,18 @@ fn is_trusted(ip: IpAddr, nets: &[&str]) -> bool {
     })
 }
 
-/// The client, if it is known for sure.
-fn client(peer: Option<IpAddr>, chain: &[Node], trust: &Trust) -> Option<IpAddr> {
+/// The client, if it is known for sure. A field that is written without any element does
+/// not tell it.
+fn client(peer: Option<IpAddr>, chain: &[Node], is_written: bool, trust: &Trust) -> Option<IpAddr> {
     match trust {
         Trust::Hops(0) => peer,
         Trust::Hops(hops) => chain.iter().rev().nth(hops - 1)?.1,
         Trust::Behind(nets) => {
             let mut client = peer?;
             let mut others = chain.iter().rev();
+            if is_trusted(client, nets) && chain.is_empty() && is_written {
+                return None;
+            }
             while is_trusted(client, nets) {
                 match others.next() {
                     Some((_, other)) => client = (*other)?,
@@ -179,7 +207,7 @@ fn check(name: &str, lines: &[String], chain: &[Node], peer: Option<&str>, trust
         let peer = ClientAddr(SocketAddr::new(peer, 4000));
         request.extensions_mut().insert(peer);
     }
-    let peer = peer.map(|peer| peer.to_canonical());
+    let peer = peer.map(known_as);
     let extractor = match trust {
         Trust::Behind(nets) => ForwardedIp::behind(nets.iter().map(|net| net.parse().unwrap())),
         Trust::Hops(hops) => ForwardedIp::hops(*hops),
@@ -188,11 +216,13 @@ fn check(name: &str, lines: &[String], chain: &[Node], peer: Option<&str>, trust
         "forwarded" => extractor.rfc7239(),
         _ => extractor,
     };
-    let client = client(peer, chain, trust);
+    let client = client(peer, chain, !lines.is_empty(), trust);
     assert_eq!(extractor.client_ip(Head::of(&request)), client, "{lines:?}");
     // Who is not known is the peer.
     let whole = extractor.ipv6_prefix(128);
-    let key = client.or(peer).map(Key::Ip);
+    let address = client.or(peer);
+    assert_eq!(whole.address(Head::of(&request)), address, "{lines:?}");
+    let key = address.map(Key::Ip);
     assert_eq!(whole.key(Head::of(&request)), key, "{lines:?}");
 }
 

@@ -96,6 +96,13 @@ fn hostile_forwarded_addresses_are_a_stated_key() {
         ("none", vec![], peer, peer),
         ("empty", one(""), peer, peer),
         ("commas", one(",,,,"), peer, peer),
+        ("a comma at the end", one("1.2.3.4,"), "1.2.3.4", "1.2.3.4"),
+        (
+            "an empty last line",
+            vec![b"1.2.3.4".to_vec(), vec![]],
+            "1.2.3.4",
+            "1.2.3.4",
+        ),
         ("blanks", one("  \t "), peer, peer),
         (
             "1000 on 100 lines",
@@ -143,6 +150,12 @@ fn hostile_forwarded_addresses_are_a_stated_key() {
             "1.2.3.4",
             "1.2.3.4",
         ),
+        (
+            "a translated address",
+            one("64:ff9b::1.2.3.4"),
+            "1.2.3.4",
+            "1.2.3.4",
+        ),
         ("quotes", one("\"1.2.3.4\""), "1.2.3.4", "1.2.3.4"),
         ("a script", one("<script>1.2.3.4</script>"), peer, peer),
     ];
@@ -162,6 +175,12 @@ fn hostile_forwarded_addresses_are_a_stated_key() {
         ("a name", one("for=unknown"), peer),
         ("in any case", one("By=a;FOR=1.2.3.4;host=b"), "1.2.3.4"),
         ("twice", one("for=1.2.3.4;for=5.6.7.8"), peer),
+        ("a comma at the end", one("for=1.2.3.4,"), "1.2.3.4"),
+        (
+            "an empty last line",
+            vec![b"for=1.2.3.4".to_vec(), vec![]],
+            "1.2.3.4",
+        ),
         (
             "a host that a proxy quotes",
             one("for=1.2.3.4;host=\"a,for=5.6.7.8;b=\\\"c\""),

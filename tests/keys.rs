@@ -5,6 +5,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,12 +19,13 @@ use tower_sentinel::key::{
     Authority, ClientAddr, ForwardedIp, Header, KeyExtractor, MethodRoute, Path, PeerIp, Resource,
     Route, from_fn,
 };
+use tower_sentinel::middleware::skip;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, Key, ManualClock, MissingKey, Rules, Sentinel,
-    SentinelLayer, Verdict,
+    AuthorityRule, BlockKind, Blocked, Call, FlowRule, Key, ManualClock, MissingKey, Rules, Scope,
+    Sentinel, SentinelLayer, Verdict,
 };
 
-use support::caller::{answer, assert_caller, per_caller, status};
+use support::caller::{answer, assert_caller, callers as callers_of, per_caller, status};
 use support::{Server, engine, fetch, get};
 
 // === resources ===
@@ -255,6 +257,65 @@ fn the_peer_is_found_wherever_a_server_leaves_it() {
     }
     let nowhere = || get("/x");
     assert_caller(&per_caller(PeerIp::new()), nowhere, None, "nowhere");
+}
+
+#[test]
+fn a_client_behind_a_translator_is_known_by_its_ipv4_address() {
+    type Source = fn(&mut Extensions, SocketAddr);
+
+    let sources: [Source; 4] = [
+        |extensions, addr| {
+            extensions.insert(addr);
+        },
+        |extensions, addr| {
+            extensions.insert(TcpConnectInfo {
+                local_addr: None,
+                remote_addr: Some(addr),
+            });
+        },
+        |extensions, addr| {
+            extensions.insert(ConnectInfo(addr));
+        },
+        |extensions, addr| {
+            extensions.insert(ClientAddr(addr));
+        },
+    ];
+    let own = "192.0.2.0/24".parse().unwrap();
+    for source in sources {
+        let from = |peer: &str| {
+            let mut request = get("/x");
+            source(request.extensions_mut(), addr(&format!("[{peer}]:4000")));
+            request
+        };
+        for extractor in [
+            Arc::new(PeerIp::new()) as Arc<dyn KeyExtractor>,
+            Arc::new(ForwardedIp::behind([])),
+        ] {
+            let layer = per_caller(extractor);
+            let callers = ["64:ff9b::198.51.100.7", "::ffff:0:198.51.100.8"];
+            for (caller, name) in callers.into_iter().zip(["198.51.100.7", "198.51.100.8"]) {
+                assert_eq!(status(&layer, from(caller)), StatusCode::OK, "{caller}");
+                let known = Scope::Origin(name.to_owned());
+                assert!(callers_of(&layer).contains(&known), "{caller}");
+            }
+            // However the same client comes.
+            let again = status(&layer, from("::ffff:198.51.100.7"));
+            assert_eq!(again, StatusCode::TOO_MANY_REQUESTS);
+        }
+
+        let closed = FlowRule::per_second("/x", 0);
+        let layer = SentinelLayer::new(closed).skip(skip::nets(PeerIp::new(), [own]));
+        assert_eq!(status(&layer, from("64:ff9b::192.0.2.7")), StatusCode::OK);
+        let other = status(&layer, from("64:ff9b::198.51.100.7"));
+        assert_eq!(other, StatusCode::TOO_MANY_REQUESTS);
+
+        // A rule may name the client as the server sees it.
+        let list = AuthorityRule::deny("/x", ["64:ff9b::c633:6407"]);
+        let layer = SentinelLayer::new(list).origin(PeerIp::new());
+        for (peer, expected) in [("64:ff9b::198.51.100.7", 403), ("64:ff9b::1.2.3.4", 200)] {
+            assert_eq!(status(&layer, from(peer)).as_u16(), expected, "{peer}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -372,6 +372,9 @@ fn a_network_is_skipped_only_if_the_address_is_sure() {
             (Some("10.0.0.1"), &["203.0.113.9"], false),
             (Some("10.0.0.1"), &["unknown"], false),
             (Some("10.0.0.1"), &[""], false),
+            (Some("10.0.0.1"), &[" ", ",,"], false),
+            (Some("10.0.0.1"), &["10.0.0.9,", ""], true),
+            (Some("10.0.0.1"), &["203.0.113.9, ,"], false),
             (Some("10.0.0.1"), &["10.0.0.9, unknown"], false),
         ],
     );

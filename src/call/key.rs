@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Encoded;
+use super::{Encoded, canonical};
 
 /// Longest text, in bytes, that is kept as it is; a longer key is known by a
 /// keyed hash of it.
@@ -41,7 +41,8 @@ pub enum Key<'a> {
     /// [extractors](crate::key).
     Joined(&'a str, &'a str),
     /// An address, used as it is. [Extractors](crate::key) cut IPv6 addresses to 64 bits;
-    /// if you make a key of an address without them, cut it yourself.
+    /// if you make a key of an address without them, cut it by
+    /// [`cut_ip`](crate::key::cut_ip).
     Ip(IpAddr),
     /// A number.
     Int(u64),
@@ -59,11 +60,11 @@ impl<'a> Key<'a> {
 
     /// The keys that `text` stands for where a rule names it: the text, and the
     /// address or the number that is written so. Not every text of a number is
-    /// one: "007" and "+7" are names. An address of IPv4 that is mapped into IPv6
-    /// is also what it is, as extractors tell it.
+    /// one: "007" and "+7" are names. An address of IPv6 with one of IPv4 inside also
+    /// stands for that one, as extractors know such a client by it.
     pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
         let ip = text.parse::<IpAddr>().ok();
-        let plain = ip.map(|ip| ip.to_canonical());
+        let plain = ip.map(canonical);
         let number = text.parse::<u64>().ok();
         let number = number.filter(|number| number.to_string() == text);
         let ips = ip.into_iter().chain(plain.filter(|_| plain != ip));
@@ -451,9 +452,10 @@ mod tests {
     #[test]
     fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
         let v6 = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
-        let mapped = "::ffff:10.0.0.1";
-        let both = [mapped, "10.0.0.1"].map(|ip| Key::Ip(ip.parse().unwrap()));
-        assert!(Key::spellings(mapped).eq([Key::Str(mapped)].into_iter().chain(both)));
+        for text in ["::ffff:10.0.0.1", "::ffff:0:10.0.0.1", "64:ff9b::a00:1"] {
+            let both = [text, "10.0.0.1"].map(|ip| Key::Ip(ip.parse().unwrap()));
+            assert!(Key::spellings(text).eq([Key::Str(text)].into_iter().chain(both)));
+        }
         let table = [
             ("a", None),
             ("", None),

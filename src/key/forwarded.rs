@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 use super::header::unquoted;
-use super::ip::{ClientIp, IPV6_PREFIX, grouped, peer};
+use super::ip::{ClientIp, IPV6_PREFIX, cut_ip, peer};
 use super::nets::Nets;
 use super::{Head, KeyExtractor};
-use crate::call::Key;
+use crate::call::{Key, canonical};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -26,6 +26,9 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// So the peer must be known, as for [`PeerIp`](super::PeerIp): without connect info
 /// [`behind`](Self::behind) has no key for any request. Nor has it over a Unix socket,
 /// where only the proxy connects: use [`hops`](Self::hops) there.
+///
+/// Elements of a list that are empty are ignored, as in `192.0.2.7, ,`. A client that is
+/// written with an IPv4 address [inside of an IPv6 address](super::cut_ip) is known by that.
 ///
 /// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let
 /// an earlier layer insert the address as a [`ClientAddr`](super::ClientAddr), for
@@ -83,7 +86,7 @@ enum Field {
 impl ForwardedIp {
     /// Trusts proxies in `nets`. If the peer is one of them, the key is the first address
     /// from the right that is not; if all are, it is the leftmost. An IPv4 network may also
-    /// be written as mapped into IPv6.
+    /// be written as one of IPv6 [with IPv4 inside](super::cut_ip).
     #[must_use]
     pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
         Self::trusting(Trust::Nets(Nets::new(nets)))
@@ -121,6 +124,32 @@ impl ForwardedIp {
         self
     }
 
+    /// Returns the address that the key is made of, in full: that of the client, or if the
+    /// headers cannot be trusted or understood, that of the peer; `None` if that is not known
+    /// either. [`client_ip`](ClientIp::client_ip) instead returns `None` where the key is the
+    /// peer for want of a client.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_sentinel::Key;
+    /// use tower_sentinel::key::{ClientAddr, ForwardedIp, Head, KeyExtractor};
+    ///
+    /// let extractor = ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]);
+    /// let request = Request::get("/")
+    ///     .extension(ClientAddr("10.0.0.1:4000".parse().unwrap()))
+    ///     .header("x-forwarded-for", "2001:db8:1:2::a")
+    ///     .body(())?;
+    /// let head = Head::of(&request);
+    /// assert_eq!(extractor.address(head), Some("2001:db8:1:2::a".parse().unwrap()));
+    /// assert_eq!(extractor.key(head), Some(Key::Ip("2001:db8:1:2::".parse().unwrap())));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
+        let peer = peer(head.extensions());
+        self.client(head.headers(), peer).or(peer)
+    }
+
     /// The client's address; `None` where the headers do not say what they
     /// should.
     fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
@@ -133,7 +162,12 @@ impl ForwardedIp {
                 if !nets.contain(client) {
                     return Some(client);
                 }
-                for address in self.addresses(headers) {
+                let mut addresses = self.addresses(headers).peekable();
+                if addresses.peek().is_none() && headers.contains_key(self.field.name()) {
+                    // A proxy of ours has written the field, and no client.
+                    return None;
+                }
+                for address in addresses {
                     // What is no address ends the walk: beyond it anything may
                     // have been written by anyone.
                     client = address?;
@@ -149,24 +183,35 @@ impl ForwardedIp {
     /// The addresses over all lines of the field, from the right; `None` for
     /// what is no address.
     fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
-        let (name, parse): (_, fn(&str) -> Option<IpAddr>) = match self.field {
-            Field::XForwardedFor => (X_FORWARDED_FOR, address),
-            Field::Forwarded => (FORWARDED, forwarded_for),
+        let parse: fn(&str) -> Option<IpAddr> = match self.field {
+            Field::XForwardedFor => address,
+            Field::Forwarded => forwarded_for,
         };
         headers
-            .get_all(name)
+            .get_all(self.field.name())
             .iter()
             .rev()
             .flat_map(|line: &HeaderValue| parts(line.as_bytes(), b','))
-            .map(move |element| parse(std::str::from_utf8(element).ok()?.trim()))
+            .map(<[u8]>::trim_ascii)
+            // An empty element of a list is none (RFC 9110, 5.6.1.2).
+            .filter(|element| !element.is_empty())
+            .map(move |element| parse(std::str::from_utf8(element).ok()?))
+    }
+}
+
+impl Field {
+    const fn name(self) -> HeaderName {
+        match self {
+            Field::XForwardedFor => X_FORWARDED_FOR,
+            Field::Forwarded => FORWARDED,
+        }
     }
 }
 
 impl KeyExtractor for ForwardedIp {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        let peer = peer(head.extensions());
-        let ip = self.client(head.headers(), peer).or(peer)?;
-        Some(Key::Ip(grouped(ip, self.ipv6_prefix)))
+        let ip = self.address(head)?;
+        Some(Key::Ip(cut_ip(ip, self.ipv6_prefix)))
     }
 }
 
@@ -190,7 +235,7 @@ fn unquoted_address(text: &str) -> Option<IpAddr> {
         .ok()
         .or_else(|| text.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
         .or_else(bracketed)?;
-    Some(ip.to_canonical())
+    Some(canonical(ip))
 }
 
 /// The address in the `for` parameter of an element of `Forwarded`, which may
@@ -331,7 +376,36 @@ mod tests {
                 &[(XFF, "1.2.3.4, _hidden")],
                 Some("10.0.0.1"),
             ),
-            (Some("10.0.0.1"), &[(XFF, "1.2.3.4,")], Some("10.0.0.1")),
+            // Of a list, empty elements and lines are none, wherever they stand.
+            (Some("10.0.0.1"), &[(XFF, "1.2.3.4,")], Some("1.2.3.4")),
+            (Some("10.0.0.1"), &[(XFF, ",1.2.3.4")], Some("1.2.3.4")),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4, ,\t,, 10.0.0.2 , ")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4"), (XFF, ""), (XFF, "10.0.0.2"), (XFF, ", ")],
+                Some("1.2.3.4"),
+            ),
+            (Some("10.0.0.1"), &[(XFF, ", ,")], Some("10.0.0.1")),
+            // But what stands in quotes is something.
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "1.2.3.4, \"\"")],
+                Some("10.0.0.1"),
+            ),
+            (
+                Some("10.0.0.1"),
+                &[(XFF, "64:ff9b::1.2.3.4, 64:ff9b::10.0.0.2")],
+                Some("1.2.3.4"),
+            ),
+            (
+                Some("64:ff9b::10.0.0.1"),
+                &[(XFF, "[::ffff:0:1.2.3.4]:55")],
+                Some("1.2.3.4"),
+            ),
             (Some("10.0.0.1"), &[(XFF, "fe80::1%eth0")], Some("10.0.0.1")),
             (Some("10.0.0.1"), &[(XFF, "\u{e9}")], Some("10.0.0.1")),
             (Some("10.0.0.1"), &[], Some("10.0.0.1")),
@@ -367,6 +441,9 @@ mod tests {
             (2, "1.2.3.4, 5.5.5.5", "1.2.3.4"),
             (3, "1.2.3.4, 5.5.5.5", "9.9.9.9"),
             (1, "1.2.3.4, junk", "9.9.9.9"),
+            (1, "6.6.6.6, 1.2.3.4, ,", "1.2.3.4"),
+            (2, "6.6.6.6, 1.2.3.4, , 5.5.5.5,", "1.2.3.4"),
+            (3, "1.2.3.4,, 5.5.5.5", "9.9.9.9"),
         ];
         for &(hops, line, expected) in cases {
             let request = request(Some("9.9.9.9"), &[(XFF, line)]);
@@ -403,6 +480,11 @@ mod tests {
             ("proto=https", "9.9.9.9"),
             ("for=\"1.2.3.4", "9.9.9.9"),
             ("for=6.6.6.6;for=1.2.3.4", "9.9.9.9"),
+            ("for=6.6.6.6, for=1.2.3.4,", "1.2.3.4"),
+            ("for=1.2.3.4;, ,", "1.2.3.4"),
+            // An element without a client says that it is not known.
+            ("for=1.2.3.4, ;", "9.9.9.9"),
+            ("for=\"[64:ff9b::c000:207]:80\"", "192.0.2.7"),
             // What a client sends as its host, or before the proxy's element.
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\"", "1.2.3.4"),
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::Extensions;
 
 use super::{Head, KeyExtractor};
-use crate::call::Key;
+use crate::call::{Key, canonical};
 
 /// Addresses of IPv6 are told apart by this many bits: one customer usually has
 /// a whole /64.
@@ -145,8 +145,9 @@ pub trait ClientIp: Send + Sync + 'static {
 ///
 /// # Which addresses share a key
 ///
-/// IPv6 addresses are distinguished by their first 64 bits. IPv4 addresses that are mapped
-/// into IPv6 count as the IPv4 addresses.
+/// IPv6 addresses are distinguished by their first 64 bits. A client that is seen under an
+/// IPv6 address with an IPv4 address inside, such as one behind NAT64, is known by the IPv4
+/// address; see [`cut_ip`].
 ///
 /// # Examples
 ///
@@ -207,13 +208,58 @@ impl Default for PeerIp {
 impl KeyExtractor for PeerIp {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         self.client_ip(head)
-            .map(|ip| Key::Ip(grouped(ip, self.ipv6_prefix)))
+            .map(|ip| Key::Ip(cut_ip(ip, self.ipv6_prefix)))
     }
 }
 
 impl ClientIp for PeerIp {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         peer(head.extensions())
+    }
+}
+
+/// Returns `ip` as the keys of addresses have it: the IPv4 address inside of it if there is
+/// one, or else an IPv6 address with all bits after the first `ipv6_prefix` set to 0. An
+/// IPv4 address stays as it is. [`PeerIp`] and [`ForwardedIp`](super::ForwardedIp) cut to 64
+/// bits, unless set otherwise; 128 or more cuts nothing.
+///
+/// An IPv4 address is inside of the IPv6 addresses of `::ffff:0:0/96` (sockets for both
+/// versions), `::ffff:0:0:0/96` and `64:ff9b::/96` (translators: SIIT and NAT64).
+///
+/// Use it for an address that you give to a [`Call`](crate::Call) yourself. Otherwise
+/// whoever has an IPv6 network has a quota for each address in it.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tower_sentinel::key::cut_ip;
+/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(HotParamRule::per_second("login", 1))
+///     .clock(ManualClock::new())
+///     .build();
+/// let passes = |ip: &str| {
+///     let ip: IpAddr = ip.parse().unwrap();
+///     let call = Call::new("login").param(cut_ip(ip, 64));
+///     matches!(sentinel.try_enter(call), Verdict::Pass(_))
+/// };
+/// assert!(passes("2001:db8:1:2::a"));
+/// assert!(!passes("2001:db8:1:2::b")); // the same network
+/// assert!(passes("2001:db8:1:3::a"));
+/// assert!(passes("192.0.2.7"));
+/// assert!(!passes("64:ff9b::192.0.2.7")); // the same client, behind a translator
+/// assert!(passes("64:ff9b::192.0.2.8"));
+/// ```
+#[must_use]
+pub fn cut_ip(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match canonical(ip) {
+        IpAddr::V6(ip) if ipv6_prefix < 128 => {
+            let mask = !(u128::MAX >> ipv6_prefix);
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+        ip => ip,
     }
 }
 
@@ -234,23 +280,50 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
             .remote_addr()
     });
     let addr = addr.or_else(|| extensions.get::<SocketAddr>().copied());
-    addr.map(|addr| addr.ip().to_canonical())
-}
-
-/// `ip` without the bits of IPv6 that tell no clients apart.
-pub(super) fn grouped(ip: IpAddr, prefix: u8) -> IpAddr {
-    match ip {
-        IpAddr::V6(ip) if prefix < 128 => {
-            let mask = !(u128::MAX >> prefix);
-            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
-        }
-        ip => ip,
-    }
+    addr.map(|addr| canonical(addr.ip()))
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_a_network_or_the_ipv4_address_inside() {
+        let cases = [
+            ("192.0.2.7", 64, "192.0.2.7"),
+            ("192.0.2.7", 0, "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::"),
+            ("2001:db8:1:2:3:4:5:6", 0, "::"),
+            ("2001:db8:1:2:3:4:5:6", 127, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:7", 127, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:7", 128, "2001:db8:1:2:3:4:5:7"),
+            ("2001:db8:1:2:3:4:5:7", 255, "2001:db8:1:2:3:4:5:7"),
+            // Whatever the prefix, not a bit of the address inside is cut.
+            ("::ffff:192.0.2.7", 64, "192.0.2.7"),
+            ("::ffff:0:192.0.2.7", 64, "192.0.2.7"),
+            ("64:ff9b::192.0.2.7", 64, "192.0.2.7"),
+            ("64:ff9b::c000:207", 0, "192.0.2.7"),
+            ("64:ff9b::192.0.2.7", 128, "192.0.2.7"),
+            ("64:ff9b::255.255.255.255", 64, "255.255.255.255"),
+            // One bit beside each of the three.
+            ("::fffe:192.0.2.7", 64, "::"),
+            ("::1:ffff:192.0.2.7", 64, "::"),
+            ("::fffe:0:192.0.2.7", 64, "::"),
+            ("::1:ffff:0:192.0.2.7", 64, "0:0:0:1::"),
+            ("64:ff9a::192.0.2.7", 64, "64:ff9a::"),
+            ("65:ff9b::192.0.2.7", 64, "65:ff9b::"),
+            ("64:ff9b::1:0:192.0.2.7", 64, "64:ff9b::"),
+            ("64:ff9b::1:192.0.2.7", 64, "64:ff9b::"),
+            // For use within a site: where the address is in there, the site alone knows.
+            ("64:ff9b:1::192.0.2.7", 64, "64:ff9b:1::"),
+            ("::1", 128, "::1"),
+        ];
+        for (ip, prefix, expected) in cases {
+            let [ip, expected] = [ip, expected].map(|text| text.parse::<IpAddr>().unwrap());
+            assert_eq!(cut_ip(ip, prefix), expected, "{ip}/{prefix}");
+        }
+    }
 
     #[test]
     fn ipv6_clients_are_told_apart_by_their_network() {
@@ -266,6 +339,7 @@ mod tests {
         assert_eq!(of("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
         assert_eq!(of("2001:db8:1:2:3:4:5:6", 0), "::");
         assert_eq!(of("::ffff:1.2.3.4", 64), "1.2.3.4");
+        assert_eq!(of("64:ff9b::1.2.3.4", 64), "1.2.3.4");
     }
 
     #[test]

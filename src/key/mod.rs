@@ -144,7 +144,7 @@ use crate::engine::Routes;
 pub use cookie::Cookie;
 pub use forwarded::ForwardedIp;
 pub use header::Header;
-pub use ip::{ClientAddr, ClientIp, PeerIp};
+pub use ip::{ClientAddr, ClientIp, PeerIp, cut_ip};
 pub(crate) use nets::Nets;
 pub use or::Or;
 pub use path_param::PathParam;

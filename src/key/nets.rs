@@ -4,32 +4,34 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Networks, in which IPv4 that is mapped into IPv6 counts as IPv4: sockets for both
-/// versions report their peers in mapped form, and people may write networks like that.
+use crate::call::{canonical, ipv4_inside};
+
+/// Networks, in which IPv4 inside of IPv6 counts as IPv4: sockets for both versions and
+/// translators report their peers in that form, and people may write networks like that.
 #[derive(Clone, Debug)]
 pub(crate) struct Nets(Box<[IpNet]>);
 
 impl Nets {
     pub(crate) fn new(nets: impl IntoIterator<Item = IpNet>) -> Self {
-        Self(nets.into_iter().map(canonical).collect())
+        Self(nets.into_iter().map(plain).collect())
     }
 
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {
-        let ip = ip.to_canonical();
+        let ip = canonical(ip);
         self.0.iter().any(|net| net.contains(&ip))
     }
 }
 
-/// `net` as one of IPv4, if it is mapped from there.
-fn canonical(net: IpNet) -> IpNet {
-    let mapped = || match net {
+/// `net` as one of IPv4, if all of its addresses have one of IPv4 inside.
+fn plain(net: IpNet) -> IpNet {
+    let inside = || match net {
         IpNet::V6(net) => {
             let prefix = net.prefix_len().checked_sub(96)?;
-            Ipv4Net::new(net.addr().to_ipv4_mapped()?, prefix).ok()
+            Ipv4Net::new(ipv4_inside(net.addr())?, prefix).ok()
         }
         IpNet::V4(_) => None,
     };
-    mapped().map_or(net, IpNet::V4)
+    inside().map_or(net, IpNet::V4)
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -37,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_as_a_socket_for_both_versions_tells_it_is_one_of_ipv4() {
+    fn a_network_with_ipv4_inside_is_one_of_ipv4() {
         let cases = [
             ("::ffff:10.0.0.1/128", "10.0.0.1", true),
             ("::ffff:10.0.0.1/128", "10.0.0.2", false),
@@ -47,6 +49,15 @@ mod tests {
             ("::ffff:0:0/96", "11.0.0.1", true),
             ("10.0.0.0/8", "::ffff:10.0.0.1", true),
             ("fd00::/8", "fd00::1", true),
+            ("10.0.0.0/8", "64:ff9b::10.0.0.1", true),
+            ("10.0.0.0/8", "64:ff9b::11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:0:10.0.0.1", true),
+            ("64:ff9b::10.0.0.0/104", "10.255.0.1", true),
+            ("64:ff9b::10.0.0.0/104", "11.0.0.1", false),
+            ("64:ff9b::/96", "::ffff:1.2.3.4", true),
+            ("::ffff:0:0:0/96", "64:ff9b::1.2.3.4", true),
+            ("64:ff9b:1::/96", "64:ff9b:1::1.2.3.4", true),
+            ("64:ff9b:1::/96", "1.2.3.4", false),
             // Of IPv6, however wide.
             ("::/0", "10.0.0.1", false),
             ("::/0", "2001:db8::1", true),
