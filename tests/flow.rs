@@ -146,14 +146,7 @@ fn a_threshold_counts_calls_per_interval_of_any_length() {
 
 #[test]
 fn of_a_threshold_only_the_whole_part_matters() {
-    for (threshold, whole) in [
-        (0.0, 0),
-        (0.5, 0),
-        (0.999, 0),
-        (1.0, 1),
-        (2.9, 2),
-        (1e3, 1_000),
-    ] {
+    for (threshold, whole) in [(0.0, 0), (1.0, 1), (2.9, 2), (1e3, 1_000)] {
         let (sentinel, _clock) = engine(FlowRule::per_second("r", threshold));
         assert_eq!(passed(&sentinel, 1_001), whole, "{threshold}");
     }

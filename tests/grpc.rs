@@ -330,7 +330,7 @@ async fn a_refusal_tells_the_client_when_to_retry_or_not_to() {
 #[tokio::test]
 async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
     let rules = || {
-        let fast = FlowRule::per(SAY, 0.5, ms(1_000));
+        let fast = FlowRule::per(SAY, 0, ms(1_000));
         let never = FlowRule::per_second(REPEAT, 0);
         let unknown = FlowRule::per_second("/", 1).by_origin();
         Rules::new()

@@ -2,7 +2,8 @@
 //!
 //! Their keys give them away. Read as what they look like they would load and limit
 //! otherwise than where they come from: a rule of a gateway has a `count` as well, but of
-//! an interval of its own, and one of Sentinel in Rust a `threshold`.
+//! an interval of its own, one of Sentinel in Rust a `threshold`, and one of the tokens of
+//! language models `specificItems`.
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};
@@ -47,10 +48,15 @@ const RUST: [&str; 24] = [
     "specific_items",
 ];
 
+/// A key that no rule of a gateway has: beside it, those of a gateway were written by mistake,
+/// and Sentinel does not look at them.
+const NO_GATEWAY: &str = "limitApp";
+
 /// Whether a rule of this kind is none that is read here; the first key that tells is
 /// refused.
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
+    let may_be_gateway = kind == Kind::Flow && !has(table, NO_GATEWAY);
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
     if is_wrapped(table) {
         let allowed = "absent: the dashboard keeps a rule so, put its keys in its place";
@@ -58,21 +64,57 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     } else if let Some(key) = first(&RUST) {
         let allowed = "absent: rules of Sentinel in Rust are not read, only those for Go";
         fields.refuse(key, allowed);
-    } else if let Some(key) = first(&GATEWAY).filter(|_| kind == Kind::Flow) {
+    } else if let Some(key) = of_tokens(table) {
+        let allowed = "absent: LLM token rules of Sentinel for Go are not read";
+        fields.refuse(key, allowed);
+    } else if let Some(key) = first(&GATEWAY).filter(|_| may_be_gateway) {
         let allowed = "absent: rules of a gateway are not read, write a `HotParamRule`";
         fields.refuse(key, allowed);
     } else if let Some(key) = first(&GO).filter(|_| has(table, "count")) {
         let allowed = format!("absent beside `{key}`: a rule for Go has a `threshold`");
         fields.refuse("count", allowed);
     } else {
+        if kind == Kind::Flow {
+            warn_of_gateway(fields);
+        }
         return false;
     }
     true
 }
 
+/// Warns of keys of a gateway's rule in one that is none.
+fn warn_of_gateway(fields: &mut Fields<'_>) {
+    let table = fields.table;
+    for key in GATEWAY.into_iter().filter(|key| has(table, key)) {
+        let note = "ignored, as by Sentinel: a rule with `limitApp` is none of a gateway, \
+             and its `count` is that of a second";
+        fields.warn(key, note);
+    }
+}
+
 /// Whether a table is refused whatever its kind, which its keys do not show.
 pub(super) fn is_of_no_kind(table: &Table) -> bool {
-    is_wrapped(table) || RUST.iter().any(|key| has(table, key))
+    is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
+}
+
+/// The key by which a table is one of the LLM token rules of Sentinel for Go
+/// (`llm_token_ratelimit`), which limit the tokens of language models.
+fn of_tokens(table: &Table) -> Option<&'static str> {
+    let is_item = |item: &Value| match item {
+        Value::Table(item) => has(item, "keyItems") || has(item, "identifier"),
+        _ => false,
+    };
+    if matches!(find(table, "encoding"), Some(Value::Table(_))) {
+        return Some("encoding");
+    }
+    match find(table, "specificItems") {
+        Some(Value::List(items)) if items.iter().any(is_item) => return Some("specificItems"),
+        _ => {}
+    }
+    match find(table, "strategy") {
+        Some(Value::Text(name)) if matches!(&**name, "peta" | "fixed-window") => Some("strategy"),
+        _ => None,
+    }
 }
 
 /// Whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.

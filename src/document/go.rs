@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0, resource,
-    whole_part, whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
+    resource, whole_or_0, whole_part, whole_value,
 };
 use super::value::Value;
 use crate::rule::{
@@ -62,8 +62,14 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         number_or_0(fields, "threshold", REFUSES_ALL)
     };
     let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
+    let threshold = if behavior == 1 || follows_memory {
+        threshold
+    } else {
+        whole_or_0(fields, "threshold", threshold)
+    };
     let relation = fields.whole("relationStrategy", 0..=1).unwrap_or(0);
     let reference = fields.text("refResource").unwrap_or_default();
+    let reference = here(fields, "refResource", reference);
     let max_wait = fields.whole("maxQueueingTimeMs", UINT).unwrap_or(0);
     let warm_up = fields.whole("warmUpPeriodSec", UINT).unwrap_or(0);
     let cold_factor = fields.whole("warmUpColdFactor", UINT).unwrap_or(0);

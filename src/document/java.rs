@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0, resource,
-    whole_part, whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
+    resource, whole_or_0, whole_part, whole_value,
 };
 use super::value::{Value, find};
 use crate::rule::{
@@ -91,12 +91,18 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         let allowed = "\"default\" for `strategy` 1: all callers together yield";
         fields.refuse("limitApp", allowed);
     }
+    let is_queue = matches!(behavior, 2 | 3);
+    let count = if is_queue {
+        count
+    } else {
+        whole_or_0(fields, "count", count)
+    };
     let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
     if strategy != 0 && reference.trim().is_empty() {
         fields.refuse("refResource", "a name for `strategy` 1 and 2");
     }
     rule = match strategy {
-        1 => rule.when(reference),
+        1 => rule.when(here(fields, "refResource", reference)),
         2 => rule.in_context(reference),
         _ => rule,
     };
@@ -109,7 +115,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         }
         rule = rule.warm_up(Duration::from_secs(warm_up.unsigned_abs().into()));
     }
-    if matches!(behavior, 2 | 3) {
+    if is_queue {
         if max_wait < 1 {
             fields.refuse(
                 "maxQueueingTimeMs",
@@ -193,7 +199,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let set = |number: Option<f64>| number.filter(|number| *number >= 0.0);
     let load = set(fields.number("highestSystemLoad")).map(just_above);
     let cpu = set(fields.number("highestCpuUsage"));
-    let qps = set(fields.number("qps"));
+    let qps = set(fields.number("qps")).map(|qps| whole_or_0(fields, "qps", qps));
     let rt = fields.whole("avgRt", INT).and_then(|rt| rt.try_into().ok());
     let rt = rt.map(|rt| Duration::from_millis(rt) + NANOSECOND);
     let most = fields.whole("maxThread", INT);

@@ -8,7 +8,7 @@ use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::syntax::{DocumentError, Format, MAX_BYTES};
 use super::value::{Table, Value};
-use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules};
+use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
 /// Most rules of one document: each bad one takes more memory for what is wrong
 /// with it than it has bytes.
@@ -252,6 +252,9 @@ fn load<'a>(
         };
         let mut fields = Fields::new(path, table, form);
         let rule = read(&mut fields);
+        if let Some(rule) = &rule {
+            warn_of_names(rule, &mut fields);
+        }
         let mut problems = fields.finish();
         let is_good = problems.iter().all(Problem::is_warning);
         if let Some(rule) = rule.filter(|_| is_good) {
@@ -274,6 +277,18 @@ fn load<'a>(
     }
     rules.settle();
     Ok((rules, all))
+}
+
+/// Warns of names that no call has unless a program makes such names itself.
+fn warn_of_names(rule: &Rule, fields: &mut Fields<'_>) {
+    for (field, name) in rule.resources() {
+        if let Some(ours) = by_method(name) {
+            let note = format!(
+                "limits no call that a layer names: with `MethodRoute` it is called {ours:?}"
+            );
+            fields.warn(fields.key_of(field), &note);
+        }
+    }
 }
 
 /// Where a document has what a rule refuses.

@@ -127,9 +127,14 @@
 //! settings of a behaviour that the rule does not choose, such as `warmUpPeriodSec` without
 //! a warm-up: dashboards write all of them.
 //!
+//! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken
+//! as the template that matches the same paths, with a warning. A name such as
+//! `POST:/api/login`, which adapters make of the method and the route, is warned of: here
+//! [`MethodRoute`](crate::key::MethodRoute) makes `POST /api/login` of them.
+//!
 //! Some rules are refused because of their keys: rules of the API gateway adapter, of
-//! Sentinel for Rust, in the form of the dashboard, which nests each in a `rule` key, and
-//! rules with keys of both dialects. Read as rules of Sentinel for Java or Go, they would
+//! Sentinel for Rust, on the tokens of language models, in the form of the dashboard, which
+//! nests each in a `rule` key, and rules with keys of both dialects. Read as rules of Sentinel for Java or Go, they would
 //! limit something else.
 //!
 //! ```

@@ -4,7 +4,7 @@ use super::fields::Fields;
 use super::value::{Table, Value, find};
 use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
-use crate::rule::{ANY_RESOURCE, Rule};
+use crate::rule::{ANY_RESOURCE, Rule, respelled_name};
 use crate::stat::MAX_TOKENS;
 
 /// The kind of rules in one of Sentinel's documents, which has only one kind. A rule with
@@ -230,7 +230,21 @@ pub(super) fn resource(fields: &mut Fields<'_>) -> String {
             "false: a resource is named in full, or by a template such as \"/users/{id}\"";
         fields.refuse("regex", allowed);
     }
-    fields.needed_text("resource")
+    let name = fields.needed_text("resource");
+    here(fields, "resource", name)
+}
+
+/// The resource called `name`, which stands under `key`, as it is called here. The adapters
+/// of Sentinel for Go name resources by the routes of Gin and Echo.
+pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> String {
+    let Some(ours) = respelled_name(&name) else {
+        return name;
+    };
+    fields.warn(
+        key,
+        &format!("taken as {ours:?}, which matches the same paths"),
+    );
+    ours
 }
 
 /// Whether `number`, which stands under `key`, is in milliseconds a time that a
@@ -281,6 +295,16 @@ pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32
         fields.refuse(key, format!("between 0 and {MAX_TOKENS}"));
     }
     number as u32
+}
+
+/// The limit of whole calls in a second that `number` is, which stands under `key`: 0 for one
+/// that no call can keep to.
+pub(super) fn whole_or_0(fields: &mut Fields<'_>, key: &'static str, number: f64) -> f64 {
+    if number > 0.0 && number < 1.0 {
+        fields.warn(key, REFUSES_ALL);
+        return 0.0;
+    }
+    number
 }
 
 /// The number under `key`, which is 0 if it is missing: `note` says what that does.

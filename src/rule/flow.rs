@@ -3,6 +3,7 @@
 #[cfg(feature = "serde")]
 mod settings;
 
+use std::fmt;
 use std::time::Duration;
 
 use super::HotParamRule;
@@ -160,12 +161,34 @@ pub enum MissingKey {
     Refuse,
 }
 
+impl MissingKey {
+    /// Returns the name of the setting in documents: `share`, `skip` or `refuse`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::MissingKey::Refuse.as_str(), "refuse");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Skip => "skip",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
+impl fmt::Display for MissingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl FlowRule {
     /// Allows at most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
     ///
     /// The threshold may have a fraction. A window counts whole calls and ignores the
-    /// fraction, so a threshold below 1 refuses every call, as 0 does. For one call every
-    /// two seconds, use `per(resource, 1, Duration::from_secs(2))`. With
+    /// fraction. So a threshold between 0 and 1 would refuse every call, and is invalid: for
+    /// one call every two seconds, use `per(resource, 1, Duration::from_secs(2))`. With
     /// [`throttle`](Self::throttle) the fraction does count: at 0.5 per second a call
     /// starts every two seconds.
     #[must_use]
@@ -325,7 +348,8 @@ impl FlowRule {
     }
 
     /// Sets what a rule [by origin](Self::by_origin) does with calls that have no origin.
-    /// Default: they share one quota.
+    /// Default: they share one quota. Any other setting is invalid for a rule that is not by
+    /// origin, as no call of such a rule lacks a key.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
@@ -555,6 +579,14 @@ impl FlowRule {
     pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         inspector.number("threshold", self.threshold, 0..=MAX_TOKENS);
+        if self.shaping.max_wait.is_none() {
+            let cure = "let calls queue with `throttle`";
+            inspector.whole_call("threshold", self.threshold, self.interval, cure);
+        }
+        if self.who != Who::Each && self.missing != MissingKey::Share {
+            let allowed = "left out without `by_origin`: the rule has no key that may be missing";
+            inspector.refuse("missing", self.missing.as_str(), allowed);
+        }
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
         }

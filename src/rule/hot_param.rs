@@ -109,9 +109,9 @@ impl HotParamRule {
     /// and a concurrency limit count only its whole part. A refilled quota keeps the
     /// fraction: with 2.5, two calls pass at once, and the third after half the time that a
     /// whole call takes to refill. A threshold of 0 refuses every call, whatever the burst.
-    /// So does a threshold below 1 without a burst, except with
-    /// [`throttle`](Self::throttle), where the spacing includes the fraction: at 0.5 per
-    /// second a call starts every two seconds.
+    /// So would a threshold between 0 and 1 without a [burst](Self::burst), which is
+    /// invalid. With [`throttle`](Self::throttle) the spacing includes the fraction: at 0.5
+    /// per second a call starts every two seconds.
     #[must_use]
     pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
         Self {
@@ -339,6 +339,16 @@ impl HotParamRule {
             && window(self) == window(other)
     }
 
+    /// What a rule that counts whole calls needs to count a fraction of one; `None` if the
+    /// rule counts fractions.
+    fn cure_of_fractions(&self) -> Option<&'static str> {
+        match self.count {
+            Count::Refill if self.burst == 0 => Some("add a `burst` of 1"),
+            Count::Window => Some("leave out `window` and add a `burst` of 1"),
+            Count::Refill | Count::Queue(_) | Count::Running => None,
+        }
+    }
+
     pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         if let ParamOf::Named(name) = &self.of {
@@ -349,6 +359,9 @@ impl HotParamRule {
             _ => MAX_TOKENS,
         };
         inspector.number("threshold", self.threshold, 0..=most);
+        if let Some(cure) = self.cure_of_fractions() {
+            inspector.whole_call("threshold", self.threshold, self.interval, cure);
+        }
         let exceptions = self.exceptions.iter().map(|own| ("except", own));
         let tiers = self.tiers.iter().map(|own| ("tier", own));
         for (field, (name, threshold)) in exceptions.chain(tiers) {
@@ -358,6 +371,8 @@ impl HotParamRule {
                 let start: String = name.chars().take(LONGEST_SHOWN).collect();
                 let value = format!("{} for {start:?}", brief(*threshold));
                 inspector.refuse(field, value, format_args!("between 0 and {most}"));
+            } else if let Some(cure) = self.cure_of_fractions() {
+                inspector.whole_call(field, *threshold, self.interval, cure);
             }
         }
         let is_valid = inspector.time("interval", self.interval, SHORTEST_INTERVAL);

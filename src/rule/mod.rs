@@ -89,7 +89,7 @@
 // |---------------------------------|---------------------------------------------------------|
 // | default, shadow: for all, watch | set: what applies to a resource and to its origins      |
 // | shaping: how flow rules admit   | plan, gate: the flow rules of one node, and their rings |
-// | template, named: their names    | queue, threshold: what they know while they run         |
+// | template, respell, named: names | queue, threshold: what they know while they run         |
 // | problem, setting, one_by_one    | params: the rules on parameters of one resource         |
 
 mod adaptive;
@@ -107,6 +107,7 @@ mod params;
 mod plan;
 mod problem;
 mod queue;
+mod respell;
 mod set;
 #[cfg(feature = "serde")]
 mod setting;
@@ -153,6 +154,8 @@ pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, 
 pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;
 pub(crate) use template::{Templates, check_template};
+#[cfg(feature = "serde")]
+pub(crate) use template::{by_method, respelled_name};
 
 /// A single rule of any kind.
 ///
@@ -252,7 +255,7 @@ impl Rule {
     }
 
     /// The resources that the rule names, and the fields in which it does.
-    fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub(crate) fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let (own, related) = match self.itself() {
             Rule::System(_) => (None, None),
             Rule::Flow(rule) => (Some(rule.resource()), rule.related()),

@@ -209,6 +209,25 @@ impl Inspector {
         is_valid
     }
 
+    /// Refuses a `threshold` per `interval` that is above 0 and below 1 where whole calls are
+    /// counted, as no call would ever pass. `cure` is how a rule counts a fraction.
+    pub(super) fn whole_call(
+        &mut self,
+        field: &'static str,
+        threshold: f64,
+        interval: Duration,
+        cure: &str,
+    ) {
+        if !(threshold > 0.0 && threshold < 1.0) {
+            return;
+        }
+        let longer = Duration::try_from_secs_f64(interval.as_secs_f64() / threshold);
+        let longer = longer.ok().filter(|longer| *longer <= LONGEST_INTERVAL);
+        let rate = longer.map_or_else(String::new, |longer| format!("write 1 per {longer:?}, or "));
+        let allowed = format!("0 or at least 1, as whole calls are counted: {rate}{cure}");
+        self.refuse(field, brief(threshold), allowed);
+    }
+
     /// Checks that `value` is a part of something.
     pub(super) fn fraction(&mut self, field: &'static str, value: f64) {
         if !(value > 0.0 && value <= 1.0) {

@@ -75,10 +75,8 @@ impl Settings {
     }
 
     pub(super) fn missing(&mut self, missing: MissingKey) {
-        match missing {
-            MissingKey::Share => {}
-            MissingKey::Skip => self.add("missing", "skip".to_owned()),
-            MissingKey::Refuse => self.add("missing", "refuse".to_owned()),
+        if missing != MissingKey::default() {
+            self.add("missing", missing.as_str().to_owned());
         }
     }
 }

@@ -117,11 +117,11 @@ impl SystemRule {
         self
     }
 
-    /// Allows at most `qps` inbound calls per second, by weight: between 0 and 2³¹ − 1. 0
-    /// refuses all calls except those of [weight](crate::Call::batch) 0.
+    /// Allows at most `qps` inbound calls per second, by weight: 0, or between 1 and 2³¹ − 1.
+    /// 0 refuses all calls except those of [weight](crate::Call::batch) 0.
     ///
     /// A call is refused if the rate of the window and its whole weight together exceed
-    /// `qps`, so a `qps` below 1 refuses what 0 refuses. With a
+    /// `qps`. So a `qps` between 0 and 1 would refuse what 0 refuses, and is invalid. With a
     /// [window](crate::Builder::window) of a second, this limits what the window holds.
     /// With a longer window, the last calls under the limit are already refused; with a
     /// shorter one, a light call passes an empty window, although one such call per window
@@ -209,6 +209,8 @@ impl SystemRule {
         }
         if let Some(qps) = self.qps {
             inspector.number("qps", qps, 0..=MAX_TOKENS);
+            let cure = "give each resource a `FlowRule` with `throttle`";
+            inspector.whole_call("qps", qps, Duration::from_secs(1), cure);
         }
         if self.rt.is_some_and(|rt| rt.is_zero()) {
             inspector.refuse("rt", "0ns", "above 0");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use matchit::InsertError;
 
+use super::respell::respelled;
 use crate::call::MAX_KEY_BYTES;
 
 /// Most parameters of a template, beside one for the rest of a path: the router panics
@@ -16,7 +17,8 @@ const MOST_PARAMETERS: usize = 25;
 /// as in `GET /users/{id}`.
 ///
 /// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the
-/// rest, `{{` and `}}` for braces.
+/// rest, `{{` and `}}` for braces. The syntaxes of other routers are refused: what stands
+/// there for a parameter would match only itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     router: Router,
@@ -133,6 +135,10 @@ impl Templates {
 ///
 /// What is allowed instead.
 pub(crate) fn check_template(template: &str) -> Result<(), String> {
+    if let Some(ours) = respelled(template) {
+        check_template(&ours)?;
+        return Err(format!("written {ours:?}, as in axum 0.8"));
+    }
     if parameters(template) > MOST_PARAMETERS {
         return Err(format!(
             "a template with at most {MOST_PARAMETERS} parameters"
@@ -147,6 +153,29 @@ fn parameters(template: &str) -> usize {
     let without_braces = template.replace("{{", "");
     let parts = without_braces.split('{').skip(1);
     parts.filter(|part| !part.starts_with('*')).count()
+}
+
+/// The resource `name` with its template as it is written here, if it has one in the syntax
+/// of another router.
+#[cfg(feature = "serde")]
+pub(crate) fn respelled_name(name: &str) -> Option<String> {
+    let template = template_of(name)?;
+    let method = name.strip_suffix(template)?;
+    Some(format!("{method}{}", respelled(template)?))
+}
+
+/// The name that calls have by their method and their route, if `name` is meant to be one but
+/// has a colon between the two, as the adapters of Sentinel write it.
+#[cfg(feature = "serde")]
+pub(crate) fn by_method(name: &str) -> Option<String> {
+    let (method, path) = name.split_once(':')?;
+    let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphabetic());
+    if !is_method || !path.starts_with('/') || path.starts_with("//") {
+        return None;
+    }
+    let method = method.to_ascii_uppercase();
+    let path = respelled(path).unwrap_or_else(|| path.to_owned());
+    Some(format!("{method} {path}"))
 }
 
 /// The template in `name`. There is none in a name that is too long, which is refused as
@@ -198,6 +227,25 @@ mod tests {
         for (path, template) in cases {
             assert_eq!(templates.matching(path), template, "{path}");
         }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn a_name_by_method_has_a_space() {
+        for (name, ours) in [
+            ("POST:/api/login", Some("POST /api/login")),
+            ("get:/users/:id", Some("GET /users/{id}")),
+            ("GET:/files/*", Some("GET /files/{*rest}")),
+            ("POST /api/login", None),
+            ("/v1/projects:list", None),
+            ("http://example.com/", None),
+            ("com.shop.Orders:find(long)", None),
+            (":/a", None),
+        ] {
+            assert_eq!(by_method(name).as_deref(), ours, "{name}");
+        }
+        assert_eq!(respelled_name("GET /u/:id").as_deref(), Some("GET /u/{id}"));
+        assert_eq!(respelled_name("job:*"), None);
     }
 
     #[test]

@@ -14,13 +14,23 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": " ", "threshold": 1} | .resource | " " | not blank
 {"kind": "flow", "resource": null, "threshold": 1} | .resource | null | a text
 {"kind": "flow", "resource": "/a/{", "threshold": 1} | .resource | "/a/{" | a template such as
+{"kind": "flow", "resource": "/users/:id", "threshold": 1} | .resource | "/users/:id" | written "/users/{id}"
+{"kind": "flow", "resource": "GET /files/*", "threshold": 1} | .resource | "GET /files/*" | written "/files/{*rest}"
+{"kind": "flow", "resource": "a", "when": "/files/*path", "threshold": 1} | .when | "/files/*path" | written "/files/{*path}"
+{"kind": "isolation", "resource": "/users/<id>", "max": 1} | .resource | "/users/<id>" | written "/users/{id}"
+{"kind": "flow", "resource": "a", "threshold": 0.5} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 2s, or let calls queue with `throttle`
+{"kind": "hot-param", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
+{"kind": "hot-param", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`
+{"kind": "system", "qps": 0.5} | .qps | 0.5 | write 1 per 2s, or give each resource a `FlowRule` with `throttle`
+{"kind": "flow", "resource": "a", "threshold": 1, "missing": "refuse"} | .missing | "refuse" | left out without `by_origin`
+{"kind": "flow", "resource": "a", "threshold": 1, "for_origin": "x", "missing": "skip"} | .missing | "skip" | left out without `by_origin`
 {"kind": "flow", "resource": "a", "threshold": "many"} | .threshold | "many" | a number
 {"kind": "flow", "resource": "a", "threshold": -1} | .threshold | -1 | between 0 and 2147483647
 {"kind": "flow", "resource": "a", "threshold": 1e300} | .threshold | 1e300 | between 0 and
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7", "memory_threshold": 1} | .memory | "0.7" | a range such as "0.7..0.9"
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.9..0.7", "memory_threshold": 1} | .memory | "0.9..0.7" | a rising range
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | between 0 and the whole threshold
-{"kind": "flow", "resource": "a", "threshold": 1e-300, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | the whole threshold, which is 1e-300
+{"kind": "flow", "resource": "a", "threshold": 1e-300, "throttle": 1, "memory": "0.7..0.9", "memory_threshold": 2} | .memory_threshold | 2 | the whole threshold, which is 1e-300
 {"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "0.7", "memory_threshold": 1} | .memory_bytes | "0.7" | a range such as "1048576..2097152"
 {"kind": "flow", "resource": "a", "threshold": 1, "memory_bytes": "2..1", "memory_threshold": 1} | .memory_bytes | "2..1" | a rising range above 0
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9"} | .memory_threshold | missing | a number
@@ -289,7 +299,7 @@ fn a_bad_rule_of_java_is_told_in_its_own_words() {
 
 #[test]
 fn a_bad_rule_of_go_is_told_in_its_own_words() {
-    let good = json!({"resource": "good", "threshold": 0.5});
+    let good = json!({"resource": "good", "threshold": 1.5});
     of_sentinel(Kind::Flow, &good, GO_FLOW);
     of_sentinel(Kind::HotParam, &good, GO_PARAM);
     let good = json!({"resource": "good", "threshold": 1});

@@ -94,6 +94,134 @@ fn a_rule_of_a_gateway_is_not_taken_for_a_flow_rule() {
 }
 
 #[test]
+fn a_stray_interval_makes_no_rule_of_a_gateway() {
+    for (key, value) in [("interval", 60), ("intervalSec", 60), ("burst", 2)] {
+        let rule = json!({"resource": "/a", "limitApp": "default", "count": 5, key: value});
+        let expected = format!(
+            "[0].{key} is {value}: ignored, as by Sentinel: a rule with `limitApp` is none of a \
+             gateway, and its `count` is that of a second"
+        );
+        assert_eq!(warned(Kind::Flow, &rule), expected);
+        let document = sentinel(Kind::Flow, &json!([rule]));
+        let rules = Rules::from(FlowRule::per_second("/a", 5));
+        assert_eq!(document.strict().unwrap(), rules);
+    }
+}
+
+#[test]
+fn a_method_before_a_colon_is_told_with_the_name_that_calls_have() {
+    let note = |path: &str, name: &str, ours: &str| {
+        format!(
+            "{path} is {name:?}: limits no call that a layer names: \
+             with `MethodRoute` it is called {ours:?}"
+        )
+    };
+    for (name, ours) in [
+        ("POST:/api/login", "POST /api/login"),
+        ("GET:/users/:id", "GET /users/{id}"),
+    ] {
+        let told = note("[0].resource", name, ours);
+        let java = json!({"resource": name, "count": 5, "limitApp": "default"});
+        assert_eq!(warned(Kind::Flow, &java), told);
+        let go = json!({"resource": name, "threshold": 5});
+        assert_eq!(warned(Kind::Flow, &go), told);
+        assert_eq!(warned(Kind::Isolation, &go), told);
+        let own = json!({"rules": [{"kind": "flow", "resource": name, "threshold": 5}]});
+        let own = Document::read(&own.to_string(), Format::Json).unwrap();
+        assert_eq!(lines(&own), [note("rules[0].resource", name, ours)]);
+        // A program may make such names itself.
+        assert_eq!(own.strict().unwrap(), FlowRule::per_second(name, 5).into());
+    }
+    let related = json!({
+        "resource": "/a", "count": 5, "strategy": 1, "refResource": "PUT:/a",
+    });
+    let told = note("[0].refResource", "PUT:/a", "PUT /a");
+    assert_eq!(warned(Kind::Flow, &related), told);
+}
+
+#[test]
+fn a_route_of_another_router_is_translated() {
+    for (name, ours) in [
+        ("/users/:id", "/users/{id}"),
+        ("/files/*", "/files/{*rest}"),
+        ("/files/**", "/files/{*rest}"),
+        ("GET /files/*path", "GET /files/{*path}"),
+    ] {
+        let told = format!("is {name:?}: taken as {ours:?}, which matches the same paths");
+        let go = json!({"resource": name, "threshold": 5});
+        assert_eq!(warned(Kind::Flow, &go), format!("[0].resource {told}"));
+        let document = sentinel(Kind::Flow, &json!([go]));
+        let by_hand = FlowRule::per_second(ours, 5);
+        assert_eq!(document.strict().unwrap(), by_hand.into());
+        // What was read is written.
+        assert!(document.write(Format::Json).contains(name));
+        let java = json!({
+            "resource": "/a", "count": 5, "strategy": 1, "refResource": name,
+        });
+        assert_eq!(warned(Kind::Flow, &java), format!("[0].refResource {told}"));
+    }
+}
+
+#[test]
+fn a_rate_that_no_call_can_keep_to_refuses_all_as_there() {
+    let told = "taken as 0, as by Sentinel: every call is refused";
+    for (kind, rule, key) in [
+        (Kind::Flow, json!({"resource": "a", "count": 0.5}), "count"),
+        (
+            Kind::Flow,
+            json!({"resource": "a", "threshold": 0.5}),
+            "threshold",
+        ),
+        (Kind::System, json!({"qps": 0.5}), "qps"),
+    ] {
+        assert_eq!(warned(kind, &rule), format!("[0].{key} is 0.5: {told}"));
+    }
+    // A queue counts the fraction.
+    for rule in [
+        json!({"resource": "a", "count": 0.5, "controlBehavior": 2}),
+        json!({"resource": "a", "threshold": 0.5, "controlBehavior": 1}),
+    ] {
+        strict(&sentinel(Kind::Flow, &json!([rule])));
+    }
+}
+
+#[test]
+fn an_llm_token_rule_of_go_is_refused_by_name() {
+    let told = "must be absent: LLM token rules of Sentinel for Go are not read";
+    let items = json!([{
+        "identifier": {"type": "header", "value": "x-user"},
+        "keyItems": [{
+            "key": ".*", "token": {"number": 1_000, "countStrategy": "total-tokens"},
+            "time": {"unit": "hour", "value": 1},
+        }],
+    }]);
+    for (rule, start) in [
+        (
+            json!({
+                "id": "a", "resource": ".*", "strategy": "peta", "specificItems": items,
+                "encoding": {"provider": "openai", "model": "gpt-4"},
+            }),
+            "[0].encoding is a table",
+        ),
+        (
+            json!({"resource": ".*", "strategy": "fixed-window", "specificItems": items}),
+            "[0].specificItems is a list of 1",
+        ),
+        (
+            json!({"resource": ".*", "strategy": "fixed-window"}),
+            "[0].strategy is \"fixed-window\"",
+        ),
+    ] {
+        let expected = format!("{start}, {told}");
+        for kind in [Kind::Flow, Kind::HotParam] {
+            assert_eq!(refused(kind, &rule), expected);
+        }
+        let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
+        assert_eq!(lines(&found), [expected]);
+    }
+}
+
+#[test]
 fn a_rule_of_sentinel_in_rust_is_not_taken_for_one_for_go() {
     let kinds = [
         (

@@ -9,7 +9,7 @@ use tower_sentinel::{
     Waiting,
 };
 
-use super::{ORIGIN_MS, Step, Subject, at, millis};
+use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
@@ -31,7 +31,7 @@ impl Subject for Chain {
             Rules::new().with(IsolationRule::new(RESOURCE, threshold as u32))
         } else {
             // Recorded thresholds are per second.
-            let threshold = threshold * interval.as_secs_f64();
+            let threshold = whole_calls(threshold * interval.as_secs_f64());
             Rules::new().with(FlowRule::per(RESOURCE, threshold, interval).buckets(buckets))
         };
         let clock = ManualClock::starting_at(at(-ORIGIN_MS));

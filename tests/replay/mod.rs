@@ -66,6 +66,12 @@ pub(crate) fn millis(config: &Value, name: &str) -> Duration {
     Duration::from_millis(config[name].as_u64().unwrap_or(0))
 }
 
+/// The threshold of a rule that counts whole calls: one that no call can keep to is written
+/// as 0 here.
+pub(crate) const fn whole_calls(threshold: f64) -> f64 {
+    if threshold < 1.0 { 0.0 } else { threshold }
+}
+
 // === impl Step ===
 
 impl Step {

@@ -10,7 +10,7 @@ use tower_sentinel::{
     Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick, Verdict, Waiting,
 };
 
-use super::{ORIGIN_MS, Step, Subject, at, millis};
+use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
@@ -29,12 +29,14 @@ impl Subject for Shaped {
             None => millis(config, "interval_ms"),
         };
         let count = config["count"].as_f64().unwrap_or(0.0).max(0.0);
+        let has_queue = config.get("max_queueing_ms").is_some();
+        let count = if has_queue { count } else { whole_calls(count) };
         let mut rule = FlowRule::per(RESOURCE, count, interval).max_waiting(u32::MAX);
         if let Some(period) = config["warm_up_period_s"].as_u64() {
             rule = rule.warm_up(Duration::from_secs(period));
             rule = rule.cold_factor(config["cold_factor"].as_f64().unwrap_or(3.0));
         }
-        if config.get("max_queueing_ms").is_some() {
+        if has_queue {
             rule = rule.throttle(millis(config, "max_queueing_ms"));
         }
         let clock = ManualClock::starting_at(at(-ORIGIN_MS));

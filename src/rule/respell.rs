@@ -1,0 +1,176 @@
+//! Templates as other routers write them, and as they are written here.
+
+/// What stands for the rest of a path, unless a name is given.
+const REST: &str = "rest";
+/// What stands for one segment of a path, unless a name is given.
+const PART: &str = "part";
+
+/// What a segment means in the syntax of another router.
+enum Meaning<'a> {
+    /// Any one segment, under this name.
+    One(&'a str),
+    /// All segments from here on, under this name.
+    All(&'a str),
+}
+
+/// `template` in the syntax of this crate, if a segment of it is in that of another router:
+/// `/users/:id`, `/files/*`, `/users/<id>`, `/users/{id:[0-9]+}`, `/files/{path...}`. `None`
+/// if no segment is.
+///
+/// Read as it is, such a segment matches only itself, or more than it says.
+pub(crate) fn respelled(template: &str) -> Option<String> {
+    if !template.split('/').any(|part| meaning(part).is_some()) {
+        return None;
+    }
+    let mut names = Vec::new();
+    let mut respelled = String::new();
+    for (index, part) in template.split('/').enumerate() {
+        if index > 0 {
+            respelled.push('/');
+        }
+        match meaning(part) {
+            None => respelled.push_str(part),
+            // What follows the rest of a path can match nothing more.
+            Some(Meaning::All(name)) if is_last(template, index) => {
+                respelled.push_str(&format!("{{*{}}}", unused(name, REST, &mut names)));
+            }
+            Some(Meaning::One(name) | Meaning::All(name)) => {
+                respelled.push_str(&format!("{{{}}}", unused(name, PART, &mut names)));
+            }
+        }
+    }
+    Some(respelled)
+}
+
+fn is_last(template: &str, index: usize) -> bool {
+    template.split('/').count() == index + 1
+}
+
+/// `name`, or `plain` if it is empty, with a number if it is one of `names` already.
+fn unused(name: &str, plain: &str, names: &mut Vec<String>) -> String {
+    let name = if name.is_empty() { plain } else { name };
+    let numbered = (2..).map(|number| format!("{name}{number}"));
+    let mut all = std::iter::once(name.to_owned()).chain(numbered);
+    let unused = all.find(|name| !names.contains(name));
+    let unused = unused.expect("there are more numbers than names");
+    names.push(unused.clone());
+    unused
+}
+
+/// What `part`, one segment, means to another router; `None` if it has its meaning here.
+fn meaning(part: &str) -> Option<Meaning<'_>> {
+    if let Some(name) = part.strip_prefix(':') {
+        // Gin, Express, axum 0.7: `:id`, `:id?`, `:id(\d+)`, `:path*`.
+        let is_rest = name.ends_with(['*', '+']);
+        let one = Meaning::One(word(name));
+        return Some(if is_rest {
+            Meaning::All(word(name))
+        } else {
+            one
+        });
+    }
+    if part.starts_with('*') {
+        // Gin, axum 0.7, Spring, proxies: `*`, `*path`, `**`.
+        return Some(Meaning::All(word(part.trim_start_matches('*'))));
+    }
+    if let Some(inner) = within(part, '<', '>') {
+        // Rocket and Flask: `<id>`, `<path..>`, `<int:id>`, `<path:rest>`.
+        let (converter, name) = inner.split_once(':').unwrap_or(("", inner));
+        let is_rest = converter == "path" || inner.ends_with("..");
+        let name = word(name);
+        return Some(if is_rest {
+            Meaning::All(name)
+        } else {
+            Meaning::One(name)
+        });
+    }
+    let inner = within(part, '{', '}').filter(|inner| !inner.starts_with('{'))?;
+    // Actix, gorilla, ASP.NET, Go: `{id:[0-9]+}`, `{tail:.*}`, `{id?}`, `{**path}`, `{path...}`.
+    let (name, pattern) = inner.split_once(':').unwrap_or((inner, ""));
+    if pattern.starts_with(".*") || inner.starts_with("**") || inner.ends_with("...") {
+        Some(Meaning::All(word(name.trim_start_matches('*'))))
+    } else if inner.contains(':') || inner.ends_with('?') {
+        Some(Meaning::One(word(name)))
+    } else {
+        None
+    }
+}
+
+fn within(part: &str, open: char, close: char) -> Option<&str> {
+    part.strip_prefix(open)?.strip_suffix(close)
+}
+
+/// The word that `text` begins with.
+fn word(text: &str) -> &str {
+    let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let end = text.find(is_other).unwrap_or(text.len());
+    &text[..end]
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rule::check_template;
+
+    #[test]
+    fn what_other_routers_write_is_respelled() {
+        for (other, ours) in [
+            ("/users/:id", "/users/{id}"),
+            ("/users/:id/posts/:id", "/users/{id}/posts/{id2}"),
+            ("/users/:id?", "/users/{id}"),
+            (r"/users/:id(\d+)", "/users/{id}"),
+            ("/:", "/{part}"),
+            ("/files/:path*", "/files/{*path}"),
+            ("/files/*", "/files/{*rest}"),
+            ("/files/**", "/files/{*rest}"),
+            ("/files/*path", "/files/{*path}"),
+            ("/files/*/raw", "/files/{part}/raw"),
+            ("/*", "/{*rest}"),
+            ("/users/<id>", "/users/{id}"),
+            ("/users/<int:id>", "/users/{id}"),
+            ("/files/<path..>", "/files/{*path}"),
+            ("/files/<path:name>", "/files/{*name}"),
+            ("/users/{id:[0-9]+}", "/users/{id}"),
+            ("/users/{id?}", "/users/{id}"),
+            ("/files/{tail:.*}", "/files/{*tail}"),
+            ("/files/{path...}", "/files/{*path}"),
+            ("/files/{**path}", "/files/{*path}"),
+            ("/pkg.Service/*", "/pkg.Service/{*rest}"),
+        ] {
+            assert_eq!(respelled(other).as_deref(), Some(ours), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_has_its_meaning_here_stays() {
+        for ours in [
+            "/",
+            "/users/{id}",
+            "/files/{*rest}",
+            "/v1/projects:list",
+            "/a*",
+            "/{{id:a}}",
+            "/pkg.Service/Method",
+            "/a/{",
+            "/a//b",
+        ] {
+            assert_eq!(respelled(ours), None, "{ours}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_proposed_is_valid(
+            parts in prop::collection::vec("(a|[:*<]{1,2}(id|path)?([?*+.>]{0,2})|\\{id(:[^/][*])?\\})", 1..6),
+        ) {
+            let template = format!("/{}", parts.join("/"));
+            if let Some(ours) = respelled(&template) {
+                prop_assert_eq!(respelled(&ours), None);
+                let checked = check_template(&ours);
+                prop_assert!(checked.is_ok(), "{} for {}: {:?}", ours, template, checked);
+            }
+        }
+    }
+}
