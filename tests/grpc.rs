@@ -18,6 +18,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use tokio::net::TcpStream;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
@@ -26,9 +27,11 @@ use tonic::service::LayerExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
+use tonic_types::StatusExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::key::PeerIp;
+use tower_sentinel::key::{Head, PeerIp};
 use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
+use tower_sentinel::rejection::{Grpc, Rejection};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
     BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey,
@@ -321,10 +324,95 @@ async fn a_refusal_tells_the_client_when_to_retry_or_not_to() {
         let value = status.metadata().get("grpc-retry-pushback-ms").unwrap();
         value.to_str().unwrap().to_owned()
     };
+    let delay = |status: &Status| status.get_details_retry_info()?.retry_delay;
     let refused = call_say(&channel, Code::Ok).await.unwrap_err();
     assert_eq!(pushback(&refused), "700");
+    assert_eq!(delay(&refused), Some(ms(700)));
     let refused = call_repeat(&channel, endless()).await.unwrap_err();
     assert_eq!(pushback(&refused), "-1");
+    assert_eq!(delay(&refused), None);
+    assert!(refused.details().is_empty());
+}
+
+/// The details are another form of the same status.
+#[tokio::test]
+async fn the_details_of_a_refusal_are_a_status_with_the_time_to_retry() {
+    let never = FlowRule::per_second("never", 0);
+    let later = FlowRule::per("later", 0.5, ms(1_000)).throttle(ms(0));
+    let rules = Rules::new()
+        .with(never)
+        .with(later)
+        .with(IsolationRule::new("busy", 1))
+        .with(CircuitBreakerRule::consecutive_errors("down", 1).open_for(ms(1_500)))
+        .with(SystemRule::new().concurrency(9));
+    let (sentinel, _clock) = engine(rules);
+    let mut running = Vec::new();
+    let mut refusal = |name: &'static str| loop {
+        match sentinel.try_enter(Call::new(name)) {
+            Verdict::Block(blocked) => return blocked,
+            Verdict::Pass(mut entry) if name == "down" => entry.fail(),
+            Verdict::Pass(entry) => running.push(entry),
+            verdict => panic!("{name}: {verdict:?}"),
+        }
+    };
+    let cases = [
+        ("never", None),
+        ("later", Some(ms(2_000))),
+        ("busy", Some(ms(1_000))),
+        ("down", Some(ms(1_500))),
+    ];
+    for (name, expected) in cases {
+        let blocked = refusal(name);
+        let request = Request::post("/").body(()).unwrap();
+        let response = Grpc::new().reject(Head::of(&request), &blocked);
+        let answered = Status::from_header_map(response.headers()).unwrap();
+        for status in [answered, Status::from(blocked)] {
+            let info = status.get_details_retry_info();
+            assert_eq!(
+                info.map(|info| info.retry_delay),
+                expected.map(Some),
+                "{name}"
+            );
+            if expected.is_some() {
+                let details = tonic_types::pb::Status::decode(status.details()).unwrap();
+                assert_eq!(details.code, i32::from(status.code()), "{name}");
+                assert_eq!(details.message, status.message(), "{name}");
+            }
+        }
+        let field = response.headers().get("grpc-status-details-bin");
+        assert!(field.is_none_or(|field| !field.as_bytes().contains(&b'=')));
+    }
+}
+
+#[tokio::test]
+async fn only_the_refusal_of_an_outbound_call_names_its_rule() {
+    let rule = || FlowRule::per_second(SAY, 0).id("a 100 % secret");
+    let (served, _clock) = engine(rule());
+    let server = serve(SentinelLayer::with(served)).await;
+    let channel = connect(&server).await;
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.message(), "refused by flow");
+    assert!(!format!("{refused:?}").contains("secret"));
+
+    let (sent, _clock) = engine(rule());
+    let client = SentinelLayer::with(sent.clone()).outbound().layer(channel);
+    let mut grpc = tonic::client::Grpc::new(client);
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static(SAY);
+    let codec = ProstCodec::<Order, Order>::default();
+    let request = tonic::Request::new(Order::default());
+    let refused = grpc.unary(request, path, codec).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let expected = "call to \"/test.Echo/Say\" refused by flow rule \"a 100 % secret\"";
+    assert_eq!(refused.message(), expected);
+
+    // What a method returns goes to its client, whatever it has asked for.
+    let Verdict::Block(blocked) = sent.try_enter(Call::new(SAY).outbound()) else {
+        panic!("nobody passes");
+    };
+    let returned = Status::from(blocked);
+    assert_eq!(returned.message(), "refused by flow");
+    assert!(!String::from_utf8_lossy(returned.details()).contains("secret"));
 }
 
 #[tokio::test]
@@ -356,7 +444,13 @@ async fn a_method_that_asks_itself_refuses_as_the_layer_does() {
         let seen = |headers: &HeaderMap| {
             let status = Status::from_header_map(headers).unwrap();
             let pushback = headers["grpc-retry-pushback-ms"].clone();
-            (status.code(), status.message().to_owned(), pushback)
+            let details = headers.get("grpc-status-details-bin").cloned();
+            (
+                status.code(),
+                status.message().to_owned(),
+                pushback,
+                details,
+            )
         };
         let refused = refused.into_http::<Body>();
         assert_eq!(seen(refused.headers()), seen(expected.headers()));

@@ -277,6 +277,11 @@ impl<'a> Head<'a> {
         self.extensions
     }
 
+    /// Whether the call comes in or goes out.
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
     /// Returns the route: axum's matched path (feature `axum`) unless the call is outbound,
     /// or else the template among the rules' names that matches the path, or else the path
     /// itself. If the matched path ends with `{*rest}`, and a template among the rules'

@@ -1,24 +1,36 @@
 //! Refusals over gRPC: trailers-only responses.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 
+use super::details::{base64, retry_status};
 use super::{Rejection, default_status, is_grpc, retry_after};
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
+use crate::call::Direction;
 use crate::key::Head;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Responds with HTTP 200, the gRPC status in the headers, and no body.
 ///
-/// `grpc-retry-pushback-ms` tells retrying clients when to retry, or with a negative value
-/// not to retry.
+/// Two fields tell clients when to retry, because some read only one of them:
+/// `grpc-retry-pushback-ms`, where a negative value means not to retry, and
+/// `grpc-status-details-bin` with a `google.rpc.RetryInfo`, which is not sent if no retry can
+/// succeed. Clients of OpenTelemetry and of Google's services try a call again after
+/// `RESOURCE_EXHAUSTED` only if there is a `RetryInfo`.
+///
+/// The message of an inbound call's refusal names its kind alone. That of an
+/// [outbound](crate::SentinelLayer::outbound) call is for the program itself, and also names
+/// the resource and the rule, as a [`Blocked`] is displayed. A handler that passes the status
+/// of its upstream on to its own client, by `?`, passes these names on as well.
 ///
 /// # Examples
 ///
@@ -81,23 +93,28 @@ impl Rejection for Grpc {
             None => HeaderValue::from_static("application/grpc"),
         };
         headers.insert(CONTENT_TYPE, content_type);
-        headers.insert(
-            STATUS,
-            HeaderValue::from(u16::from(self.code_of(blocked.kind()))),
-        );
-        let message = percent_encoded(&message(blocked));
-        if let Ok(message) = HeaderValue::from_str(&message) {
+        let code = self.code_of(blocked.kind());
+        headers.insert(STATUS, HeaderValue::from(u16::from(code)));
+        let message = match head.direction() {
+            Direction::Inbound => message(blocked),
+            Direction::Outbound => blocked.to_string(),
+        };
+        if let Ok(message) = HeaderValue::from_str(&percent_encoded(&message)) {
             headers.insert(MESSAGE, message);
         }
         headers.insert(
             HeaderName::from_static(PUSHBACK),
             HeaderValue::from(pushback(blocked)),
         );
+        let details = details(code, &message, blocked).map(|details| base64(&details));
+        if let Some(Ok(details)) = details.map(HeaderValue::try_from) {
+            headers.insert(DETAILS, details);
+        }
         response
     }
 }
 
-/// What the client reads of a refusal.
+/// What the client of a refused call reads. It names no rule.
 pub(super) fn message(blocked: &Blocked) -> String {
     format!("refused by {}", blocked.kind())
 }
@@ -109,6 +126,13 @@ pub(super) fn pushback(blocked: &Blocked) -> i32 {
         let millis = after.as_nanos().div_ceil(1_000_000);
         i32::try_from(millis).unwrap_or(i32::MAX)
     })
+}
+
+/// The details of the status, which say when to retry; `None` for never. The time is that of
+/// [`pushback`].
+pub(super) fn details(code: u8, message: &str, blocked: &Blocked) -> Option<Vec<u8>> {
+    let millis = u64::try_from(pushback(blocked)).ok()?;
+    Some(retry_status(code, message, Duration::from_millis(millis)))
 }
 
 /// `text` as `grpc-message` wants it: visible ASCII without `%` as it is.

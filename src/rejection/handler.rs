@@ -66,11 +66,13 @@ mod tonic {
 
     use crate::blocked::Blocked;
     use crate::rejection::default_status;
-    use crate::rejection::grpc::{PUSHBACK, message, pushback};
+    use crate::rejection::grpc::{PUSHBACK, details, message, pushback};
 
-    /// The status of [`Grpc::new`](crate::rejection::Grpc::new), with
-    /// `grpc-retry-pushback-ms`, and with the refusal as its source, so that layers around the
-    /// service recognize it as a refusal. If a stream of responses ends with the status, they
+    /// The status of [`Grpc::new`](crate::rejection::Grpc::new) for an inbound call, with
+    /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo`, and with the refusal as its source,
+    /// so that layers around the service recognize it as a refusal. The message names no rule,
+    /// even if an outbound call was refused: a service that returns the status sends it to its
+    /// client. If a stream of responses ends with the status, they
     /// see only its code, and count `UNAVAILABLE` as a failure.
     ///
     /// # Examples
@@ -96,8 +98,12 @@ mod tonic {
         fn from(blocked: Blocked) -> Self {
             let mut metadata = MetadataMap::new();
             metadata.insert(PUSHBACK, MetadataValue::from(pushback(&blocked)));
-            let code = Code::from_i32(default_status(blocked.kind()).1.into());
-            let mut status = Self::with_metadata(code, message(&blocked), metadata);
+            let (_, code) = default_status(blocked.kind());
+            let message = message(&blocked);
+            let details = details(code, &message, &blocked).unwrap_or_default();
+            let code = Code::from_i32(code.into());
+            let mut status =
+                Self::with_details_and_metadata(code, message, details.into(), metadata);
             status.set_source(Arc::new(blocked));
             status
         }

@@ -16,7 +16,9 @@
 //! limit, the response names no time to retry, unless a system rule refuses, or an
 //! isolation or adaptive rule whose slots are all taken: such a rule does not look at the
 //! rules after it. By default a response contains no name of a rule, and nothing of the
-//! request except gRPC's content type.
+//! request except gRPC's content type. Only the message of a gRPC call that is refused on its
+//! way [out](crate::SentinelLayer::outbound) names resource and rule, for the program that
+//! calls; see [`Grpc`].
 //!
 //! The [`Blocked`] is in the response's extensions, so that an outer layer can distinguish
 //! a refusal from a response of the service that looks the same.
@@ -50,6 +52,7 @@
 //! A handler that asks the engine itself can respond in the same way: with the feature
 //! `axum` a [`Blocked`] is a response, with the feature `tonic` it converts into a `Status`.
 
+mod details;
 mod fields;
 mod grpc;
 mod handler;
