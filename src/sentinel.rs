@@ -86,7 +86,7 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
@@ -413,7 +413,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid.
     #[track_caller]
     pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
         self.rules = rules.into();

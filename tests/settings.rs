@@ -7,7 +7,7 @@ use std::time::Duration;
 use tower_sentinel::middleware::skip::paths;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    MissingKey, Rule, Rules, SystemRule,
+    KeyedLimiter, MissingKey, Rule, Rules, SystemRule, Tick,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -152,5 +152,78 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
         assert!(Rules::build([rule.by_origin()]).is_ok());
         let values = HotParamRule::per_second("r", 1).missing(missing);
         assert!(Rules::build([values]).is_ok());
+    }
+}
+
+#[test]
+fn a_set_is_made_of_whatever_rules_are_at_hand() {
+    let flow = || FlowRule::per_second("a", 1);
+    let slots = || IsolationRule::new("a", 1);
+    let breaker = || CircuitBreakerRule::error_ratio("a", 0.5);
+    let expected = Rules::new().with(flow()).with(slots()).with(breaker());
+    let mixed = || -> Vec<Rule> { vec![flow().into(), slots().into(), breaker().into()] };
+    assert_eq!(Rules::from((flow(), slots(), breaker())), expected);
+    assert_eq!(Rules::from(mixed()), expected);
+    let array: [Rule; 3] = mixed().try_into().unwrap();
+    assert_eq!(Rules::from(array), expected);
+    assert_eq!(Rules::from((flow(),)), flow().into());
+    assert_eq!(Rules::from(vec![flow(); 2]).len(), 2);
+    assert!(Rules::from(Vec::<Rule>::new()).is_empty());
+    // As many as a tuple may have, some in shadow mode.
+    let twelve = Rules::from((
+        flow(),
+        slots(),
+        breaker(),
+        flow().shadow(),
+        AdaptiveRule::new("a"),
+        AuthorityRule::deny("a", ["x"]),
+        SystemRule::new().qps(1),
+        HotParamRule::per_second("a", 1),
+        flow(),
+        flow(),
+        flow(),
+        slots().shadow(),
+    ));
+    assert_eq!(
+        (twelve.len(), twelve.iter().nth(3).unwrap().is_shadow()),
+        (12, true)
+    );
+    // All problems of all of them, with their places.
+    let bad = || {
+        (
+            FlowRule::per_second("a", -1),
+            slots(),
+            IsolationRule::new(" ", 1),
+        )
+    };
+    let caught = std::panic::catch_unwind(|| Rules::from(bad())).unwrap_err();
+    let text = caught.downcast_ref::<String>().unwrap();
+    assert!(
+        text.starts_with("rule 0 (flow \"a\"): threshold is -1, must be "),
+        "{text}"
+    );
+    assert!(
+        text.contains("; rule 2 (isolation \" \"): resource is \" \", must be "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_minute_and_an_hour_have_constructors() {
+    let of = |interval| FlowRule::per("a", 5, interval);
+    assert_eq!(FlowRule::per_minute("a", 5), of(SECOND * 60));
+    assert_eq!(FlowRule::per_hour("a", 5), of(SECOND * 3_600));
+    let of = |interval| HotParamRule::per("a", 5, interval);
+    assert_eq!(HotParamRule::per_minute("a", 5), of(SECOND * 60));
+    assert_eq!(HotParamRule::per_hour("a", 5), of(SECOND * 3_600));
+    let now = Tick::from_millis(1_000_000);
+    for (limiter, token) in [
+        (KeyedLimiter::per_minute(60), SECOND),
+        (KeyedLimiter::per_hour(60), SECOND * 60),
+    ] {
+        let limiter = limiter.build(now).unwrap();
+        assert!(limiter.try_acquire(now, "a", 60).is_ok());
+        let full = limiter.try_acquire(now, "a", 1).unwrap_err();
+        assert_eq!(full.room_at(), Some(now + token));
     }
 }

@@ -194,6 +194,16 @@ impl KeyedLimiter {
         Self::per(threshold, Duration::from_secs(1))
     }
 
+    /// Starts a limiter of `threshold` tokens per minute for each key.
+    pub fn per_minute(threshold: impl Into<f64>) -> Builder {
+        Self::per(threshold, Duration::from_secs(60))
+    }
+
+    /// Starts a limiter of `threshold` tokens per hour for each key.
+    pub fn per_hour(threshold: impl Into<f64>) -> Builder {
+        Self::per(threshold, Duration::from_secs(3_600))
+    }
+
     /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold
     /// may have a fraction. Below 1, without a burst, nothing passes; at 0 nothing passes,
     /// whatever the burst.

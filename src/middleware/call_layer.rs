@@ -69,7 +69,7 @@ impl<F> CallLayer<F> {
     ///
     /// # Panics
     ///
-    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid.
     #[must_use]
     #[track_caller]
     pub fn new<Req>(rules: impl Into<Rules>, describe: F) -> Self

@@ -150,11 +150,11 @@ pub(super) struct Settings {
 
 impl SentinelLayer<Respond> {
     /// Creates a layer with an engine of its own, with `rules` and defaults for all else.
-    /// `rules` is a single rule, an array of rules of one kind, or [`Rules`].
+    /// `rules` is a single rule, a tuple of rules, an array or a `Vec`, or [`Rules`].
     ///
     /// # Panics
     ///
-    /// If a rule or an array is given instead of [`Rules`], and a rule is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {

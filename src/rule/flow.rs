@@ -196,6 +196,20 @@ impl FlowRule {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
+    /// Allows at most `threshold` calls of `resource` per minute, as
+    /// [`per`](Self::per) with 60 s.
+    #[must_use]
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(60))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per hour, as
+    /// [`per`](Self::per) with 3600 s.
+    #[must_use]
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(3_600))
+    }
+
     /// Allows at most `threshold` calls of `resource` per `interval`, which is between 1 ms
     /// and 366 days. An interval that is below 2 ms, or that cannot be halved, needs a
     /// number of [buckets](Self::buckets) other than two.

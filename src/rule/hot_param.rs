@@ -104,6 +104,20 @@ impl HotParamRule {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
+    /// Allows at most `threshold` calls of `resource` per minute for each value, as
+    /// [`per`](Self::per) with 60 s.
+    #[must_use]
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(60))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per hour for each value, as
+    /// [`per`](Self::per) with 3600 s.
+    #[must_use]
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(3_600))
+    }
+
     /// Allows at most `threshold` calls of `resource` per `interval` for each value; the
     /// interval is between 1 ms and 366 days. The threshold may have a fraction; a window
     /// and a concurrency limit count only its whole part. A refilled quota keeps the

@@ -85,18 +85,19 @@
 
 // Besides the kinds of rules, each in its own file with its settings beside it:
 //
-// | to write and check rules        | to judge calls by them                                  |
-// |---------------------------------|---------------------------------------------------------|
-// | default, shadow: for all, watch | set: what applies to a resource and to its origins      |
-// | shaping: how flow rules admit   | plan, gate: the flow rules of one node, and their rings |
-// | template, respell, named: names | queue, threshold: what they know while they run         |
-// | problem, setting, one_by_one    | params: the rules on parameters of one resource         |
+// | to write and check rules           | to judge calls by them                                  |
+// |------------------------------------|---------------------------------------------------------|
+// | default, shadow: for all, watch    | set: what applies to a resource and to its origins      |
+// | shaping: how flow rules admit      | plan, gate: the flow rules of one node, and their rings |
+// | template, respell, named: names    | queue, threshold: what they know while they run         |
+// | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
 
 mod adaptive;
 mod authority;
 mod circuit_breaker;
 mod default;
 mod flow;
+mod from;
 mod gate;
 mod hot_param;
 mod isolation;
@@ -368,16 +369,23 @@ kinds!(
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
 ///
-/// Where a set is asked for, an array of rules of one kind will do:
+/// Where a set is asked for, a tuple of up to twelve rules will do, whatever their kinds; so
+/// will an array or a `Vec` of rules of one kind, or of [`Rule`]s:
 ///
 /// ```
-/// use tower_sentinel::{FlowRule, SentinelLayer};
+/// use tower_sentinel::{FlowRule, IsolationRule, Rule, SentinelLayer};
 ///
-/// let layer = SentinelLayer::new([
-///     FlowRule::per_second("/orders", 100),
-///     FlowRule::per_second("/search", 10),
-/// ]);
+/// let layer = SentinelLayer::new((
+///     FlowRule::per_minute("/login", 5).by_origin(),
+///     IsolationRule::new("/report", 2),
+/// ));
 /// assert_eq!(layer.sentinel().rules().len(), 2);
+///
+/// let limits: Vec<Rule> = vec![
+///     FlowRule::per_second("/orders", 100).into(),
+///     IsolationRule::new("/orders", 32).shadow(),
+/// ];
+/// assert_eq!(SentinelLayer::new(limits).sentinel().rules().len(), 2);
 /// ```
 ///
 /// To change a set, iterate over its rules and build a new one:
@@ -549,33 +557,6 @@ impl PartialEq for Rules {
     /// Compares the rules and their order.
     fn eq(&self, other: &Self) -> bool {
         self.list == other.list
-    }
-}
-
-impl<R: Into<Rule>> From<R> for Rules {
-    /// Creates a set of one rule, for a rule that is part of the program.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rule is invalid.
-    #[track_caller]
-    fn from(rule: R) -> Self {
-        Self::new().with(rule)
-    }
-}
-
-impl<R: Into<Rule>, const N: usize> From<[R; N]> for Rules {
-    /// Creates a set of rules of one kind, for rules that are part of the program.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a rule is invalid, with all problems of all rules.
-    #[track_caller]
-    fn from(rules: [R; N]) -> Self {
-        match Self::build(rules) {
-            Ok(rules) => rules,
-            Err(error) => panic!("{error}"),
-        }
     }
 }
 
