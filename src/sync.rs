@@ -200,8 +200,10 @@ pub(crate) enum Bug {
     BlindStamped,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,
-    /// A probe decides although its lease is over.
-    ProbeOutlivesLease,
+    /// Places of probes are given on before the start of the period is written.
+    PeriodAfterPlaces,
+    /// The start of a period is written without looking whether it is late.
+    BlindPeriod,
     /// A probe that ends beside another one gives up.
     EndTriesOnce,
     /// A call that one breaker refuses keeps the probes of the others.

@@ -396,6 +396,52 @@ fn however_a_probe_ends_it_never_sticks() {
 }
 
 #[test]
+fn a_breaker_closes_although_each_call_takes_longer_than_it_is_open() {
+    let seconds = Duration::from_secs;
+    let errors = || CircuitBreakerRule::consecutive_errors("r", 3).open_for(ms(1_000));
+    let ratio = || CircuitBreakerRule::error_ratio("r", 0.5);
+    for (rule, rt) in [
+        (errors(), ms(1_500)),
+        (errors().open_up_to(seconds(60)), ms(1_500)),
+        (errors().probes(3), ms(1_500)),
+        (ratio().open_for(ms(1_000)), ms(9_950)),
+        (ratio().last_calls(10).open_for(ms(1_000)), ms(1_500)),
+        // By the defaults it is open for ten seconds.
+        (ratio(), seconds(11)),
+        (CircuitBreakerRule::error_count("r", 5), seconds(11)),
+    ] {
+        let bench = Bench::new(rule.clone());
+        while bench.sentinel.node("r").is_none() || bench.state() == BreakerState::Closed {
+            bench.calls(1, 0);
+        }
+        bench.told();
+        let mut running = std::collections::VecDeque::new();
+        let mut elapsed = ms(0);
+        while bench.state() != BreakerState::Closed {
+            assert!(elapsed < seconds(25), "{rule:?}");
+            bench.clock.advance(ms(100));
+            elapsed += ms(100);
+            while running.front().is_some_and(|(end, _)| *end <= elapsed) {
+                running.pop_front();
+            }
+            running.extend(bench.enter().map(|call| (elapsed + rt, call)));
+        }
+        assert_eq!(
+            bench.told(),
+            [
+                "circuit-breaker-0 Open → HalfOpen",
+                "circuit-breaker-0 HalfOpen → Closed"
+            ],
+        );
+        // The other probes end when it is closed, and say nothing any more.
+        for (_, mut probe) in running {
+            probe.fail();
+        }
+        assert_eq!(bench.state(), BreakerState::Closed);
+    }
+}
+
+#[test]
 fn a_call_that_another_rule_refuses_is_no_probe() {
     let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
     // The ring of the resource alone, and one after that of the caller.

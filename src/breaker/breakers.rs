@@ -351,7 +351,7 @@ impl Breakers {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             Kind::Closed => Some(breaker.spec().interval),
             Kind::Forced => None,
-            Kind::OpenUntil | Kind::Ready | Kind::HalfOpen => Some(breaker.longest_open()),
+            _ => Some(breaker.longest_open()),
         };
         self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
             Some(all.max(memory(breaker)?))
@@ -427,13 +427,14 @@ mod tests {
         // A call draws its epoch and sleeps; meanwhile another one joins the first.
         let (words, epoch) = (breakers.look(), breakers.draw());
         let joined = breakers.admit(second(1), &mut |_| {}).unwrap();
-        // At 2 s both leases are over. The joined probe must not count as one of the
-        // generation that begins then, so it is not to begin with the older epoch.
+        // At 2 s both leases are over. The joined probe must not count as one that holds a
+        // place from then on, so that must not be since the older epoch.
         let missed = breakers.take_probes(second(2), &words, epoch, &mut Changes::default());
         assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();
-        breakers.complete(second(2), joined, Duration::ZERO, true, &mut |_| {});
-        assert_eq!(breakers.state(0), BreakerState::HalfOpen);
+        breakers.give_back(joined, &mut |_| {});
+        breakers.admit(second(2), &mut |_| {}).unwrap();
+        assert!(breakers.check(second(2)).is_err(), "both places are taken");
     }
 
     #[test]

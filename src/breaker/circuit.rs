@@ -13,6 +13,8 @@
 //! Whether a call belongs to the present generation is told by its epoch, see
 //! [`breaker`](super).
 
+mod probes;
+
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -46,6 +48,8 @@ pub(super) struct Breaker {
 struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
+    /// The epoch at which the half-open period began in which a place was given on last.
+    period: AtomicU32,
     counts: Counts,
     /// That of the rule in force.
     revision: AtomicU32,
@@ -148,6 +152,7 @@ impl Breaker {
         let circuit = Circuit {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
+            period: AtomicU32::new(0),
             counts: Counts::new(&spec, now),
             revision: AtomicU32::new(0),
             longest,
@@ -167,7 +172,7 @@ impl Breaker {
         loop {
             let word = self.word();
             let kind = match word.kind() {
-                Kind::HalfOpen => Kind::Ready,
+                Kind::HalfOpen | Kind::Outlived => Kind::Ready,
                 kind => kind,
             };
             let first = Word::first(kind, epoch).with_failed(word.failed());
@@ -234,8 +239,10 @@ impl Breaker {
                 Kind::Ready => return (word, Answer::Probe),
                 Kind::Forced => return (word, Answer::Refuse(None)),
                 Kind::OpenUntil => self.spec.open_time(word),
-                Kind::HalfOpen if self.has_place(word) => return (word, Answer::Probe),
-                Kind::HalfOpen => self.spec.lease(),
+                Kind::HalfOpen | Kind::Outlived if self.has_place(word) => {
+                    return (word, Answer::Probe);
+                }
+                Kind::HalfOpen | Kind::Outlived => self.spec.lease(),
             };
             let longest = || self.circuit.longest.of_word(word);
             let early = planted(Bug::LongestBeforeMoment).then(longest);
@@ -249,75 +256,6 @@ impl Breaker {
                 return (word, answer);
             }
         }
-    }
-
-    fn has_place(&self, word: Word) -> bool {
-        word.kind() == Kind::HalfOpen && word.running() < self.spec.probes
-    }
-
-    /// Takes a probe at `now` that [`ask`](Self::ask) has promised for `word`, in the
-    /// name of `epoch`, which was drawn before that. False if the state has changed.
-    pub(super) fn probe(&self, word: Word, now: Tick, epoch: u32, changes: &mut Changes) -> bool {
-        let next = if self.has_place(word) {
-            word.joined()
-        } else {
-            // Open, or half-open with probes that have not answered in time:
-            // those are of an older generation from now on.
-            word.half_opened(epoch)
-        };
-        if planted(Bug::BlindProbe) {
-            self.circuit.word.store(next.0, Ordering::Release);
-        } else if !self.swap(word, next) {
-            return false;
-        }
-        self.publish(next, now + self.spec.lease());
-        self.tell(changes, word, next, None);
-        true
-    }
-
-    /// A probe ends without saying anything.
-    pub(super) fn leave(&self, epoch: u32, changes: &mut Changes) {
-        while let Some(word) = self.half_open_for(epoch) {
-            let next = if word.running() > 1 || word.good() > 0 {
-                word.left()
-            } else {
-                word.opened(Kind::Ready)
-            };
-            if self.swap(word, next) {
-                self.tell(changes, word, next, None);
-                return;
-            }
-        }
-    }
-
-    /// A probe ends. `draw` draws an epoch.
-    pub(super) fn decide(&self, end: End, draw: impl Fn() -> u32, changes: &mut Changes) {
-        while let Some(word) = self.half_open_for(end.epoch) {
-            let (next, value) = if end.is_bad {
-                (word.failed_once_more(), Some(1.0))
-            } else if word.good() + 1 >= self.spec.probes {
-                (self.closed(word, draw()), None)
-            } else {
-                (word.left_good(), None)
-            };
-            if self.swap(word, next) {
-                if end.is_bad {
-                    self.publish(next, end.now + self.spec.open_time(next));
-                }
-                self.tell(changes, word, next, value);
-                return;
-            }
-            if planted(Bug::EndTriesOnce) {
-                return;
-            }
-        }
-    }
-
-    /// The state, if a probe of `epoch` may decide it.
-    fn half_open_for(&self, epoch: u32) -> Option<Word> {
-        let word = self.word();
-        let is_stale = is_newer(word.since(), epoch) && !planted(Bug::ProbeOutlivesLease);
-        (word.kind() == Kind::HalfOpen && word.running() > 0 && !is_stale).then_some(word)
     }
 
     /// A call ends that was no probe here.

@@ -15,12 +15,18 @@
 //! of them refuses takes a probe from none. A probe has its place for a time, its
 //! *lease*. While a breaker is half-open, a call becomes a probe
 //!
-//! * if fewer of them run than the rule says. One that is cancelled, or loses its tokens to
-//!   another call, runs no longer;
-//! * if as many run, but the lease of the newest is over: it replaces all of them.
+//! * if fewer of them have a place than the rule says. One that ends, is cancelled, or loses
+//!   its tokens to another call, has none any more;
+//! * if as many have one, but the lease of the newest is over: then the places of all of
+//!   them are *given on*, and the call has the first.
 //!
-//! When the last probe has left without an answer, and none was good, the breaker is open,
-//! and the next call a probe at once (`Ready`).
+//! A place says only how many more calls may probe. The end of every probe of the half-open
+//! period counts, also of one whose place was given on: it may be no more than slow, and if
+//! calls take longer than a lease, no other probe ever ends. The first bad one opens the
+//! breaker; it closes when as many were good as the rule says.
+//!
+//! When the last probe has left without an answer, and none was good or may still run without
+//! a place, the breaker is open, and the next call a probe at once (`Ready`).
 //!
 //! # Generations
 //!
@@ -40,6 +46,10 @@
 //! had been left, it would have found the old state left. So it carries an older
 //! number, and whatever becomes of it counts in no newer generation. A call that
 //! probes draws an epoch, and begins again if a state has changed since before that.
+//!
+//! Places are told apart in the same way: when they are given on, the epoch of the new probe
+//! stands in the state, and each older probe has a place no more. Since when the period lasts
+//! is then in a word of its own (`Circuit::period`), which is written before.
 //!
 //! Epochs are 32 bits wide and compared by their distance. So that this stays small, a
 //! breaker that has been closed for long is said to have closed later, but before the

@@ -4,6 +4,7 @@
 //! fail proves nothing. Run as `stat::models` says. What breakers tell
 //! is kept in a plain cell of each thread, so that it adds no order between them.
 
+mod late;
 mod orders;
 
 use std::time::Duration;
@@ -304,27 +305,6 @@ model! {
         first.end(10, probes[0], false);
         thread.join().unwrap();
         assert_eq!(breakers.state(0), Closed, "both were good");
-    }
-}
-
-model! {
-    a_late_probe_beside_the_next_one at 3
-        fails with a_late_probe_that_decides: ProbeOutlivesLease;
-    || {
-        let breakers = breakers([spec(1)]);
-        let mut first = Caller::new(&breakers);
-        first.fail(0);
-        let late = first.enter(10).unwrap();
-        let mut other = Caller::new(&breakers);
-        let thread = thread::spawn(move || {
-            other.end(20, late, false);
-            other.told
-        });
-        // Its lease is over: either it decides in time, or the next one does.
-        let next = first.enter(20).expect("as a probe or as an ordinary call");
-        let decided = !thread.join().unwrap().is_empty();
-        assert_eq!(decided, !next.is_probe(0), "one probe at a time");
-        assert_eq!(breakers.state(0), if decided { Closed } else { HalfOpen });
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod generations;
 mod growth;
+mod late;
 mod oracle;
 mod reload;
 pub(in crate::breaker) mod stage;
@@ -303,13 +304,12 @@ fn a_probe_that_hangs_holds_its_place_for_its_lease() {
         assert_eq!(stage.enter(1_999 + lease), refused(0, 2_000 + lease));
         let probe = stage.enter(2_000 + lease).unwrap();
         assert!(stage.enter(2_000 + lease).is_err());
-        stage.end(2_000 + lease, hung, 0, false);
-        assert_eq!(stage.states(), [HalfOpen], "too late");
-        stage.end(2_000 + lease, hung, limit + 1, false);
         stage.cancel(2_000 + lease, hung, 0);
-        assert_eq!(stage.states(), [HalfOpen]);
+        assert!(stage.enter(2_000 + lease).is_err(), "it had no place");
         stage.end(2_000 + lease, probe, 0, false);
         assert_eq!(stage.states(), [Closed]);
+        stage.end(2_000 + lease, hung, limit + 1, true);
+        assert_eq!(stage.states(), [Closed], "the period is over");
     }
 }
 

@@ -43,6 +43,9 @@ pub(super) enum Kind {
     /// Open until an operator closes it.
     Forced,
     HalfOpen,
+    /// Half-open, and the place of at least one probe has been given on: the epoch is that
+    /// at which the present places began, and not that of the period.
+    Outlived,
 }
 
 /// The state of a breaker.
@@ -72,7 +75,8 @@ impl Word {
             1 => Kind::OpenUntil,
             2 => Kind::Ready,
             3 => Kind::Forced,
-            _ => Kind::HalfOpen,
+            4 => Kind::HalfOpen,
+            _ => Kind::Outlived,
         }
     }
 
@@ -80,11 +84,16 @@ impl Word {
         match self.kind() {
             Kind::Closed => BreakerState::Closed,
             Kind::OpenUntil | Kind::Ready | Kind::Forced => BreakerState::Open,
-            Kind::HalfOpen => BreakerState::HalfOpen,
+            Kind::HalfOpen | Kind::Outlived => BreakerState::HalfOpen,
         }
     }
 
-    /// The epoch at which the generation began, if it is closed or half-open.
+    pub(super) const fn is_half_open(self) -> bool {
+        matches!(self.kind(), Kind::HalfOpen | Kind::Outlived)
+    }
+
+    /// The epoch at which the generation began, if it is closed or half-open; while it is
+    /// [outlived](Kind::Outlived), the epoch of the oldest probe that holds a place.
     pub(super) const fn since(self) -> u32 {
         (self.0 >> SINCE) as u32
     }
@@ -93,12 +102,12 @@ impl Word {
         (self.0 >> VERSION & VERSION_MASK) as u16
     }
 
-    /// Probes that run.
+    /// Probes that run and hold a place.
     pub(super) const fn running(self) -> u32 {
         (self.0 >> RUNNING & SMALL_MASK) as u32
     }
 
-    /// Probes in a row that were good.
+    /// Probes of the period that were good.
     pub(super) const fn good(self) -> u32 {
         (self.0 >> GOOD & SMALL_MASK) as u32
     }
@@ -150,22 +159,23 @@ impl Word {
 
     /// With one more probe; there are fewer than 63.
     pub(super) const fn joined(self) -> Self {
-        self.next(
-            Kind::HalfOpen,
-            self.since(),
-            self.running() + 1,
-            self.good(),
-        )
+        let running = self.running() + 1;
+        self.next(self.kind(), self.since(), running, self.good())
     }
 
-    /// With one probe less, of which there is one.
+    /// In the same period, with one probe that began at `epoch` in the place of all others.
+    pub(super) const fn given_on(self, epoch: u32) -> Self {
+        self.next(Kind::Outlived, epoch, 1, self.good())
+    }
+
+    /// With one place less in use, of which there is one.
     pub(super) const fn left(self) -> Self {
         Self(self.0 - (1 << RUNNING))
     }
 
-    /// With one probe less, of which there is one, and that was good.
-    pub(super) const fn left_good(self) -> Self {
-        Self(self.left().0 + (1 << GOOD))
+    /// With one more good probe; there are fewer than 63.
+    pub(super) const fn with_good(self) -> Self {
+        Self(self.0 + (1 << GOOD))
     }
 
     /// The same generation, said to have begun at `epoch`.
@@ -260,10 +270,14 @@ mod tests {
             assert_eq!(known, (u32::MAX - 1, MOST_FAILED, 0, 0));
         }
         let full = (0..63).fold(first, |word, _| word.joined());
-        let full = (0..62).fold(full, |word, _| word.left_good());
+        let full = (0..62).fold(full, |word, _| word.left().with_good());
         assert_eq!((full.running(), full.good(), full.failed()), (1, 62, 7));
         assert_eq!((full.since(), full.kind()), (u32::MAX - 1, Kind::HalfOpen));
         assert_eq!(full.failed_once_more().failed(), MOST_FAILED);
+        let given_on = full.given_on(9).joined();
+        let known = (given_on.since(), given_on.failed(), given_on.running());
+        assert_eq!((known, given_on.good()), ((9, MOST_FAILED, 2), 62));
+        assert_eq!(given_on.kind(), Kind::Outlived);
         assert_eq!(full.closed(3).failed(), 0);
     }
 

@@ -40,12 +40,13 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
 ///   call becomes a probe at once. If it was the only one, and none was good before it, the
 ///   breaker is open until that call arrives.
-/// * A probe that never ends holds its place for [`open_for`](Self::open_for) after the
+/// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the
 ///   newest probe, or for the limit of a slow call if that is longer. Then the next call
-///   takes its place, and the outcome of the old probe is ignored. With several
-///   [probes](Self::probes) this happens only while all places are taken, and it replaces
-///   all of them: that call is the first of the new probes, and earlier good probes no
-///   longer count.
+///   takes its place. With several [probes](Self::probes) this happens only while all places
+///   are taken, and that call then has the first of them.
+/// * The outcome of every probe counts as long as the breaker is half-open, also if another
+///   call has taken its place. So a breaker closes although each call takes longer than
+///   `open_for`, and a call that hangs blocks nobody.
 /// * A call that is cancelled or ignored is not counted. But if it had already taken longer
 ///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
 ///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
@@ -382,9 +383,10 @@ impl CircuitBreakerRule {
     }
 
     /// Sets how many probes may run at once while the breaker is half-open, and how many
-    /// must be good in a row to close it: between 1 and 63. Default 1. A bad probe opens
-    /// the breaker at once. A probe that ends makes room for the next regardless of the
-    /// others, so more than this many may have run before the breaker closes.
+    /// must be good to close it, with no bad one in between: between 1 and 63. Default 1. A
+    /// bad probe opens the breaker at once. A probe that ends, or that takes longer than it
+    /// holds its place, makes room for the next, so more than this many may have run before
+    /// the breaker closes.
     #[doc(alias("half_open"))]
     #[must_use]
     pub fn probes(mut self, probes: u32) -> Self {

@@ -62,6 +62,8 @@ pub(crate) struct Circuit {
     /// What its rule in force is called.
     name: String,
     generation: u32,
+    /// How often places of probes have been given on.
+    given_on: u32,
     /// In which generation, in which bucket, and whether it was bad.
     ended: Vec<(u32, u64, bool)>,
 }
@@ -77,6 +79,8 @@ enum State {
         running: u32,
         good: u32,
         lease: u64,
+        /// Whether a place has been given on.
+        is_outlived: bool,
     },
 }
 
@@ -92,6 +96,7 @@ pub(crate) struct Place {
 pub(crate) struct Part {
     pub(crate) place: Place,
     generation: u32,
+    given_on: u32,
     is_probe: bool,
 }
 
@@ -206,6 +211,7 @@ impl Circuit {
             told: Vec::new(),
             name: String::new(),
             generation: 0,
+            given_on: 0,
             ended: Vec::new(),
         }
     }
@@ -311,12 +317,21 @@ impl Circuit {
     pub(crate) fn admit_by(&mut self, place: Place, now: u64) -> Part {
         let rule = &self.rules[place.rule];
         let (lease, probes) = (now + rule.lease(), rule.probes);
-        let (running, good) = match self.state {
-            State::HalfOpen { running, good, .. } if running < probes => (running, good),
-            State::Closed => (0, 0),
+        let (running, good, is_outlived) = match self.state {
+            State::HalfOpen {
+                running,
+                good,
+                is_outlived,
+                ..
+            } if running < probes => (running, good, is_outlived),
+            State::HalfOpen { good, .. } => {
+                self.given_on += 1;
+                (0, good, true)
+            }
+            State::Closed => (0, 0, false),
             _ => {
                 self.generation += 1;
-                (0, 0)
+                (0, 0, false)
             }
         };
         let is_probe = self.state != State::Closed;
@@ -326,21 +341,30 @@ impl Circuit {
                 running,
                 good,
                 lease,
+                is_outlived,
             });
         }
         Part {
             place,
             generation: self.generation,
+            given_on: self.given_on,
             is_probe,
         }
     }
 
     /// A call does not run that had passed, or says nothing.
     fn give_back(&mut self, part: Part) {
-        if let State::HalfOpen { running, good, .. } = &mut self.state {
-            if part.is_probe && part.generation == self.generation {
+        if let State::HalfOpen {
+            running,
+            good,
+            is_outlived,
+            ..
+        } = &mut self.state
+        {
+            if part.is_probe && (part.generation, part.given_on) == (self.generation, self.given_on)
+            {
                 *running -= 1;
-                if (*running, *good) == (0, 0) {
+                if (*running, *good, *is_outlived) == (0, 0, false) {
                     self.set(State::Open(0));
                 }
             }
@@ -366,7 +390,7 @@ impl Circuit {
         match &mut self.state {
             State::HalfOpen { .. } if is_bad => self.set(open),
             State::HalfOpen { running, good, .. } => {
-                *running -= 1;
+                *running -= u32::from(part.given_on == self.given_on);
                 *good += 1;
                 if *good >= rule.probes {
                     self.set(State::Closed);

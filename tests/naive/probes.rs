@@ -23,6 +23,8 @@ const RESOURCE: &str = "a";
 #[derive(Clone, Debug)]
 enum Act {
     Advance(u64),
+    /// Until all breakers let a call pass: an open time is over, or a lease.
+    Rest,
     /// A call that waits in the queue, unless it weighs nothing.
     Call(u32),
     End(usize, End),
@@ -35,6 +37,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => advance().prop_map(Act::Advance),
+        3 => Just(Act::Rest),
         6 => (0_u32..2).prop_map(Act::Call),
         5 => (any::<usize>(), how()).prop_map(|(index, how)| Act::End(index, how)),
         6 => any::<usize>().prop_map(Act::Admit),
@@ -143,13 +146,20 @@ impl Queue {
         Ok(())
     }
 
+    fn advance(&mut self, ns: u64) {
+        self.now += ns;
+        self.bench.clock.advance(Duration::from_nanos(ns));
+    }
+
     fn run(&mut self, act: Act) -> Result<(), TestCaseError> {
         match act {
-            Act::Advance(ns) => {
-                // Breakers know times to 8 µs.
-                let ns = ns / 8_000 * 8_000;
-                self.now += ns;
-                self.bench.clock.advance(Duration::from_nanos(ns));
+            // Breakers know times to 8 µs.
+            Act::Advance(ns) => self.advance(ns / 8_000 * 8_000),
+            Act::Rest => {
+                let places = self.places();
+                if let Some(room_at) = self.room_at(&places) {
+                    self.advance(room_at - self.now);
+                }
             }
             Act::Call(n) => self.call(n)?,
             Act::End(index, how) => {

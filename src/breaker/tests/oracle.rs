@@ -13,6 +13,10 @@ struct Naive {
     failed: u32,
     /// Generations so far.
     generation: u32,
+    /// How often places have been given on.
+    given_on: u32,
+    /// How often the end of a probe without a place has closed it, and opened it.
+    late: [u32; 2],
     /// The newest bucket that a call has ended in.
     head: u64,
     /// Generation, bucket, whether bad.
@@ -28,6 +32,8 @@ enum State {
         running: u32,
         good: u32,
         lease_end: u64,
+        /// Whether a place has been given on.
+        is_outlived: bool,
     },
 }
 
@@ -35,6 +41,7 @@ enum State {
 #[derive(Clone, Copy)]
 struct Part {
     generation: u32,
+    given_on: u32,
     is_probe: bool,
 }
 
@@ -47,6 +54,8 @@ impl Naive {
             state: State::Closed,
             failed: 0,
             generation: 0,
+            given_on: 0,
+            late: [0; 2],
             head,
             ended: Vec::new(),
         }
@@ -130,15 +139,26 @@ impl Naive {
                     *running += 1;
                     *end = lease_end;
                 }
+                State::HalfOpen {
+                    running,
+                    lease_end: end,
+                    is_outlived,
+                    ..
+                } => {
+                    (*running, *end, *is_outlived) = (1, lease_end, true);
+                    self.given_on += 1;
+                }
                 _ => self.set(State::HalfOpen {
                     running: 1,
                     good: 0,
                     lease_end,
+                    is_outlived: false,
                 }),
             }
         }
         Part {
             generation: self.generation,
+            given_on: self.given_on,
             is_probe,
         }
     }
@@ -147,9 +167,18 @@ impl Naive {
         if part.generation != self.generation || !part.is_probe {
             return;
         }
-        if let State::HalfOpen { running, good, .. } = &mut self.state {
+        if let State::HalfOpen {
+            running,
+            good,
+            is_outlived,
+            ..
+        } = &mut self.state
+        {
+            if part.given_on != self.given_on {
+                return;
+            }
             *running -= 1;
-            if *running == 0 && *good == 0 {
+            if *running == 0 && *good == 0 && !*is_outlived {
                 self.set(State::Open(Some(0)));
             }
         }
@@ -164,11 +193,16 @@ impl Naive {
         }
         let next_open = State::Open(Some(now + self.grown_ms()));
         match &mut self.state {
-            State::HalfOpen { .. } if is_bad => self.set(next_open),
+            State::HalfOpen { .. } if is_bad => {
+                self.late[1] += u32::from(part.given_on != self.given_on);
+                self.set(next_open);
+            }
             State::HalfOpen { running, good, .. } => {
-                *running -= 1;
+                let has_place = part.given_on == self.given_on;
+                *running -= u32::from(has_place);
                 *good += 1;
                 if *good >= self.spec.probes {
+                    self.late[0] += u32::from(!has_place);
                     self.set(State::Closed);
                 }
             }
@@ -241,7 +275,9 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
         _ => Limit::Consecutive(count),
     };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
-    let open_for = 1 + rng.below(500);
+    // Often shorter than calls.
+    let most = [50, 500][rng.below(2) as usize];
+    let open_for = 1 + rng.below(most);
     let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
     let last_calls = (rng.below(3) == 0).then(|| 1 + rng.below(8) as u32);
     let spec = Spec {
@@ -371,7 +407,7 @@ fn next_time(now: u64, rng: &mut Rng) -> u64 {
 #[test]
 fn random_calls_are_judged_as_by_a_plain_list() {
     let seed = seed();
-    let mut changes = [0; 3];
+    let (mut changes, mut late) = ([0; 3], [0; 2]);
     for case in 0..5_000 {
         let mut rng = Rng(seed.wrapping_add(case << 20));
         let mut now = rng.below(5_000);
@@ -400,6 +436,11 @@ fn random_calls_are_judged_as_by_a_plain_list() {
                 assert_eq!(state, naive.public(), "case {case}, step {step}, {index}");
             }
         }
+        for naive in &pair.naive {
+            late[0] += naive.late[0];
+            late[1] += naive.late[1];
+        }
     }
     assert!(changes.iter().all(|&count| count > 5_000), "{changes:?}");
+    assert!(late.iter().all(|&count| count > 200), "{late:?}");
 }

@@ -122,8 +122,14 @@ impl Stage {
 
     /// Five failed calls, which trip a breaker like [`spec`].
     pub(in crate::breaker) fn trip(&mut self, now: u64) {
+        self.trip_after(now, 0);
+    }
+
+    /// The same with calls that took `rt` ms, for one on slow calls.
+    pub(in crate::breaker) fn trip_after(&mut self, now: u64, rt: u64) {
         for _ in 0..5 {
-            self.call(now, true);
+            let call = self.enter(now).expect("it passes");
+            self.end(now, call, rt, true);
         }
     }
 

@@ -1,0 +1,71 @@
+//! Probes that end after their lease, beside those that have their places.
+
+use loom::thread;
+
+use super::super::BreakerState::{Closed, HalfOpen, Open};
+use super::super::Spec;
+use super::{Caller, breakers, spec};
+use crate::sync::fault::model;
+
+model! {
+    a_late_probe_beside_the_next_one at 3
+        fails with a_late_probe_that_tries_once: EndTriesOnce;
+    || {
+        let breakers = breakers([spec(1)]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let late = first.enter(10).unwrap();
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.end(20, late, false));
+        // Its lease is over, and its end counts whether its place is given on or not.
+        let next = first.enter(20).expect("as a probe or as an ordinary call");
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), Closed);
+        first.end(20, next, true);
+        assert_eq!(breakers.state(0), if next.is_probe(0) { Closed } else { Open });
+    }
+}
+
+model! {
+    a_late_probe_of_before_beside_places_given_on at 3
+        fails with a_period_that_is_written_late: PeriodAfterPlaces;
+    || {
+        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let [bad, late] = [first.enter(10).unwrap(), first.enter(10).unwrap()];
+        // They give their places on, so that the start of their period is known.
+        first.enter(20).unwrap();
+        first.end(20, bad, true);
+        for _ in 0..2 {
+            first.enter(30).unwrap();
+        }
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.end(40, late, true));
+        first.enter_as_probe(40).expect("the lease of both is over");
+        thread.join().unwrap();
+        assert_eq!(breakers.state(0), HalfOpen, "it is of an older period");
+    }
+}
+
+model! {
+    places_given_on_beside_a_newer_period at 3
+        fails with a_period_written_blindly: BlindPeriod;
+    || {
+        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let mut first = Caller::new(&breakers);
+        first.fail(0);
+        let [bad, late] = [first.enter(10).unwrap(), first.enter(10).unwrap()];
+        let mut other = Caller::new(&breakers);
+        let thread = thread::spawn(move || other.enter_as_probe(20).is_ok());
+        first.end(20, bad, true);
+        // A newer period, of which places are given on as well.
+        for _ in 0..2 {
+            let _ = first.enter_as_probe(30);
+        }
+        first.enter_as_probe(40).expect("the lease of both is over");
+        first.end(40, late, true);
+        assert_eq!(breakers.state(0), HalfOpen, "it is of an older period");
+        thread.join().unwrap();
+    }
+}

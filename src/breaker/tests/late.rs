@@ -1,0 +1,154 @@
+//! Probes that end after their lease: they have lost their place, and still decide.
+
+use std::time::Duration;
+
+use super::stage::{Stage, ms, refused, slow, spec};
+use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
+use crate::breaker::*;
+
+/// An open breaker whose calls come every `pause` ms, and are good after `rt`. When it closed,
+/// in ms, if it did within a hundred times `open_for`.
+fn closes_after(spec: &Spec, pause: u64, rt: u64) -> Option<u64> {
+    let open_for = spec.open_for.as_millis() as u64;
+    let mut stage = Stage::new([spec.clone()]);
+    stage.trip_after(0, rt + 100_000);
+    let mut running = Vec::new();
+    for now in (0..100 * open_for).step_by(pause as usize) {
+        while let Some(&(start, call)) = running.first() {
+            if start + rt > now {
+                break;
+            }
+            stage.end(start + rt, call, rt, false);
+            running.remove(0);
+        }
+        if stage.states() == [Closed] {
+            return Some(now);
+        }
+        if let Ok(call) = stage.enter(now) {
+            running.push((now, call));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
+    let limits = [Limit::ratio(0.5), Limit::Count(5), Limit::Consecutive(5)];
+    for limit in limits {
+        for (strategy, last_calls) in [
+            (Strategy::Error, None),
+            (Strategy::Error, Some(5)),
+            (Strategy::Slow(ms(60_000)), None),
+        ] {
+            for (open_for, rt) in [(1_000, 1_500), (10_000, 11_000), (1_000, 9_900)] {
+                for open_up_to in [None, Some(Duration::from_secs(60))] {
+                    for probes in [1, 2, 3, 63] {
+                        let spec = Spec {
+                            strategy,
+                            limit,
+                            last_calls,
+                            open_for: ms(open_for),
+                            open_up_to,
+                            probes,
+                            ..spec()
+                        };
+                        // With the first ends, or as soon as as many are good as it wants.
+                        let pause = 100;
+                        let more = u64::from(probes - 1) * pause;
+                        let closed = closes_after(&spec, pause, rt);
+                        let latest = open_for + rt + more + 2 * pause;
+                        assert!(closed.is_some_and(|at| at <= latest), "{closed:?} {spec:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_end_of_any_probe_of_the_period_decides() {
+    let growing = Spec {
+        open_up_to: Some(ms(60_000)),
+        ..spec()
+    };
+    // Which of the three probes ends first, and whether it is bad.
+    for ends in 0..3 {
+        for is_bad in [false, true] {
+            let mut stage = Stage::new([growing.clone()]);
+            stage.trip(0);
+            let probes = [2_000, 4_000, 6_000].map(|now| stage.enter(now).unwrap());
+            assert_eq!(stage.enter(6_000), refused(0, 8_000), "one place");
+            stage.end(6_500, probes[ends], 0, is_bad);
+            assert_eq!(stage.states(), [if is_bad { Open } else { Closed }]);
+            // Nothing that comes after it does, and so it grows once.
+            for (index, &probe) in probes.iter().enumerate() {
+                if index != ends {
+                    stage.end(6_500, probe, 0, !is_bad);
+                }
+            }
+            if is_bad {
+                assert_eq!(stage.enter(6_500), refused(0, 10_500));
+            } else {
+                assert_eq!(stage.states(), [Closed]);
+            }
+        }
+    }
+}
+
+#[test]
+fn good_probes_count_whether_they_have_a_place_or_not() {
+    let mut stage = Stage::new([Spec {
+        probes: 3,
+        ..spec()
+    }]);
+    stage.trip(0);
+    let [good, late, hung] = [(); 3].map(|()| stage.enter(2_000).unwrap());
+    stage.end(2_000, good, 0, false);
+    stage.enter(2_000).unwrap();
+    let next = stage.enter(4_000).unwrap();
+    stage.end(4_500, late, 0, false);
+    // Theirs are not the places of the present probes.
+    stage.cancel(4_500, hung, 0);
+    let others = [(); 2].map(|()| stage.enter(4_500).unwrap());
+    assert_eq!(stage.enter(4_500), refused(0, 6_500));
+    assert_eq!(stage.states(), [HalfOpen], "two of three");
+    stage.end(4_500, next, 0, false);
+    assert_eq!(stage.states(), [Closed]);
+    stage.end(4_500, others[0], 0, true);
+    assert_eq!(stage.states(), [Closed]);
+}
+
+#[test]
+fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
+    let mut stage = Stage::new([spec()]);
+    stage.trip(0);
+    // Some callers wait for their answer, and some give up.
+    let patient = stage.enter(2_000).unwrap();
+    for second in [4, 6, 8] {
+        let hasty = stage.enter(second * 1_000).unwrap();
+        stage.cancel(second * 1_000 + 500, hasty, 500);
+        let next = stage.enter(second * 1_000 + 500).unwrap();
+        assert!(next.is_probe(0), "the next one has its place at once");
+        stage.cancel(second * 1_000 + 500, next, 0);
+    }
+    assert_eq!(stage.states(), [HalfOpen]);
+    stage.end(9_000, patient, 7_000, false);
+    assert_eq!(stage.states(), [Closed]);
+}
+
+#[test]
+fn a_late_probe_that_was_slow_opens_it_and_an_older_one_does_not() {
+    let mut stage = Stage::new([slow(100)]);
+    stage.trip_after(0, 101);
+    let [old, older] = [2_000, 4_000].map(|now| stage.enter(now).unwrap());
+    stage.end(4_500, old, 2_500, false);
+    assert_eq!(stage.enter(4_500), refused(0, 6_500));
+    let next = stage.enter(6_500).unwrap();
+    stage.enter(8_500).unwrap();
+    stage.end(8_600, older, 4_600, false);
+    stage.cancel(8_600, older, 4_600);
+    stage.end(8_600, older, 0, false);
+    assert_eq!(stage.states(), [HalfOpen], "it is of the period before");
+    stage.end(8_600, next, 0, false);
+    assert_eq!(stage.states(), [Closed]);
+}
