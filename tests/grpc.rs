@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -28,6 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
+use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, PeerIp};
 use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
@@ -138,10 +140,14 @@ async fn connect(server: &Server) -> Channel {
 }
 
 async fn call_say(channel: &Channel, code: Code) -> Result<(), Status> {
+    call_unary(channel, SAY, code).await
+}
+
+async fn call_unary(channel: &Channel, path: &'static str, code: Code) -> Result<(), Status> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     grpc.ready().await.unwrap();
     let request = tonic::Request::new(Order::end_with(code));
-    let path = PathAndQuery::from_static(SAY);
+    let path = PathAndQuery::from_static(path);
     let response = grpc.unary(request, path, ProstCodec::default()).await?;
     let _: Order = response.into_inner();
     Ok(())
@@ -210,6 +216,47 @@ async fn five_a_second_pass_over_twenty_connections() {
     }
     let totals = at_rest(&sentinel, SAY).await;
     assert_eq!((totals.complete(), totals.block()), (4 * 5, 4 * (15 + 20)));
+}
+
+#[tokio::test]
+async fn a_layer_that_judges_first_refuses_before_a_busy_server() {
+    let rules = Rules::new()
+        .with(IsolationRule::new(HANG, 2))
+        .with(FlowRule::per_second(SAY, 0))
+        .with(CircuitBreakerRule::error_ratio(REPEAT, 0.5));
+    let (sentinel, _clock) = engine(rules);
+    drop(sentinel.try_enter(Call::new(REPEAT)));
+    sentinel.node(REPEAT).unwrap().breakers()[0].force_open();
+    let layer = SentinelLayer::with(sentinel.clone()).judge_first();
+    let server = Server::start(|listener| async {
+        let incoming = TcpListenerStream::new(listener);
+        let mut server = tonic::transport::Server::builder()
+            .layer(layer)
+            .layer(GlobalConcurrencyLimitLayer::new(1));
+        let served = server.add_service(Echo).serve_with_incoming(incoming);
+        served.await.unwrap();
+    })
+    .await;
+    let channel = connect(&server).await;
+
+    // One hangs in the server, and one waits for it.
+    let mut calls = JoinSet::new();
+    for _ in 0..200 {
+        let channel = channel.clone();
+        calls.spawn(async move { call_unary(&channel, HANG, Code::Ok).await });
+    }
+    for _ in 0..198 {
+        let refused = calls.join_next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+    }
+    assert_eq!(sentinel.node(HANG).unwrap().concurrency(), 2);
+    let refused = call_say(&channel, Code::Ok).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let order = Order::end_with(Code::Ok);
+    let refused = call_repeat(&channel, order).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    calls.shutdown().await;
+    assert_eq!(at_rest(&sentinel, HANG).await.cancelled(), 2);
 }
 
 async fn one_call_of_say_passes_and_any_of_repeat(server: &Server) {

@@ -34,7 +34,8 @@ use crate::verdict::Verdict;
 /// [`BoxError`](super::BoxError). Put tower's `Buffer` around a service that is not
 /// `Clone`, or whose clones wrongly consider themselves ready, as those of tower's `Steer`
 /// do. What the service does before it is ready belongs to no call, and an error that it
-/// returns then is counted nowhere.
+/// returns then is counted nowhere. So while it is not ready nothing is refused, unless the
+/// layer [judges first](Self::judge_first).
 ///
 /// # Examples
 ///
@@ -61,6 +62,7 @@ pub struct CallLayer<F, C = ByResult> {
     sentinel: Sentinel,
     describe: F,
     classify: C,
+    judge_first: bool,
 }
 
 impl<F> CallLayer<F> {
@@ -89,6 +91,7 @@ impl<F> CallLayer<F> {
             sentinel,
             describe,
             classify: ByResult,
+            judge_first: false,
         }
     }
 }
@@ -145,7 +148,36 @@ impl<F, C> CallLayer<F, C> {
             sentinel: self.sentinel,
             describe: self.describe,
             classify,
+            judge_first: self.judge_first,
         }
+    }
+
+    /// Judges calls also while the service is not ready, as
+    /// [`SentinelLayer::judge_first`](crate::SentinelLayer::judge_first) does. Default: no.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower::limit::ConcurrencyLimitLayer;
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::CallLayer;
+    /// use tower_sentinel::{Blocked, BoxError, Call, FlowRule};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = CallLayer::new(FlowRule::per_second("dns", 0), |_: &&str| Call::new("dns"));
+    /// let busy = ConcurrencyLimitLayer::new(0); // never ready
+    /// let resolve = ServiceBuilder::new()
+    ///     .layer(layer.judge_first())
+    ///     .layer(busy)
+    ///     .service(service_fn(|name: &'static str| async move { Ok::<_, BoxError>(name.len()) }));
+    /// let refused = resolve.oneshot("example.com").await.unwrap_err();
+    /// assert!(refused.is::<Blocked>());
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn judge_first(mut self) -> Self {
+        self.judge_first = true;
+        self
     }
 
     /// Returns the engine.
@@ -172,6 +204,8 @@ impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
             sentinel: self.sentinel.clone(),
             describe: self.describe.clone(),
             classify: self.classify.clone(),
+            judge_first: self.judge_first,
+            is_unready: false,
         }
     }
 }
@@ -204,6 +238,9 @@ pub struct CallService<S, F, C = ByResult> {
     sentinel: Sentinel,
     describe: F,
     classify: C,
+    judge_first: bool,
+    /// Whether the caller was told to call although `inner` was not ready.
+    is_unready: bool,
 }
 
 impl<S, F, C> CallService<S, F, C> {
@@ -244,13 +281,23 @@ where
     type Future = CallFuture<S, Req, C>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+        let poll = self.inner.poll_ready(cx);
+        self.is_unready = poll.is_pending() && self.judge_first;
+        if self.is_unready {
+            return Poll::Ready(Ok(()));
+        }
+        poll.map_err(Into::into)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
         let state = match self.sentinel.try_enter((self.describe)(&request)) {
+            Verdict::Pass(entry) if self.is_unready => {
+                CallState::unready(Some(entry), &mut self.inner, request)
+            }
             Verdict::Pass(entry) => CallState::running(self.inner.call(request), entry),
-            Verdict::Wait(waiting) => CallState::waiting(waiting, &mut self.inner, request),
+            Verdict::Wait(waiting) => {
+                CallState::waiting(waiting, &mut self.inner, request, self.judge_first)
+            }
             Verdict::Block(blocked) => {
                 drop_readiness(&mut self.inner);
                 CallState::refused(blocked)

@@ -1,5 +1,5 @@
-//! The states of a call within a response future: it waits for its turn, runs, or was
-//! refused.
+//! The states of a call within a response future: it waits for its turn or for the service,
+//! runs, or was refused.
 
 use std::future::Future;
 use std::mem;
@@ -37,21 +37,28 @@ pin_project! {
     }
 }
 
-/// A call that waits: in a box of its own, because only few do.
+/// A call that waits, first for its turn and then for the service: in a box of its own,
+/// because only few do.
 pub(super) struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
-    call: Option<(Waiting, Req)>,
+    request: Option<Req>,
+    /// Until the call starts.
+    waiting: Option<Waiting>,
+    /// Since the call has started; `None` if it was skipped.
+    entry: Option<Entry>,
     sleep: Option<Timer>,
-    is_over: bool,
+    is_due: bool,
+    /// Whether the call starts when it is due, instead of when the service is ready.
+    judge_first: bool,
 }
 
 /// What becomes of a call after its wait.
 enum AfterWait<F, Req, E> {
-    Running(F, Entry),
+    Running(F, Option<Entry>),
     Refused(Blocked, Req),
-    /// The service does not become ready: the call never runs.
-    Unready(E),
+    /// The service does not become ready. Without an entry the call never runs.
+    Unready(E, Option<Entry>),
 }
 
 // === impl CallState ===
@@ -76,8 +83,14 @@ where
         }
     }
 
-    /// A call that waits. `service` is ready.
-    pub(super) fn waiting(waiting: Waiting, service: &mut S, request: Req) -> Self
+    /// A call that waits for its turn, whether `service` is ready or not. With `judge_first`
+    /// it starts, or is refused, before it waits for the service.
+    pub(super) fn waiting(
+        waiting: Waiting,
+        service: &mut S,
+        request: Req,
+        judge_first: bool,
+    ) -> Self
     where
         S: Clone,
     {
@@ -88,9 +101,34 @@ where
         Self::Waiting {
             wait: Box::new(Wait {
                 service: own,
-                call: Some((waiting, request)),
+                request: Some(request),
+                waiting: Some(waiting),
+                entry: None,
                 sleep: None,
-                is_over: false,
+                is_due: false,
+                judge_first,
+            }),
+        }
+    }
+
+    /// A call that has started, unless it was skipped, before `service` is ready. It takes
+    /// along the instance that has been asked: that has a place in the service's queue, and
+    /// may be given the next permit at any time.
+    #[cold]
+    pub(super) fn unready(entry: Option<Entry>, service: &mut S, request: Req) -> Self
+    where
+        S: Clone,
+    {
+        let fresh = service.clone();
+        Self::Waiting {
+            wait: Box::new(Wait {
+                service: mem::replace(service, fresh),
+                request: Some(request),
+                waiting: None,
+                entry: entry.map(Entry::expecting_response),
+                sleep: None,
+                is_due: true,
+                judge_first: true,
             }),
         }
     }
@@ -100,10 +138,10 @@ where
     ///
     /// * `on_answer`, of the service's answer and the call's entry, which a call that was
     ///   skipped has none of. Both are large: the entry is lent, and the result is returned as
-    ///   it is.
+    ///   it is. An error of a service that does not become ready is its answer to a call that
+    ///   has started.
     /// * `on_refusal`, of a refusal, which after a wait is made by `refuse`.
-    /// * `on_unready`, of the error of a service that was not ready after the wait: then the
-    ///   call never ran.
+    /// * `on_unready`, of such an error if the call has not started: then it never ran.
     #[inline]
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
@@ -115,13 +153,16 @@ where
     ) -> Poll<T> {
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
             match ready!(wait.poll(cx)) {
-                AfterWait::Running(future, entry) => self.set(Self::running(future, entry)),
+                AfterWait::Running(future, entry) => self.set(Self::Running { future, entry }),
                 AfterWait::Refused(blocked, request) => {
                     // Drops the ready instance now, even if the future lives on.
                     self.set(Self::Refused { refusal: None });
                     return Poll::Ready(on_refusal(refuse(blocked, &request)));
                 }
-                AfterWait::Unready(error) => return Poll::Ready(on_unready(error)),
+                AfterWait::Unready(error, None) => return Poll::Ready(on_unready(error)),
+                AfterWait::Unready(error, mut entry) => {
+                    return end_on_panic(&mut entry, |entry| on_answer(Err(error), entry));
+                }
             }
         }
         match self.project() {
@@ -144,36 +185,43 @@ impl<S, Req> Wait<S, Req>
 where
     S: Service<Req>,
 {
-    /// Sleeps until the call's turn, then waits until the service is ready, then starts the
-    /// call.
+    /// Sleeps until the call's turn, and waits until the service is ready. Between the two, or
+    /// after both, the call starts.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S::Future, Req, S::Error>> {
-        if !self.is_over {
+        if !self.is_due {
             if let Err(NoTimer) = ready!(self.poll_sleep(cx)) {
-                let (waiting, request) = self.take();
-                let blocked = waiting.refuse_without_timer();
-                return Poll::Ready(AfterWait::Refused(blocked, request));
+                let waiting = self.waiting.take().expect("it has not started");
+                return self.refused(waiting.refuse_without_timer());
             }
-            self.is_over = true;
+            self.is_due = true;
         }
-        // The readiness of this clone is part of the wait, not of the call.
-        if let Err(error) = ready!(self.service.poll_ready(cx)) {
-            // Dropping the call gives its place up.
-            drop(self.take());
-            return Poll::Ready(AfterWait::Unready(error));
+        if self.judge_first {
+            if let Err(blocked) = self.start() {
+                return self.refused(blocked);
+            }
         }
-        let (waiting, request) = self.take();
-        Poll::Ready(match waiting.begin() {
-            Ok(entry) => AfterWait::Running(self.service.call(request), entry),
-            Err(blocked) => AfterWait::Refused(blocked, request),
-        })
+        let service = &mut self.service;
+        let is_ready = end_on_panic(&mut self.entry, |_| service.poll_ready(cx));
+        if let Err(error) = ready!(is_ready) {
+            // A call that has not started gives its place up, and never ran.
+            drop((self.waiting.take(), self.request.take()));
+            return Poll::Ready(AfterWait::Unready(error, self.entry.take()));
+        }
+        // Up to here, the readiness of this clone was part of the wait, not of the call.
+        if let Err(blocked) = self.start() {
+            return self.refused(blocked);
+        }
+        let request = self.take_request();
+        let service = &mut self.service;
+        let future = end_on_panic(&mut self.entry, |_| service.call(request));
+        Poll::Ready(AfterWait::Running(future, self.entry.take()))
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
         loop {
             // Made here and not with the call: a runtime is needed only from now on.
             if self.sleep.is_none() {
-                let waiting = self.call.as_mut().map(|(waiting, _)| waiting);
-                let Some(duration) = waiting.and_then(Waiting::next_sleep) else {
+                let Some(duration) = self.waiting.as_mut().and_then(Waiting::next_sleep) else {
                     return Poll::Ready(Ok(()));
                 };
                 self.sleep = Some(timer::sleep(duration)?);
@@ -184,8 +232,20 @@ where
         }
     }
 
-    fn take(&mut self) -> (Waiting, Req) {
-        self.call.take().expect("a wait ends once")
+    /// Starts the call, unless it has started or was skipped.
+    fn start(&mut self) -> Result<(), Blocked> {
+        if let Some(waiting) = self.waiting.take() {
+            self.entry = Some(waiting.begin()?.expecting_response());
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, blocked: Blocked) -> Poll<AfterWait<S::Future, Req, S::Error>> {
+        Poll::Ready(AfterWait::Refused(blocked, self.take_request()))
+    }
+
+    fn take_request(&mut self) -> Req {
+        self.request.take().expect("a wait ends once")
     }
 }
 

@@ -141,6 +141,8 @@ pub(super) struct Settings {
     pub(super) completion: Completion,
     fields: RateLimitFields,
     direction: Direction,
+    /// Whether calls are judged before the inner service is ready.
+    pub(super) judge_first: bool,
     /// Whether a request is asked for more than its resource.
     asks_more: bool,
     /// Whether responses need nothing but the defaults, so that a call need not
@@ -185,6 +187,7 @@ impl SentinelLayer<Respond> {
                 completion: Completion::Body,
                 fields: RateLimitFields::None,
                 direction: Direction::Inbound,
+                judge_first: false,
                 asks_more: false,
                 is_plain: true,
             }),
@@ -387,6 +390,70 @@ impl<M> SentinelLayer<M> {
     #[must_use]
     pub fn completion(self, completion: Completion) -> Self {
         self.set(|settings| settings.completion = completion)
+    }
+
+    /// Judges calls also while the inner service is not ready. Default: no, a caller waits
+    /// until the inner service is ready, and only then the call is judged.
+    ///
+    /// By default a service inside that makes its callers wait in
+    /// [`poll_ready`](tower_service::Service::poll_ready), such as tower's
+    /// `ConcurrencyLimit`, `RateLimit`, `Buffer` or a load balancer, makes them wait for
+    /// refusals as well: behind an open circuit breaker or a spent quota they are refused only
+    /// once it is ready. And calls that wait there are not counted yet, so an
+    /// [`IsolationRule`](crate::IsolationRule) does not limit how many they are. In front of a
+    /// service that is always ready, such as an axum router, both ways are the same.
+    ///
+    /// With this setting the layer is always ready. If the inner service is not, a call is
+    /// judged nevertheless. If it passes, it waits for the inner service within its future: it
+    /// counts as running and holds its slot, the wait is part of its response time, and an
+    /// error that ends the wait is one of the service, so circuit breakers learn of it. A call
+    /// that waits for its turn in a queue waits for that first. An error that
+    /// [`poll_ready`](tower_service::Service::poll_ready) returns at once is still returned by
+    /// the layer, and belongs to no call.
+    ///
+    /// Then nothing holds callers back but the rules. Without a rule that limits how many calls run,
+    /// any number of them wait for the inner service. To refuse these instead, put tower's
+    /// `LoadShed` around it.
+    ///
+    /// It costs nothing while the inner service is ready. A call that waits for it takes one
+    /// allocation and one clone of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// use tower::limit::ConcurrencyLimitLayer;
+    /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+    /// use tower_sentinel::{IsolationRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(IsolationRule::new("/report", 2)).judge_first();
+    /// let mut service = ServiceBuilder::new()
+    ///     .layer(layer)
+    ///     .layer(ConcurrencyLimitLayer::new(1))
+    ///     .service(service_fn(|_: Request<()>| async {
+    ///         Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    ///     }));
+    /// let request = || Request::get("/report").body(()).unwrap();
+    ///
+    /// let runs = service.ready().await?.call(request());
+    /// let waits = service.ready().await?.call(request()); // for the other to end
+    /// let refused = service.ready().await?.call(request()).await?;
+    /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(runs.await?.status(), StatusCode::OK);
+    /// assert_eq!(waits.await?.status(), StatusCode::OK);
+    /// # Ok::<(), std::convert::Infallible>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while it waits for the inner service gives its slot back and
+    /// counts as cancelled, and what it had reserved of the inner service is dropped with it.
+    #[doc(alias("load_shed", "backpressure"))]
+    #[must_use]
+    pub fn judge_first(self) -> Self {
+        self.set(|settings| settings.judge_first = true)
     }
 
     /// Adds header fields to every response to a call that passed: what is left of the

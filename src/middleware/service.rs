@@ -27,6 +27,8 @@ use crate::verdict::{SlowVerdict, Verdict};
 /// [`poll_ready`](Service::poll_ready): which rules apply depends on the request, and
 /// nothing is reserved for a caller that never calls. What the inner service does before
 /// it is ready belongs to no call, and an error that it returns then is counted nowhere.
+/// So while it is not ready nothing is refused, unless the layer
+/// [judges first](crate::SentinelLayer::judge_first).
 ///
 /// A call that waits uses a clone of the inner service, which is driven to readiness
 /// after the wait. So calls whose turns come while it is not ready start once it is
@@ -65,6 +67,8 @@ use crate::verdict::{SlowVerdict, Verdict};
 pub struct SentinelService<S, M = Respond> {
     inner: S,
     settings: Arc<Settings>,
+    /// Whether the caller was told to call although `inner` was not ready.
+    is_unready: bool,
     mode: PhantomData<M>,
 }
 
@@ -73,6 +77,7 @@ impl<S, M> SentinelService<S, M> {
         Self {
             inner,
             settings,
+            is_unready: false,
             mode: PhantomData,
         }
     }
@@ -94,6 +99,16 @@ impl<S, M> SentinelService<S, M> {
 }
 
 impl<S, M: Mode> SentinelService<S, M> {
+    /// What the caller is told of the inner service, which has answered `poll`.
+    #[inline]
+    fn readiness<E>(&mut self, poll: Poll<Result<(), E>>) -> Poll<Result<(), E>> {
+        self.is_unready = poll.is_pending() && self.settings.judge_first;
+        if self.is_unready {
+            return Poll::Ready(Ok(()));
+        }
+        poll
+    }
+
     /// Has `request` judged, and then calls the inner service, waits, or refuses. A refusal
     /// becomes what `refuse` makes of it.
     #[inline(always)]
@@ -109,6 +124,9 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge_request(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
+                if self.is_unready {
+                    return self.wait_for_inner(request, Some(pass.take_entry()));
+                }
                 // Written out in place: request and future are large, and each function
                 // that takes or returns one of them copies it.
                 ResponseFuture {
@@ -131,8 +149,14 @@ impl<S, M: Mode> SentinelService<S, M> {
                 Some(Verdict::Pass(entry)) => self.run(request, entry),
                 Some(Verdict::Wait(waiting)) => ResponseFuture {
                     settings: Some(self.settings.clone()),
-                    state: CallState::waiting(waiting, &mut self.inner, request),
+                    state: CallState::waiting(
+                        waiting,
+                        &mut self.inner,
+                        request,
+                        self.settings.judge_first,
+                    ),
                 },
+                None if self.is_unready => self.wait_for_inner(request, None),
                 None => ResponseFuture {
                     settings: None,
                     state: CallState::Running {
@@ -151,9 +175,29 @@ impl<S, M: Mode> SentinelService<S, M> {
     where
         S: Service<Request<B>> + Clone,
     {
+        if self.is_unready {
+            return self.wait_for_inner(request, Some(entry));
+        }
         ResponseFuture {
             settings: self.settings.for_response(),
             state: CallState::running(self.inner.call(request), entry),
+        }
+    }
+
+    /// Lets a call wait for the inner service that has started, or was skipped, before it is
+    /// ready.
+    #[cold]
+    fn wait_for_inner<B>(
+        &mut self,
+        request: Request<B>,
+        entry: Option<Entry>,
+    ) -> ResponseFuture<S, Request<B>, M>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        ResponseFuture {
+            settings: self.settings.for_response(),
+            state: CallState::unready(entry, &mut self.inner, request),
         }
     }
 }
@@ -163,6 +207,7 @@ impl<S: Clone, M> Clone for SentinelService<S, M> {
         Self {
             inner: self.inner.clone(),
             settings: self.settings.clone(),
+            is_unready: self.is_unready,
             mode: PhantomData,
         }
     }
@@ -188,7 +233,8 @@ where
     type Future = ResponseFuture<S, Request<ReqB>, Respond>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx)
+        let poll = self.inner.poll_ready(cx);
+        self.readiness(poll)
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
@@ -207,7 +253,8 @@ where
     type Future = ResponseFuture<S, Request<ReqB>, Fail>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+        let poll = self.inner.poll_ready(cx);
+        self.readiness(poll).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
