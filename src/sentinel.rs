@@ -69,15 +69,25 @@ pub struct Sentinel {
 }
 
 pin_project! {
-    /// The future of [`Sentinel::run`]. By hand, because an `async fn` has room for `work`
-    /// three times. If it is dropped, `work` is dropped before the call ends.
-    struct Run<W, N> {
+    /// The future of [`Sentinel::run_with`]. By hand, because an `async fn` has room for
+    /// `work` three times. If it is dropped, `work` is dropped before the call ends.
+    struct Run<W, N, C> {
         #[pin]
         work: W,
         entry: Option<Entry>,
         // Until the call starts or is refused.
         #[pin]
         enter: Option<N>,
+        // Until the work is done.
+        classify: Option<C>,
+    }
+}
+
+pin_project! {
+    /// The future of [`Sentinel::run`]: a refusal becomes an error of the work.
+    struct RunOrFail<F> {
+        #[pin]
+        run: F,
     }
 }
 
@@ -133,10 +143,10 @@ impl Sentinel {
     /// # Errors
     ///
     /// [`Blocked`] if the call is refused, or if it would have to wait but there is no
-    /// timer: waiting needs a tokio runtime with its timer. Elsewhere, as in plain
-    /// threads or on another runtime, use [`try_enter`](Self::try_enter), sleep for the
-    /// [`delay`](crate::Waiting::delay) of [`Verdict::Wait`], and then
-    /// [`admit`](crate::Waiting::admit) the call.
+    /// timer: waiting needs a tokio runtime with its timer. In plain threads use
+    /// [`enter_blocking`](Self::enter_blocking). On another runtime use
+    /// [`try_enter`](Self::try_enter), sleep for the [`delay`](crate::Waiting::delay) of
+    /// [`Verdict::Wait`], and then [`admit`](crate::Waiting::admit) the call.
     ///
     /// # Cancel safety
     ///
@@ -150,13 +160,57 @@ impl Sentinel {
         }
     }
 
+    /// Starts `call` like [`enter`](Self::enter), for code that is not async. If the call has to
+    /// wait, the thread is blocked until its turn comes. It needs no runtime, and must not be
+    /// used on a thread of one, where it would keep other tasks from running.
+    ///
+    /// The turn comes by the clock of the engine, and the thread sleeps by that of the operating
+    /// system. As in [`enter`](Self::enter), a call whose clock stands still meanwhile waits
+    /// less than twice as long as it was told. So with a [`ManualClock`](crate::ManualClock) the
+    /// thread sleeps in real time.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if the call is refused, at once or after its wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::thread;
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// // One every 2 ms, and a call waits for at most a second.
+    /// let queue = FlowRule::per_second("job", 500).throttle(Duration::from_secs(1));
+    /// let sentinel = Sentinel::new(queue);
+    /// thread::scope(|scope| {
+    ///     for _ in 0..3 {
+    ///         scope.spawn(|| {
+    ///             let mut running = sentinel.enter_blocking(Call::new("job")).expect("a turn");
+    ///             // The work. If it fails:
+    ///             running.fail();
+    ///         });
+    ///     }
+    /// });
+    /// let totals = sentinel.node("job").expect("it has been called").totals();
+    /// assert_eq!((totals.complete(), totals.error()), (3, 3));
+    /// ```
+    #[doc(alias("blocking_enter", "blocking", "thread"))]
+    pub fn enter_blocking(&self, call: Call<'_>) -> Result<Entry, Blocked> {
+        match self.try_enter(call) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Block(blocked) => Err(blocked),
+            Verdict::Wait(waiting) => waiting.ready_blocking(),
+        }
+    }
+
     /// Runs `work` as `call`: waits for its turn if need be, polls `work` only if the call may
     /// start, and records how it ended. `Ok` counts as a success and `Err` as a failure.
     ///
     /// This is for code that is not a service, such as a query to a database. To judge results
-    /// differently, for instance to count a row that was not found as no failure, keep the
-    /// [`Entry`] of [`enter`](Self::enter). If the work is itself a call that another rule
-    /// refuses, this refusal is an error like any other.
+    /// differently, or if a [`Blocked`] does not convert into the error of the work, use
+    /// [`run_with`](Self::run_with). If the work is itself a call that another rule refuses,
+    /// this refusal is an error like any other.
     ///
     /// # Errors
     ///
@@ -208,10 +262,72 @@ impl Sentinel {
     where
         E: From<Blocked>,
     {
+        let classify = |result: &Result<T, E>| match result {
+            Ok(_) => Outcome::Success,
+            Err(_) => Outcome::Failure,
+        };
+        RunOrFail {
+            run: self.run_with(call, work, classify),
+        }
+    }
+
+    /// Runs `work` as `call`, like [`run`](Self::run), and has `classify` judge the result, of
+    /// whatever type it is. A refusal is kept apart from the result, so the error of the work
+    /// need not know of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if the call is refused, as by [`enter`](Self::enter); `work` is not polled
+    /// then.
+    ///
+    /// # Panics
+    ///
+    /// If `work` or `classify` panics. The call then counts as failed, and ends at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`run`](Self::run#cancel-safety).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io;
+    /// use tower_sentinel::stat::Outcome;
+    /// use tower_sentinel::{Blocked, Call, CircuitBreakerRule, Sentinel};
+    ///
+    /// /// A client of somebody else: it answers with a status, and its errors are its own.
+    /// async fn send(status: u16) -> io::Result<u16> {
+    ///     if status == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(status) }
+    /// }
+    ///
+    /// let classify = |answer: &io::Result<u16>| match answer {
+    ///     Ok(400..500) => Outcome::Ignore, // our mistake, not theirs
+    ///     Ok(status) if *status < 400 => Outcome::Success,
+    ///     Ok(_) | Err(_) => Outcome::Failure,
+    /// };
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::new(CircuitBreakerRule::consecutive_errors("shop", 2));
+    /// let shop = Call::new("shop").outbound();
+    /// assert_eq!(sentinel.run_with(shop, send(500), classify).await?.ok(), Some(500));
+    /// assert_eq!(sentinel.run_with(shop, send(404), classify).await?.ok(), Some(404));
+    /// assert!(sentinel.run_with(shop, send(0), classify).await?.is_err());
+    /// // Two calls have failed, so the breaker is open.
+    /// assert!(sentinel.run_with(shop, send(200), classify).await.is_err());
+    /// # Ok::<(), Blocked>(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias("guard", "wrap", "execute"))]
+    pub fn run_with<T>(
+        &self,
+        call: Call<'_>,
+        work: impl Future<Output = T>,
+        classify: impl FnOnce(&T) -> Outcome,
+    ) -> impl Future<Output = Result<T, Blocked>> {
         Run {
             work,
             entry: None,
             enter: Some(self.enter(call)),
+            classify: Some(classify),
         }
     }
 
@@ -334,13 +450,13 @@ impl Sentinel {
     }
 }
 
-impl<T, E, W, N> Future for Run<W, N>
+impl<T, W, N, C> Future for Run<W, N, C>
 where
-    E: From<Blocked>,
-    W: Future<Output = Result<T, E>>,
+    W: Future<Output = T>,
     N: Future<Output = Result<Entry, Blocked>>,
+    C: FnOnce(&T) -> Outcome,
 {
-    type Output = Result<T, E>;
+    type Output = Result<T, Blocked>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -350,14 +466,28 @@ where
             *this.entry = Some(entered?.expecting_response());
         }
         assert!(this.entry.is_some(), "polled after the call has ended");
-        let result = ready!(end_on_panic(this.entry, |_| this.work.poll(cx)));
-        if let Some(entry) = this.entry.take() {
-            entry.end(match result {
-                Ok(_) => Outcome::Success,
-                Err(_) => Outcome::Failure,
-            });
-        }
-        Poll::Ready(result)
+        end_on_panic(this.entry, |entry| {
+            let result = ready!(this.work.poll(cx));
+            let classify = this.classify.take().expect("the work is done once");
+            let outcome = classify(&result);
+            if let Some(entry) = entry.take() {
+                entry.end(outcome);
+            }
+            Poll::Ready(Ok(result))
+        })
+    }
+}
+
+impl<T, E, F> Future for RunOrFail<F>
+where
+    E: From<Blocked>,
+    F: Future<Output = Result<Result<T, E>, Blocked>>,
+{
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = ready!(self.project().run.poll(cx));
+        Poll::Ready(result.unwrap_or_else(|blocked| Err(blocked.into())))
     }
 }
 

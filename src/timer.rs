@@ -20,8 +20,8 @@ pub(crate) struct NoTimer;
 #[derive(Debug)]
 pub(crate) struct Timer(Pin<Box<Sleep>>);
 
-/// A sleep of `duration`, from now: the only one of the crate, as the wait that
-/// a call was promised is its product.
+/// A sleep of `duration`, from now: beside [`block`] the only one of the crate, as the
+/// wait that a call was promised is its product.
 pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     if Handle::try_current().is_err() {
         return Err(NoTimer);
@@ -30,6 +30,12 @@ pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     // anything is done, and that is caught here.
     let sleep = catch_unwind(AssertUnwindSafe(|| Box::pin(tokio::time::sleep(duration))));
     sleep.map(Timer).map_err(|_| NoTimer)
+}
+
+/// Blocks the thread for `duration`, by the clock of the operating system.
+#[expect(clippy::disallowed_methods, reason = "the caller asks for it")]
+pub(crate) fn block(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 impl Future for Timer {

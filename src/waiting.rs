@@ -218,6 +218,14 @@ impl Waiting {
         self.begin()
     }
 
+    /// The same, with the thread blocked meanwhile instead of a task.
+    pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
+        while let Some(duration) = self.next_sleep() {
+            timer::block(duration);
+        }
+        self.begin()
+    }
+
     /// Starts the call, which need not sleep any more. If its bucket is still to come, it
     /// passes when that opens.
     pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {

@@ -106,6 +106,62 @@ async fn work_that_is_refused_never_starts() {
     assert_eq!(assert_at_rest(&sentinel, RESOURCE).block(), 1);
 }
 
+/// Neither does it know of refusals, nor can it be cloned or compared.
+#[derive(Debug)]
+struct Foreign(u16);
+
+#[tokio::test]
+async fn what_the_result_of_work_means_can_be_told_whatever_its_type() {
+    let classify = |answer: &Result<u16, Foreign>| match answer {
+        Ok(500..) | Err(Foreign(0)) => Outcome::Failure,
+        Ok(400..) | Err(_) => Outcome::Ignore,
+        Ok(_) => Outcome::Success,
+    };
+    let (sentinel, _clock) = engine(CircuitBreakerRule::consecutive_errors(RESOURCE, 2));
+    let call = Call::new(RESOURCE);
+    for answer in [
+        Ok(500),
+        Ok(404),
+        Err(Foreign(7)),
+        Ok(200),
+        Ok(503),
+        Err(Foreign(0)),
+    ] {
+        let text = format!("{answer:?}");
+        let result = sentinel.run_with(call, async { answer }, classify).await;
+        assert_eq!(format!("{:?}", result.unwrap()), text);
+    }
+    let refused = sentinel.run_with(call, async { Ok(200) }, classify).await;
+    assert_eq!(refused.unwrap_err().kind(), BlockKind::CircuitBreaker);
+    let totals = assert_at_rest(&sentinel, RESOURCE);
+    assert_eq!((totals.complete(), totals.error()), (6, 3));
+
+    // A result need be no `Result`.
+    let classify = |rows: &Vec<u32>| {
+        if rows.is_empty() {
+            Outcome::Failure
+        } else {
+            Outcome::Success
+        }
+    };
+    let query = async { Vec::new() };
+    let rows = sentinel.run_with(Call::new("query"), query, classify).await;
+    assert_eq!(rows.unwrap(), [] as [u32; 0]);
+    assert_eq!(assert_at_rest(&sentinel, "query").error(), 1);
+}
+
+#[test]
+fn a_classifier_that_panics_makes_it_a_panic_of_the_work() {
+    let (sentinel, _clock) = engine(IsolationRule::new(RESOURCE, 1));
+    let classify = |(): &()| -> Outcome { panic!("a bug") };
+    let mut work = Box::pin(sentinel.run_with(Call::new(RESOURCE), async {}, classify));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll_now(work.as_mut()))).is_err());
+    // Also while the future lives on.
+    let totals = assert_at_rest(&sentinel, RESOURCE);
+    assert_eq!((totals.panicked(), totals.error()), (1, 1));
+    drop(work);
+}
+
 #[tokio::test(start_paused = true)]
 async fn work_is_kept_once_and_not_polled_after_a_refusal() {
     let (sentinel, _clock) = engine(IsolationRule::new(RESOURCE, 0));
