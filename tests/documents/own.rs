@@ -326,7 +326,7 @@ fn every_builder_method_has_its_key() {
         );
         for name in names {
             let key = match name {
-                "new" | "per" | "per_second" => continue,
+                "new" | "per" | "per_second" | "per_minute" | "per_hour" => continue,
                 "allow_list" => "allow",
                 "deny_list" => "deny",
                 name => name,
