@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use axum::routing::any;
 use bytes::Bytes;
 use http_body::Frame;
@@ -295,31 +295,52 @@ async fn the_ietf_fields_tell_every_client_what_is_left() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
+/// Each form, and its field that tells what is left.
+const FORMS: [(RateLimitFields, &str); 3] = [
+    (RateLimitFields::Ietf, "ratelimit"),
+    (RateLimitFields::IetfDraft06, "ratelimit-remaining"),
+    (
+        RateLimitFields::Legacy(ResetForm::Delta),
+        "x-ratelimit-remaining",
+    ),
+];
+
+/// The forms of three fields, and how their names begin.
+const TRIPLES: [(RateLimitFields, &str); 2] = [
+    (RateLimitFields::IetfDraft06, "ratelimit-"),
+    (RateLimitFields::Legacy(ResetForm::Delta), "x-ratelimit-"),
+];
+
 #[tokio::test]
 async fn the_older_fields_tell_every_client_what_is_left() {
-    let fields = RateLimitFields::Legacy(ResetForm::Delta);
-    let (clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| {
-        let http = Http::new().fields(fields);
-        layer.fields(fields).reject(Auto::new().http(http))
-    });
-    // From 10 s on, the start of a bucket of two seconds: what it holds leaves the
-    // window at 14 s, and the refused call would pass then.
-    let cases = [
-        (0, 200, "1", "4"),
-        (1_500, 200, "0", "3"),
-        (0, 429, "0", "3"),
-    ];
-    for (elapsed, status, remaining, reset) in cases {
-        clock.advance(ms(elapsed));
-        let response = ask(&app, get("/x")).await;
-        assert_eq!(response.status().as_u16(), status);
-        assert_eq!(field(&response, "x-ratelimit-limit"), Some("2"));
-        assert_eq!(field(&response, "x-ratelimit-remaining"), Some(remaining));
-        assert_eq!(
-            field(&response, "x-ratelimit-reset"),
-            Some(reset),
-            "{status}"
-        );
+    for (fields, start) in TRIPLES {
+        let (clock, app) = app(FlowRule::per("/x", 2, ms(4_000)), |layer| {
+            let http = Http::new().fields(fields);
+            layer.fields(fields).reject(Auto::new().http(http))
+        });
+        // From 10 s on, the start of a bucket of two seconds: what it holds leaves the
+        // window at 14 s, and the refused call would pass then.
+        let cases = [
+            (0, 200, "1", "4"),
+            (1_500, 200, "0", "3"),
+            (0, 429, "0", "3"),
+        ];
+        for (elapsed, status, remaining, reset) in cases {
+            clock.advance(ms(elapsed));
+            let response = ask(&app, get("/x")).await;
+            assert_eq!(response.status().as_u16(), status);
+            let told = ["limit", "remaining", "reset"].map(|end| format!("{start}{end}"));
+            let told = told.each_ref().map(|name| field(&response, name));
+            assert_eq!(
+                told,
+                ["2", remaining, reset].map(Some),
+                "{fields:?} {status}"
+            );
+            // Nothing in another form.
+            let names = response.headers().keys().map(HeaderName::as_str);
+            let names = names.filter(|name| name.contains("ratelimit"));
+            assert_eq!(names.count(), 3, "{fields:?}");
+        }
     }
 }
 
@@ -335,7 +356,7 @@ async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
         HotParamRule::per("/x", 3, seconds).throttle(ms(0)).into(),
     ];
     for rules in cases {
-        let fields = RateLimitFields::Legacy(ResetForm::Delta);
+        let fields = RateLimitFields::IetfDraft06;
         let (clock, app) = app(rules.clone(), |layer| layer.fields(fields));
         clock.advance(ms(700));
         let mut waits = 0;
@@ -343,10 +364,10 @@ async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
             let response = ask(&app, get("/x")).await;
             assert_eq!(response.status(), StatusCode::OK, "{rules:?}");
             let number = |name| field(&response, name).unwrap().parse::<u64>().unwrap();
-            let is_empty = number("x-ratelimit-remaining") == 0;
+            let is_empty = number("ratelimit-remaining") == 0;
             waits += usize::from(is_empty);
             // With something left, no call has to wait.
-            let reset = ms(number("x-ratelimit-reset") * 1_000);
+            let reset = ms(number("ratelimit-reset") * 1_000);
             clock.advance(if is_empty { reset } else { ms(900) });
         }
         assert!(waits > 5, "{rules:?}");
@@ -507,14 +528,7 @@ async fn of_a_queue_and_of_another_resource_nothing_is_told_to_who_passes() {
 /// One layer for each route within one for all routes, over the same engine.
 #[tokio::test]
 async fn of_two_layers_a_client_is_told_the_tightest_quota() {
-    let cases = [
-        (RateLimitFields::Ietf, "ratelimit"),
-        (
-            RateLimitFields::Legacy(ResetForm::Delta),
-            "x-ratelimit-remaining",
-        ),
-    ];
-    for (fields, name) in cases {
+    for (fields, name) in FORMS {
         let rules = Rules::new()
             .with(FlowRule::per("/x", 3, ms(60_000)).id("route"))
             .with(FlowRule::per("all", 6, ms(60_000)).id("all"));
@@ -574,19 +588,16 @@ async fn of_two_layers_the_outer_one_tells_of_its_quota_if_the_inner_one_tells_o
 
 #[tokio::test]
 async fn of_two_layers_the_outer_one_tells_of_no_larger_quota_in_other_fields() {
-    let ietf = (RateLimitFields::Ietf, "ratelimit");
-    let legacy = (
-        RateLimitFields::Legacy(ResetForm::Delta),
-        "x-ratelimit-remaining",
-    );
-    for ((inner, inner_name), (outer, outer_name)) in [(ietf, legacy), (legacy, ietf)] {
+    let pairs = FORMS.map(|inner| FORMS.map(|outer| (inner, outer)));
+    let pairs = pairs.as_flattened().iter();
+    for ((inner, inner_name), (outer, outer_name)) in pairs.filter(|(one, other)| one != other) {
         let rules = Rules::new()
             .with(FlowRule::per_second("/x", 1))
             .with(FlowRule::per_second("all", 9));
         let Bench { sentinel, .. } = Bench::new(rules);
-        let layer = |fields| {
-            let layer = SentinelLayer::with(sentinel.clone()).fields(fields);
-            layer.reject(Http::new().fields(fields))
+        let layer = |fields: &RateLimitFields| {
+            let layer = SentinelLayer::with(sentinel.clone()).fields(*fields);
+            layer.reject(Http::new().fields(*fields))
         };
         let app = Router::new()
             .route("/x", any(|| async { "hello" }))
@@ -604,11 +615,7 @@ async fn of_two_layers_the_outer_one_tells_of_no_larger_quota_in_other_fields() 
 
 #[tokio::test]
 async fn what_an_upstream_says_of_an_empty_quota_reaches_the_client() {
-    let ietf = (RateLimitFields::Ietf, "ratelimit");
-    let legacy = (
-        RateLimitFields::Legacy(ResetForm::Delta),
-        "x-ratelimit-remaining",
-    );
+    let [ietf, draft, legacy] = FORMS;
     let own = "\"own\";r=98;t=50";
     let cases = [
         (ietf, "\"up\";r=0;t=60", "\"up\";r=0;t=60"),
@@ -620,6 +627,8 @@ async fn what_an_upstream_says_of_an_empty_quota_reaches_the_client() {
         (ietf, "\"up\";r=7;t=60", own),
         (ietf, "\"up\";r=01;t=60", own),
         (ietf, "\",;r=0;\";r=7;t=60", own),
+        (draft, "0", "0"),
+        (draft, "7", "98"),
         (legacy, "0", "0"),
         (legacy, "7", "98"),
     ];

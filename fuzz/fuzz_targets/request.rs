@@ -104,9 +104,10 @@ fn layer(input: &mut Unstructured<'_>, clock: &ManualClock) -> Result<SentinelLa
         .param_named("tenant", Header::from_static("x-tenant"))
         .tier(PathParam::new("id"))
         .context(Cookie::new("c"))
-        .fields(match input.int_in_range(0..=2)? {
+        .fields(match input.int_in_range(0..=3)? {
             0 => RateLimitFields::None,
             1 => RateLimitFields::Ietf,
+            2 => RateLimitFields::IetfDraft06,
             _ => RateLimitFields::Legacy(ResetForm::Delta),
         });
     if input.arbitrary()? {

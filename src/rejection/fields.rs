@@ -11,6 +11,9 @@ use crate::call_nodes::QuotaLeft;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
@@ -24,6 +27,14 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// after which more will be left than now, if no tokens are taken until then. If several layers
 /// add fields, the client sees the tightest quota of all. Such fields that the service itself
 /// sets, as a proxy those of its upstream, are replaced, unless they say that nothing is left.
+///
+/// Choose the form that your clients read:
+///
+/// | form | fields | as in |
+/// |---|---|---|
+/// | [`Ietf`](Self::Ietf) | `RateLimit`, `RateLimit-Policy`: structured lists | drafts 08 and later of the IETF, `draft-ietf-httpapi-ratelimit-headers` |
+/// | [`IetfDraft06`](Self::IetfDraft06) | `RateLimit-Limit`, `-Remaining`, `-Reset`: numbers | drafts 00 to 06, which most client libraries still read |
+/// | [`Legacy`](Self::Legacy) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`: numbers | no draft; older APIs, which differ in what the reset means |
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
 /// without warm-up and memory; that nothing is left, although a lighter call might pass; and
@@ -66,10 +77,43 @@ pub enum RateLimitFields {
     /// No fields.
     #[default]
     None,
-    /// `RateLimit-Policy` and `RateLimit` of the IETF draft, both structured
-    /// fields. They name the rule by its id.
+    /// `RateLimit-Policy` and `RateLimit` as in draft 10 of the IETF, both structured
+    /// fields. They name the rule by its id, and also tell its interval.
     Ietf,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` as in drafts 00 to 06 of the IETF: the
+    /// limit, what is left, and the reset in seconds from now. `RateLimit-Policy` is not sent
+    /// with them, because its form has changed since.
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use std::time::Duration;
+    /// use tower_sentinel::rejection::{Http, RateLimitFields};
+    /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let layer = SentinelLayer::with(sentinel)
+    ///     .fields(RateLimitFields::IetfDraft06) // where a call passes
+    ///     .reject(Http::new().fields(RateLimitFields::IetfDraft06)); // and where it does not
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// # }));
+    /// for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+    ///     let request = Request::get("/export").body(()).unwrap();
+    ///     let response = service.clone().oneshot(request).await.unwrap();
+    ///     assert_eq!(response.status(), status);
+    ///     assert_eq!(response.headers()["ratelimit-limit"], "1");
+    ///     assert_eq!(response.headers()["ratelimit-remaining"], "0");
+    ///     assert_eq!(response.headers()["ratelimit-reset"], "60");
+    /// }
+    /// # });
+    /// ```
+    IetfDraft06,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft.
     Legacy(ResetForm),
 }
 
@@ -150,6 +194,7 @@ impl RateLimitFields {
             RateLimitFields::Ietf => lines(RATE_LIMIT)
                 .flat_map(|line| parts(line, ','))
                 .any(|quota| parts(quota, ';').any(|part| part.trim() == "r=0")),
+            RateLimitFields::IetfDraft06 => lines(REMAINING).any(|line| line.trim() == "0"),
             RateLimitFields::Legacy(_) => lines(X_REMAINING).any(|line| line.trim() == "0"),
         }
     }
@@ -167,6 +212,11 @@ impl RateLimitFields {
                 let limit = format!("{name};r={};t={reset}", left.remaining);
                 insert(headers, RATE_LIMIT_POLICY, &policy);
                 insert(headers, RATE_LIMIT, &limit);
+            }
+            RateLimitFields::IetfDraft06 => {
+                headers.insert(LIMIT, HeaderValue::from(left.limit));
+                headers.insert(REMAINING, HeaderValue::from(left.remaining));
+                headers.insert(RESET, HeaderValue::from(reset));
             }
             RateLimitFields::Legacy(form) => {
                 let reset = match form {
@@ -189,7 +239,9 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     // A refusal tells of the quota that is used up, if it tells of one.
     let headers = response.headers();
     response.extensions().get::<Blocked>().is_some()
-        && (headers.contains_key(RATE_LIMIT) || headers.contains_key(X_REMAINING))
+        && [RATE_LIMIT, REMAINING, X_REMAINING]
+            .iter()
+            .any(|name| headers.contains_key(name))
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
