@@ -50,7 +50,7 @@ async fn main() -> Result<(), BoxError> {
     let rule = HotParamRule::per("api", 5, Duration::from_secs(60)).tier("pro", 20);
     let layer = SentinelLayer::new(rule)
         // All routes are one resource, so they share one quota.
-        .resource(from_fn(|_| Some(Key::Str("api"))))
+        .named("api")
         // Calls are counted by customer: the API key, which is a secret, appears in no
         // statistics, and a second key gives no second quota. Calls without a valid key
         // have no value here, and all of them share one quota.

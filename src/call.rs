@@ -107,7 +107,8 @@ pub struct Call<'a> {
     pub(crate) direction: Direction,
     /// Whether the caller will be told what is left of its quota.
     pub(crate) wants_quota: bool,
-    /// Whether a router has matched the resource: callers cannot make such names up.
+    /// Whether a router has matched the resource, or its layer has only this name: callers
+    /// cannot make such names up.
     pub(crate) is_matched: bool,
 }
 

@@ -49,6 +49,7 @@
 //! | What do the terms mean: resource, origin, context, parameter, weight, queue? | [the words](guide::cookbook#words) |
 //! | What is the rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
+//! | How do I limit all routes together? | [`SentinelLayer::named`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |

@@ -95,10 +95,19 @@ async fn five_a_second_pass_where_an_extractor_names_both_routes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn five_a_second_pass_where_the_layer_has_one_name() {
+    let (sentinel, clock) = engine(FlowRule::per_second("shared", 5));
+    let app = Router::new()
+        .route("/a", hello())
+        .route("/b", hello())
+        .layer(SentinelLayer::with(sentinel.clone()).named("shared"));
+    assert_five_pass_in_each_window(app, clock, sentinel).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_a_second_pass_where_each_route_has_a_layer_over_the_one_engine() {
     let (sentinel, clock) = engine(FlowRule::per_second("shared", 5));
-    let layer =
-        || SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("shared"))));
+    let layer = || SentinelLayer::with(sentinel.clone()).named("shared");
     let app = Router::new()
         .route("/a", hello().layer(layer()))
         .route("/b", hello().layer(layer()));
@@ -277,7 +286,7 @@ fn replies() -> Router {
 #[tokio::test]
 async fn what_clients_get_is_the_same_with_and_without_the_layer() {
     let (sentinel, _clock) = engine(Rules::new());
-    let layer = SentinelLayer::with(sentinel.clone()).resource(from_fn(|_| Some(Key::Str("all"))));
+    let layer = SentinelLayer::with(sentinel.clone()).named("all");
     let bare = Server::axum(replies()).await;
     let guarded = Server::axum(replies().layer(layer)).await;
     let (mut bare, mut guarded) = (bare.connect().await, guarded.connect().await);

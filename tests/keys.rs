@@ -130,6 +130,41 @@ fn a_rule_has_a_place_also_for_an_address_or_a_number() {
     assert!(sentinel.node(addr).is_none() && sentinel.node(7).is_none());
 }
 
+#[test]
+fn the_name_of_a_layer_is_that_of_all_its_calls_and_has_a_place() {
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("*", 3))
+        .clock(ManualClock::new())
+        .max_resources(1)
+        .build();
+    let layer = SentinelLayer::with(sentinel.clone());
+    for path in ["/takes-the-place", "/finds-none"] {
+        assert_eq!(status(&layer, get(path)), StatusCode::OK);
+    }
+    assert!(sentinel.node("/finds-none").is_none());
+
+    let named = layer.resource(Path).named("api");
+    let statuses = ["/a", "/b/7", "/users/7", "/a"].map(|path| status(&named, get(path)).as_u16());
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    let mut by_hand = get("/a");
+    by_hand.extensions_mut().insert(Resource::new("by hand"));
+    assert_eq!(status(&named, by_hand), StatusCode::TOO_MANY_REQUESTS);
+    let totals = sentinel.node("api").unwrap().totals();
+    assert_eq!((totals.pass(), totals.block()), (3, 2));
+
+    // Outbound calls have it as well, and the last setting counts.
+    assert_eq!(status(&named.clone().outbound(), get("/a")), StatusCode::OK);
+    assert!(sentinel.outbound_node("api").is_some());
+    let by_header = named.resource(Header::from_static("host"));
+    let request = Request::get("/a").header("host", "/takes-the-place");
+    let request = request.body(Body::empty()).unwrap();
+    assert_eq!(status(&by_header, request), StatusCode::OK);
+    assert_eq!(
+        sentinel.node("/takes-the-place").unwrap().totals().pass(),
+        2
+    );
+}
+
 #[tokio::test]
 async fn a_path_is_the_resource_as_it_is_written() {
     let statuses = async |app: Router, rule: &str| {

@@ -61,7 +61,7 @@ impl KeyExtractor for Path {
 ///     .with(FlowRule::per_second("/users/{id}", 100));
 /// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
 /// let layer = SentinelLayer::with(sentinel)
-///     .resource(tower_sentinel::key::from_fn(|_| Some("api".into())))
+///     .named("api")
 ///     .origin(Route);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

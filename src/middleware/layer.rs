@@ -128,7 +128,7 @@ type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 pub(super) struct Settings {
     pub(super) sentinel: Sentinel,
     skip: Vec<Arc<Choose>>,
-    resource: Option<Arc<dyn KeyExtractor>>,
+    naming: Naming,
     origin: Option<Arc<dyn KeyExtractor>>,
     context: Option<Arc<dyn KeyExtractor>>,
     params: Vec<(Arc<str>, Arc<dyn KeyExtractor>)>,
@@ -148,6 +148,16 @@ pub(super) struct Settings {
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
     is_plain: bool,
+}
+
+/// How a layer names the resource of a request.
+#[derive(Clone)]
+enum Naming {
+    /// By an explicit `Resource`, or else by the route.
+    Default,
+    /// All alike.
+    One(Arc<str>),
+    By(Arc<dyn KeyExtractor>),
 }
 
 impl SentinelLayer<Respond> {
@@ -175,7 +185,7 @@ impl SentinelLayer<Respond> {
             settings: Arc::new(Settings {
                 sentinel,
                 skip: Vec::new(),
-                resource: None,
+                naming: Naming::Default,
                 origin: None,
                 context: None,
                 params: Vec::new(),
@@ -281,7 +291,43 @@ impl<M> SentinelLayer<M> {
     /// A request for which `extractor` finds no name is counted under `-`.
     #[must_use]
     pub fn resource(self, extractor: impl KeyExtractor) -> Self {
-        self.set(|settings| settings.resource = Some(Arc::new(extractor)))
+        self.set(|settings| settings.naming = Naming::By(Arc::new(extractor)))
+    }
+
+    /// Gives all calls of the layer one name: they are one resource, whatever their routes.
+    /// So a rule for this name limits all routes together, or each caller over all routes.
+    /// Like a name in a rule, it always has a place, also when the engine's
+    /// [table](crate::Builder::max_resources) is full. Of this method and
+    /// [`resource`](Self::resource) the last call counts.
+    ///
+    /// Rules for single routes do not apply to the calls of this layer, except for rules for
+    /// `*`, which apply to this name unless it has a rule of that kind. To limit single routes
+    /// as well, add a second layer for the same engine ([`with`](Self::with)) without a name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = SentinelLayer::new(FlowRule::per_second("api", 2)).named("api");
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// # }));
+    /// # let status = async |path: &str| {
+    /// #     let request = Request::get(path).body(()).unwrap();
+    /// #     service.clone().oneshot(request).await.unwrap().status()
+    /// # };
+    /// assert_eq!(status("/orders").await, StatusCode::OK);
+    /// assert_eq!(status("/users/7").await, StatusCode::OK);
+    /// assert_eq!(status("/orders").await, StatusCode::TOO_MANY_REQUESTS);
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        self.set(|settings| settings.naming = Naming::One(name.into()))
     }
 
     /// Sets how the origin is found: who calls. Default: calls have no origin.
@@ -613,9 +659,11 @@ impl Settings {
         if !self.skip.is_empty() && self.skips(head) {
             return None;
         }
-        let (resource, is_matched) = match &self.resource {
-            Some(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
-            None => head.resource_and_match(),
+        let (resource, is_matched) = match &self.naming {
+            Naming::Default => head.resource_and_match(),
+            // As little as a matched route can a caller make it up.
+            Naming::One(name) => (Key::Str(name), true),
+            Naming::By(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
         };
         let mut call = Call::new(resource);
         call.is_matched = is_matched;
