@@ -38,7 +38,7 @@ async fn main() -> Result<(), BoxError> {
     let layer = SentinelLayer::with(sentinel.clone())
         // The origin of a call is the peer's address. It is known because the
         // server below is started with connect info.
-        .origin(PeerIp::new())
+        .origin(PeerIp)
         // These calls may wait for the next free place instead of being refused.
         // A real server decides this by something that clients cannot choose.
         .prioritize(|head| head.headers().get("x-vip").is_some_and(|vip| vip == "1"));

@@ -276,7 +276,7 @@ fn no_extractor_and_no_skip_allocates() {
         let (sentinel, _clock) = engine(FlowRule::per_second("/users/{id}", OPEN).by_origin());
         SentinelLayer::with(sentinel).origin(extractor)
     }
-    let plain = || by(PeerIp::new());
+    let plain = || by(PeerIp);
     let cookie = || Cookie::new("sid");
     let office = "198.51.100.0/24".parse().unwrap();
     let layers = [
@@ -285,15 +285,12 @@ fn no_extractor_and_no_skip_allocates() {
         ("a secret", by(Secret::new(cookie()))),
         ("a token", by(Bearer::new())),
         ("a path", by(PathParam::new("id"))),
-        ("either", by(Cookie::new("none").or(PeerIp::new()))),
+        ("either", by(Cookie::new("none").or(PeerIp))),
         (
             "a skipped path",
             plain().skip(skip::paths(["/users/{id}", "/static/{*rest}"])),
         ),
-        (
-            "a skipped net",
-            plain().skip(skip::nets(PeerIp::new(), [office])),
-        ),
+        ("a skipped net", plain().skip(skip::nets(PeerIp, [office]))),
         ("nothing skipped", plain().skip(skip::options())),
     ];
     let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::from("hello"))) };

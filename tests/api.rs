@@ -25,7 +25,8 @@ use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent};
 use tower_sentinel::hot::{InvalidLimiter, NoRoom};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
-    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, Resource, Route, Secret,
+    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, Resource, Route,
+    Secret,
 };
 use tower_sentinel::middleware::{
     ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
@@ -90,7 +91,7 @@ fn types_are_shared_cloned_and_printed() {
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
         BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, Fail, Respond, RateLimitFields,
-        ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, ClientAddr,
+        ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
         Event, Full, Loan, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
@@ -267,8 +268,8 @@ fn traits_are_objects() {
     let time: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let probe: Arc<dyn Probe> = Arc::new(ManualProbe::new());
     let hook: Arc<dyn Hook> = Arc::new(Silent);
-    let key: Arc<dyn KeyExtractor> = Arc::new(PeerIp::new());
-    let ip: Box<dyn ClientIp> = Box::new(PeerIp::new());
+    let key: Arc<dyn KeyExtractor> = Arc::new(PeerIp);
+    let ip: Box<dyn ClientIp> = Box::new(PeerIp);
     let rejection: Box<dyn Rejection> = Box::new(Http::new());
     let classify: Box<dyn Classify> = Box::new(ByStatus);
     let mut rules: Box<dyn RuleSource> = Box::new(source::from_fn(|| Ok(Some(Rules::new()))));

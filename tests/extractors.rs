@@ -781,7 +781,7 @@ fn no_byte_of_a_secret_is_told() {
 #[test]
 fn an_address_as_logs_write_it_is_the_one_that_an_extractor_tells() {
     let rule = AuthorityRule::deny("/x", ["::ffff:192.0.2.7"]);
-    let layer = SentinelLayer::new(rule).origin(PeerIp::new());
+    let layer = SentinelLayer::new(rule).origin(PeerIp);
     // A socket for both versions tells callers of the older one like the first.
     for (peer, status) in [
         ("[::ffff:192.0.2.7]:1", 403),
@@ -805,7 +805,7 @@ fn an_address_as_logs_write_it_is_the_one_that_an_extractor_tells() {
 fn the_first_key_that_is_there_counts() {
     let user = Header::from_static("x-user").or(Query::new("user"));
     // As one of several that are chosen while the program runs.
-    let either: Arc<dyn KeyExtractor> = Arc::new(user.or(PeerIp::new()));
+    let either: Arc<dyn KeyExtractor> = Arc::new(user.or(PeerIp));
     let probe = Probe::new(either);
     let request = |target: &str, user: &[u8]| {
         let mut request = get(target);
@@ -828,7 +828,7 @@ fn the_first_key_that_is_there_counts() {
     }
     assert_eq!(probe.key(get("/x")), None);
     // A name that reads like an address is not that address.
-    let layer = per_caller(Header::from_static("x-user").or(PeerIp::new()));
+    let layer = per_caller(Header::from_static("x-user").or(PeerIp));
     assert_eq!(status(&layer, request("/x", b"192.0.2.7")), StatusCode::OK);
     assert_eq!(status(&layer, request("/x", b"")), StatusCode::OK);
 }

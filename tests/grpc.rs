@@ -342,7 +342,7 @@ async fn a_tonic_server_tells_the_peers_of_its_connections() {
         .lend(true)
         .missing(MissingKey::Refuse);
     let (sentinel, _clock) = engine(rule);
-    let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp::new())).await;
+    let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp)).await;
     let channel = connect(&server).await;
     call_say(&channel, Code::Ok).await.unwrap();
     let refused = call_say(&channel, Code::Ok).await.unwrap_err();

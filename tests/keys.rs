@@ -279,7 +279,7 @@ fn the_peer_is_found_wherever_a_server_leaves_it() {
             source(request.extensions_mut());
             request
         };
-        assert_caller(&per_caller(PeerIp::new()), alone, Some(name), name);
+        assert_caller(&per_caller(PeerIp), alone, Some(name), name);
         // Each comes before those above it.
         let all = || {
             let mut request = get("/x");
@@ -288,10 +288,10 @@ fn the_peer_is_found_wherever_a_server_leaves_it() {
             }
             request
         };
-        assert_caller(&per_caller(PeerIp::new()), all, Some(name), name);
+        assert_caller(&per_caller(PeerIp), all, Some(name), name);
     }
     let nowhere = || get("/x");
-    assert_caller(&per_caller(PeerIp::new()), nowhere, None, "nowhere");
+    assert_caller(&per_caller(PeerIp), nowhere, None, "nowhere");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_client_behind_a_translator_is_known_by_its_ipv4_address() {
             request
         };
         for extractor in [
-            Arc::new(PeerIp::new()) as Arc<dyn KeyExtractor>,
+            Arc::new(PeerIp) as Arc<dyn KeyExtractor>,
             Arc::new(ForwardedIp::behind([])),
         ] {
             let layer = per_caller(extractor);
@@ -339,14 +339,14 @@ fn a_client_behind_a_translator_is_known_by_its_ipv4_address() {
         }
 
         let closed = FlowRule::per_second("/x", 0);
-        let layer = SentinelLayer::new(closed).skip(skip::nets(PeerIp::new(), [own]));
+        let layer = SentinelLayer::new(closed).skip(skip::nets(PeerIp, [own]));
         assert_eq!(status(&layer, from("64:ff9b::192.0.2.7")), StatusCode::OK);
         let other = status(&layer, from("64:ff9b::198.51.100.7"));
         assert_eq!(other, StatusCode::TOO_MANY_REQUESTS);
 
         // A rule may name the client as the server sees it.
         let list = AuthorityRule::deny("/x", ["64:ff9b::c633:6407"]);
-        let layer = SentinelLayer::new(list).origin(PeerIp::new());
+        let layer = SentinelLayer::new(list).origin(PeerIp);
         for (peer, expected) in [("64:ff9b::198.51.100.7", 403), ("64:ff9b::1.2.3.4", 200)] {
             assert_eq!(status(&layer, from(peer)).as_u16(), expected, "{peer}");
         }

@@ -75,7 +75,7 @@ async fn what_is_skipped_is_counted_nowhere_while_it_runs_and_after() {
         .hook("counter", told.clone())
         .build();
     let layer = SentinelLayer::with(sentinel.clone())
-        .origin(PeerIp::new())
+        .origin(PeerIp)
         .fields(RateLimitFields::Ietf)
         .skip(skip::paths(["/x", "/healthz"]));
     let app = Router::new()
@@ -142,7 +142,7 @@ fn predicates_add_up_and_none_skips_nothing() {
     for request in [options("/x"), probe()] {
         assert_eq!(status(&layer(), request), StatusCode::TOO_MANY_REQUESTS);
         let nothing = layer().skip(skip::paths::<&str>([]));
-        let nothing = nothing.skip(skip::nets(PeerIp::new(), []));
+        let nothing = nothing.skip(skip::nets(PeerIp, []));
         assert_eq!(status(&nothing, get("/x")), StatusCode::TOO_MANY_REQUESTS);
     }
 }
@@ -329,7 +329,7 @@ fn a_network_is_skipped_only_if_the_address_is_sure() {
     let office = || ["198.51.100.0/24", "2001:db8::7/128"].map(|net| net.parse().unwrap());
     let forged: &[&str] = &["198.51.100.7"];
 
-    let by_peer = closed().skip(skip::nets(PeerIp::new(), office()));
+    let by_peer = closed().skip(skip::nets(PeerIp, office()));
     assert_skipped(
         &by_peer,
         &[

@@ -114,8 +114,8 @@ fn layer(input: &mut Unstructured<'_>, clock: &ManualClock) -> Result<SentinelLa
         layer = layer.resource(Path);
     }
     layer = match input.int_in_range(0..=3)? {
-        0 => layer.origin(PeerIp::new()),
-        1 => layer.origin(ForwardedIp::hops(1).or(PeerIp::new())),
+        0 => layer.origin(PeerIp),
+        1 => layer.origin(ForwardedIp::hops(1).or(PeerIp)),
         2 => layer.origin(ForwardedIp::hops(2).rfc7239()),
         _ => layer.origin(Secret::new(Header::from_static("authorization"))),
     };

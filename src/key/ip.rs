@@ -28,7 +28,7 @@ pub(super) const IPV6_PREFIX: u8 = 64;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let layer = SentinelLayer::new(AuthorityRule::deny("/search", ["192.0.2.7"]))
-///     .origin(PeerIp::new());
+///     .origin(PeerIp);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// # }));
@@ -121,13 +121,13 @@ pub trait ClientIp: Send + Sync + 'static {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::PeerIp;
-/// use tower_sentinel::{FlowRule, MissingKey, Rules, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, MissingKey, Rules, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let rules = Rules::new()
-///     .with(FlowRule::per_second("/search", 100).by_origin())
-///     .with(FlowRule::per_second("/login", 5).by_origin().missing(MissingKey::Refuse));
-/// let layer = SentinelLayer::new(rules).origin(PeerIp::new());
+///     .with(HotParamRule::per_second("/search", 100))
+///     .with(HotParamRule::per_second("/login", 5).missing(MissingKey::Refuse));
+/// let layer = SentinelLayer::new(rules).param(PeerIp);
 /// # let sentinel = layer.sentinel().clone();
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
@@ -147,7 +147,7 @@ pub trait ClientIp: Send + Sync + 'static {
 ///
 /// IPv6 addresses are distinguished by their first 64 bits. A client that is seen under an
 /// IPv6 address with an IPv4 address inside, such as one behind NAT64, is known by the IPv4
-/// address; see [`cut_ip`].
+/// address; see [`cut_ip`]. [`ipv6_prefix`](Self::ipv6_prefix) sets another number of bits.
 ///
 /// # Examples
 ///
@@ -155,11 +155,10 @@ pub trait ClientIp: Send + Sync + 'static {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{ClientAddr, PeerIp};
-/// use tower_sentinel::{FlowRule, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-///     .origin(PeerIp::new());
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1)).param(PeerIp);
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));
@@ -177,42 +176,74 @@ pub trait ClientIp: Send + Sync + 'static {
 /// # });
 /// ```
 #[doc(alias("ConnectInfo", "PeerIpKeyExtractor"))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeerIp;
+
+/// The address of the peer of the connection, as [`PeerIp`] finds it, where IPv6 addresses are
+/// distinguished by another number of leading bits than 64; made by
+/// [`PeerIp::ipv6_prefix`].
+///
+/// # Examples
+///
+/// ```
+/// # use http::{Request, Response, StatusCode};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// use tower_sentinel::key::{ClientAddr, PeerIp, PeerNetwork};
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // What a provider gives to one customer.
+/// let customer: PeerNetwork = PeerIp.ipv6_prefix(48);
+/// let layer = SentinelLayer::new(HotParamRule::per_minute("/login", 1)).param(customer);
+/// # let service = layer.layer(service_fn(|_: Request<()>| async {
+/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+/// # }));
+/// # let status = async |peer: &str| {
+/// #     let peer = ClientAddr(peer.parse().unwrap());
+/// #     let request = Request::post("/login").extension(peer).body(()).unwrap();
+/// #     service.clone().oneshot(request).await.unwrap().status()
+/// # };
+/// assert_eq!(status("[2001:db8:1:2::1]:4000").await, StatusCode::OK);
+/// assert_eq!(status("[2001:db8:1:3::1]:4000").await, StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(status("[2001:db8:2:2::1]:4000").await, StatusCode::OK);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct PeerIp {
+pub struct PeerNetwork {
     ipv6_prefix: u8,
 }
 
 impl PeerIp {
-    /// Creates the extractor, with IPv6 addresses grouped by /64.
+    /// Returns an extractor of the same address that distinguishes IPv6 addresses by `bits`
+    /// leading bits instead of 64; at most 128.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            ipv6_prefix: IPV6_PREFIX,
-        }
-    }
-
-    /// Sets how many leading bits distinguish IPv6 addresses; at most 128.
-    #[must_use]
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits.min(128);
-        self
-    }
-}
-
-impl Default for PeerIp {
-    fn default() -> Self {
-        Self::new()
+    pub const fn ipv6_prefix(self, bits: u8) -> PeerNetwork {
+        let ipv6_prefix = if bits > 128 { 128 } else { bits };
+        PeerNetwork { ipv6_prefix }
     }
 }
 
 impl KeyExtractor for PeerIp {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        self.client_ip(head)
-            .map(|ip| Key::Ip(cut_ip(ip, self.ipv6_prefix)))
+        self.ipv6_prefix(IPV6_PREFIX).key(head)
     }
 }
 
 impl ClientIp for PeerIp {
+    fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
+        peer(head.extensions())
+    }
+}
+
+impl KeyExtractor for PeerNetwork {
+    fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
+        let ip = self.client_ip(head)?;
+        Some(Key::Ip(cut_ip(ip, self.ipv6_prefix)))
+    }
+}
+
+/// The address in full.
+impl ClientIp for PeerNetwork {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         peer(head.extensions())
     }
@@ -331,7 +362,7 @@ mod tests {
             let mut request = http::Request::new(());
             let peer = SocketAddr::new(ip.parse().unwrap(), 1234);
             request.extensions_mut().insert(ClientAddr(peer));
-            let extractor = PeerIp::new().ipv6_prefix(bits);
+            let extractor = PeerIp.ipv6_prefix(bits);
             extractor.key(Head::of(&request)).unwrap().to_string()
         };
         assert_eq!(of("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");

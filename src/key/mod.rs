@@ -104,7 +104,7 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! let layer = SentinelLayer::new(AuthorityRule::deny("POST /orders/{id}", ["robot", "192.0.2.7"]))
 //!     .resource(MethodRoute)
-//!     .origin(Header::from_static("x-user").or(PeerIp::new()));
+//!     .origin(Header::from_static("x-user").or(PeerIp));
 //! # let service = layer.layer(service_fn(|_: Request<()>| async {
 //! #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 //! # }));
@@ -144,7 +144,7 @@ use crate::engine::Routes;
 pub use cookie::Cookie;
 pub use forwarded::ForwardedIp;
 pub use header::Header;
-pub use ip::{ClientAddr, ClientIp, PeerIp, cut_ip};
+pub use ip::{ClientAddr, ClientIp, PeerIp, PeerNetwork, cut_ip};
 pub(crate) use nets::Nets;
 pub use or::Or;
 pub use path_param::PathParam;
@@ -451,7 +451,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// if it looks like one.
     ///
     /// Only one of the keys counts, so the first must be one that clients cannot make up.
-    /// With `Cookie::new("user").or(PeerIp::new())`, a client that sends a made-up cookie
+    /// With `Cookie::new("user").or(PeerIp)`, a client that sends a made-up cookie
     /// with each request has a fresh quota for each of them, and is never counted by its
     /// address. If the first key is not checked before the layer, use two parameters and
     /// a rule for each of them instead.
@@ -465,7 +465,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// // The header is set by a proxy that has authenticated the caller.
     /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-    ///     .origin(Header::from_static("x-user").or(PeerIp::new()));
+    ///     .origin(Header::from_static("x-user").or(PeerIp));
     /// let service = layer.layer(service_fn(|_: Request<()>| async {
     ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
     /// }));

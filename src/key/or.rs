@@ -15,7 +15,7 @@ use crate::call::Key;
 /// use tower_sentinel::{AuthorityRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let caller: Or<Header, PeerIp> = Header::from_static("x-user").or(PeerIp::new());
+/// let caller: Or<Header, PeerIp> = Header::from_static("x-user").or(PeerIp);
 /// let rule = AuthorityRule::deny("/search", ["mallory", "192.0.2.7"]);
 /// let layer = SentinelLayer::new(rule).origin(caller);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {

@@ -375,7 +375,7 @@ impl<M> SentinelLayer<M> {
     ///     .with(HotParamRule::per_second("/search", 50).param("address"))
     ///     .with(HotParamRule::per_second("/search", 5).param("user"));
     /// let layer = SentinelLayer::new(rules)
-    ///     .param_named("address", PeerIp::new())
+    ///     .param_named("address", PeerIp)
     ///     .param_named("user", Header::from_static("x-user"));
     /// # let _ = layer;
     /// ```

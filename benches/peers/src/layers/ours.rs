@@ -49,21 +49,21 @@ pub(crate) fn admitted() -> Vec<Operation> {
         Operation::admitted(ONE_INSTANT, instant(one()).layer(handler())),
         Operation::admitted(
             ORIGIN_QUANTA,
-            quanta(tabled()).origin(PeerIp::new()).layer(handler()),
+            quanta(tabled()).origin(PeerIp).layer(handler()),
         ),
         Operation::admitted(
             ORIGIN_INSTANT,
-            instant(tabled()).origin(PeerIp::new()).layer(handler()),
+            instant(tabled()).origin(PeerIp).layer(handler()),
         ),
         Operation::admitted(
             "ours, flow rule by address that lends, quanta",
             quanta(one().by_origin().lend(true))
-                .origin(PeerIp::new())
+                .origin(PeerIp)
                 .layer(handler()),
         ),
         Operation::admitted(
             "ours, hot parameter by address, quanta",
-            quanta(hot).param(PeerIp::new()).layer(handler()),
+            quanta(hot).param(PeerIp).layer(handler()),
         ),
         Operation::admitted(
             "ours, isolation, quanta",
@@ -86,11 +86,11 @@ pub(crate) fn refused() -> Vec<Operation> {
         Operation::refused(ONE_INSTANT, instant(never()).layer(handler())),
         Operation::refused(
             ORIGIN_QUANTA,
-            quanta(by_origin).origin(PeerIp::new()).layer(handler()),
+            quanta(by_origin).origin(PeerIp).layer(handler()),
         ),
         Operation::refused(
             "ours, hot parameter by address, quanta",
-            quanta(hot).param(PeerIp::new()).layer(handler()),
+            quanta(hot).param(PeerIp).layer(handler()),
         ),
         Operation::refused(
             "ours, isolation, quanta",

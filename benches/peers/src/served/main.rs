@@ -84,11 +84,11 @@ fn routers() -> Vec<(&'static str, Router)> {
         ),
         (
             "one flow rule by address, Instant",
-            layered(layer(rule().by_origin(), MonotonicClock::new()).origin(PeerIp::new())),
+            layered(layer(rule().by_origin(), MonotonicClock::new()).origin(PeerIp)),
         ),
         (
             "one flow rule by address, quanta",
-            layered(layer(rule().by_origin(), QuantaClock::new()).origin(PeerIp::new())),
+            layered(layer(rule().by_origin(), QuantaClock::new()).origin(PeerIp)),
         ),
     ]
 }

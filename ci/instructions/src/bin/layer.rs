@@ -48,7 +48,7 @@ fn main() {
         "passed" => send(layer(open).layer(Hello), calls, 200),
         "refused" => send(layer(shut).layer(Hello), calls, 429),
         "by-peer" => {
-            let layer = layer(by_template.by_origin()).origin(PeerIp::new());
+            let layer = layer(by_template.by_origin()).origin(PeerIp);
             send(layer.layer(Hello), calls, 200);
         }
         other => panic!("{other} is no kind of call"),

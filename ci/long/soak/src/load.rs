@@ -104,7 +104,7 @@ impl Load {
             .build();
         let layer = SentinelLayer::with(sentinel.clone())
             .resource(Path)
-            .origin(PeerIp::new())
+            .origin(PeerIp)
             .param(Query::new("q"))
             .prioritize(|head| head.uri().path() == "/wait");
         let service = layer.layer(service_fn(answer));
