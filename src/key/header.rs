@@ -22,11 +22,11 @@ use crate::call::Key;
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Header;
-/// use tower_sentinel::{FlowRule, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-///     .origin(Header::from_static("x-api-client"));
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+///     .param(Header::from_static("x-api-client"));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));

@@ -410,7 +410,7 @@ impl Resource {
 /// # use http::{Request, Response, StatusCode};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{Head, KeyExtractor};
-/// use tower_sentinel::{FlowRule, Key, ManualClock, MissingKey, Sentinel, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, Key, ManualClock, MissingKey, Sentinel, SentinelLayer};
 ///
 /// /// The tenant, as in `/t/acme/orders`.
 /// struct Tenant;
@@ -423,9 +423,9 @@ impl Resource {
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let rule = FlowRule::per_second("/{*any}", 1).by_origin().missing(MissingKey::Refuse);
+/// let rule = HotParamRule::per_second("/{*any}", 1).missing(MissingKey::Refuse);
 /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
-/// let layer = SentinelLayer::with(sentinel).origin(Tenant);
+/// let layer = SentinelLayer::with(sentinel).param(Tenant);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// # }));
@@ -460,12 +460,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// use http::{Request, Response, StatusCode};
     /// use tower::{Layer, ServiceExt, service_fn};
     /// use tower_sentinel::key::{ClientAddr, Header, KeyExtractor, PeerIp};
-    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    /// use tower_sentinel::{HotParamRule, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// // The header is set by a proxy that has authenticated the caller.
-    /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-    ///     .origin(Header::from_static("x-user").or(PeerIp));
+    /// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+    ///     .param(Header::from_static("x-user").or(PeerIp));
     /// let service = layer.layer(service_fn(|_: Request<()>| async {
     ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
     /// }));
@@ -503,11 +503,11 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::from_fn;
-/// use tower_sentinel::{FlowRule, Key, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, Key, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1).by_origin())
-///     .origin(from_fn(|head| head.uri().query().map(Key::Str)));
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+///     .param(from_fn(|head| head.uri().query().map(Key::Str)));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));

@@ -22,11 +22,11 @@ use crate::call::Key;
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{Header, Secret};
-/// use tower_sentinel::{FlowRule, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/v1", 1).by_origin())
-///     .origin(Secret::new(Header::from_static("x-api-key")));
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/v1", 1))
+///     .param(Secret::new(Header::from_static("x-api-key")));
 /// let service = layer.clone().layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));
@@ -85,11 +85,11 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Bearer;
-/// use tower_sentinel::{FlowRule, SentinelLayer};
+/// use tower_sentinel::{HotParamRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/v1", 1).by_origin())
-///     .origin(Bearer::new());
+/// let layer = SentinelLayer::new(HotParamRule::per_second("/v1", 1))
+///     .param(Bearer::new());
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));

@@ -261,7 +261,9 @@ impl FlowRule {
         self
     }
 
-    /// Gives every origin a quota of its own.
+    /// Gives every origin a quota of its own. To limit each caller, a
+    /// [`HotParamRule`](crate::HotParamRule) is the usual way; the cookbook says [when this is
+    /// needed](crate::guide::cookbook#when-a-caller-needs-another-rule).
     ///
     /// Calls without an origin share one quota, under the name `-`, unless
     /// [`missing`](Self::missing) is set otherwise. If the layer's
