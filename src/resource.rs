@@ -9,14 +9,14 @@ mod admit;
 mod notify;
 mod path_kind;
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use papaya::Equivalent;
 
 use crate::adaptive::Limiter;
-use crate::breaker::Breakers;
+use crate::breaker::{Breakers, NameHash};
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::rule::{
@@ -116,8 +116,14 @@ impl Resource {
         let flows = rules.flows(&text, anyone);
         let (node, gate) = shared.node(flows, before, longest_wait, false, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
-        let extras = own.and_then(|own| Extras::new(rules, own, &shared, old_extras, now));
-        if let Some(old) = old.and_then(Self::breakers) {
+        let kept_breakers = match old {
+            Some(_) => None,
+            None => shared.kept_breakers.take(|| query.name_hash(&shared)),
+        };
+        let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
+        let extras =
+            own.and_then(|own| Extras::new(rules, own, &shared, old_extras, old_breakers, now));
+        if let Some(old) = old_breakers {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.retire(new.map(|new| &new.breakers));
         }
@@ -328,6 +334,7 @@ impl Extras {
         own: &ResourceRules,
         shared: &Shared,
         old: Option<&Self>,
+        old_breakers: Option<&Breakers>,
         now: Tick,
     ) -> Option<Box<Self>> {
         let old_params = old.and_then(|old| old.params.as_ref());
@@ -346,7 +353,7 @@ impl Extras {
                 (rule, limiter)
             }),
             params: HotParams::new(rules, &own.params, max_origins, old_params, now),
-            breakers: RuledBreakers::new(rules, own, old, now),
+            breakers: RuledBreakers::new(rules, own, old_breakers, now),
         };
         extras.has_any().then(|| Box::new(extras))
     }
@@ -373,14 +380,18 @@ impl Extras {
 }
 
 impl RuledBreakers {
-    fn new(rules: &RuleSet, own: &ResourceRules, old: Option<&Extras>, now: Tick) -> Option<Self> {
-        let old = old.and_then(|old| old.breakers.as_ref());
+    fn new(
+        rules: &RuleSet,
+        own: &ResourceRules,
+        old: Option<&Breakers>,
+        now: Tick,
+    ) -> Option<Self> {
         let (indices, specs): (Vec<_>, Vec<_>) = rules
             .breakers(&own.breakers)
             .map(|(index, rule)| (index, rule.spec()))
             .unzip();
         (!specs.is_empty()).then(|| {
-            let breakers = Breakers::new(specs, now, old.map(|old| &old.breakers));
+            let breakers = Breakers::new(specs, now, old);
             breakers.rename(indices.iter().map(|&index| rules.id(index)));
             Self {
                 breakers,
@@ -426,6 +437,10 @@ impl Resident for Resource {
     fn retire(&self, sum: &mut Self::Sum) {
         let totals = self.node.totals(self.node.last_used());
         sum[self.key.direction as usize].add(&totals);
+        if let Some(breakers) = self.breakers() {
+            let name = self.key.with_query(|query| query.name_hash(&self.shared));
+            self.shared.kept_breakers.keep(name, breakers);
+        }
     }
 }
 
@@ -440,6 +455,11 @@ impl ResourceKey {
 }
 
 impl ResourceQuery<'_> {
+    /// A hash that no two resources have in common.
+    fn name_hash(&self, shared: &Shared) -> NameHash {
+        shared.hash.each_ref().map(|state| state.hash_one(self))
+    }
+
     fn keep(&self) -> (ResourceKey, StdArc<str>) {
         let name = OwnedKey::from(*self.name);
         let text = match &name {

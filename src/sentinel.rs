@@ -9,6 +9,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use crate::blocked::Blocked;
+use crate::breaker::KeptBreakers;
 use crate::call::{Call, Direction, Key};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
@@ -625,7 +626,9 @@ impl Builder {
     /// A resource to which a rule for `*` applies also stays until its counts no longer
     /// matter, as origins do. Two kinds of counts are exceptions, as they would matter for
     /// ever: the [last calls](crate::CircuitBreakerRule::last_calls) and the
-    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker.
+    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker. An
+    /// open breaker of a resource that has lost its place is still open
+    /// when it is called again; see [`CircuitBreakerRule`](crate::CircuitBreakerRule).
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.config.idle = idle;
         self
@@ -700,6 +703,7 @@ impl Builder {
             hooks: self.hooks,
             inbound: OnceLock::new(),
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
+            kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             part: if self.shadow {
                 Part::Nothing

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
+use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::Hooks;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     /// The figures of all inbound calls, from the first system rule on.
     pub(crate) inbound: OnceLock<Node>,
     pub(crate) hash: [foldhash::quality::RandomState; 2],
+    /// The open breakers of resources that have been evicted.
+    pub(crate) kept_breakers: KeptBreakers,
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
     /// Which rules of a set are judged by, at first.
@@ -103,6 +106,7 @@ impl Shared {
             hooks: Hooks::default(),
             inbound: OnceLock::new(),
             hash: self.hash.clone(),
+            kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             part,
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot, Rules, Scope,
-    Sentinel, Snapshot,
+    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot,
+    Rules, Scope, Sentinel, Snapshot, Verdict,
 };
 
 use support::{configured, enter, run};
@@ -534,6 +534,75 @@ fn a_breaker_that_waits_for_a_probe_does_not_close_because_others_want_the_place
     drop(sentinel.try_enter(Call::new("other")));
     fail();
     assert!(!passes(&sentinel, Call::new("down")), "one bad probe");
+}
+
+#[test]
+fn an_open_breaker_stays_open_when_its_resource_is_evicted_until_a_call_decides() {
+    let growing = |rule: CircuitBreakerRule| rule.open_for(SECOND).open_up_to(SECOND * 32);
+    for rule in [
+        growing(CircuitBreakerRule::consecutive_errors("*", 1)),
+        growing(CircuitBreakerRule::error_count("*", 1)),
+        growing(CircuitBreakerRule::error_ratio("*", 0.5).min_calls(1)),
+        growing(CircuitBreakerRule::error_ratio("*", 0.5).last_calls(1)),
+        growing(CircuitBreakerRule::slow_ratio("*", Duration::ZERO, 0.5).min_calls(1)),
+    ] {
+        let (sentinel, clock) = configured(rule.clone(), |builder| {
+            builder.max_resources(1).idle_after(SECOND)
+        });
+        let fail = || {
+            let mut call = run(&sentinel, Call::new("down"));
+            clock.advance(Duration::from_millis(1));
+            call.fail();
+        };
+        let evict = || {
+            drop(sentinel.try_enter(Call::new("other")));
+            assert!(sentinel.node("down").is_none());
+            clock.advance(MINUTE * 60);
+        };
+        for doubled in 0..8 {
+            fail();
+            let open = SECOND * (1 << doubled.min(5));
+            let Verdict::Block(blocked) = sentinel.try_enter(Call::new("down")) else {
+                panic!("{rule:?}: it is open");
+            };
+            assert_eq!(blocked.retry_after(), Some(open), "{rule:?}");
+            clock.advance(MINUTE * 60);
+            evict();
+            // Rules that are loaded meanwhile go on from it.
+            if doubled == 3 {
+                sentinel.reload(rule.clone().id("renamed").into());
+            }
+        }
+        // The first call is a probe, and with its good end the breaker is as new.
+        let probe = run(&sentinel, Call::new("down"));
+        let state = || sentinel.node("down").unwrap().breakers()[0].state();
+        assert_eq!(state(), BreakerState::HalfOpen);
+        assert!(!passes(&sentinel, Call::new("down")), "one probe");
+        drop(probe);
+        assert_eq!(state(), BreakerState::Closed, "{rule:?}");
+        clock.advance(MINUTE * 60);
+        evict();
+        assert!(passes(&sentinel, Call::new("down")));
+        assert_eq!(state(), BreakerState::Closed);
+    }
+}
+
+#[test]
+fn good_probes_of_a_breaker_whose_resource_is_evicted_count() {
+    let rule = CircuitBreakerRule::consecutive_errors("*", 1).probes(2);
+    let (sentinel, clock) = configured(rule, |builder| builder.max_resources(1).idle_after(SECOND));
+    // Long enough to be known by its hash.
+    let down = "down".repeat(100);
+    let state = || sentinel.node(&*down).map(|node| node.breakers()[0].state());
+    run(&sentinel, Call::new(&down)).fail();
+    for expected in [BreakerState::HalfOpen, BreakerState::Closed] {
+        clock.advance(MINUTE);
+        drop(sentinel.try_enter(Call::new("other")));
+        assert_eq!(state(), None);
+        clock.advance(MINUTE);
+        assert!(passes(&sentinel, Call::new(&down)));
+        assert_eq!(state(), Some(expected));
+    }
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 /// Most breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;
 
-/// See the [module](self).
-#[derive(Debug)]
+/// See the [module](self). A clone stands for the same breakers.
+#[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     list: Box<[Breaker]>,
     /// Counts generations; see [`breaker`](super).
@@ -315,9 +315,14 @@ impl Breakers {
         }
     }
 
+    /// Whether each of them is closed.
+    pub(super) fn are_closed(&self) -> bool {
+        let mut breakers = self.list.iter();
+        breakers.all(|breaker| breaker.word().kind() == Kind::Closed)
+    }
+
     /// How many breakers there are.
-    #[cfg(test)]
-    pub(crate) const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
 
@@ -342,11 +347,12 @@ impl Breakers {
         size_of_val(&*self.list) + circuits.sum::<usize>() + shared_size::<AtomicU32>()
     }
 
-    /// How long after the last call what they know matters to the next one: a closed
-    /// breaker counts in its interval, an open one waits for its longest recovery time.
-    /// `None` for always, if one has been opened by hand. A row of bad calls and the last
-    /// calls would matter for ever as well, but then names that fail once would fill a table
-    /// for good: they are worth no more than the rest.
+    /// How long after the last call they keep a place: a closed breaker counts in its
+    /// interval, an open one waits for its longest recovery time, and is
+    /// [kept](super::KeptBreakers) after that. `None` for always, if one has been opened by
+    /// hand. A row of bad calls and the last calls would matter for ever as well, but then
+    /// names that fail once would fill a table for good: they are worth no more than the
+    /// rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             Kind::Closed => Some(breaker.spec().interval),

@@ -33,7 +33,7 @@ const OLD: u32 = 1 << 30;
 const RENEWED: u32 = OLD / 2;
 
 /// A rule's view of its circuit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Breaker {
     spec: Spec,
     /// Its place among those that are asked together.

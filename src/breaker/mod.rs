@@ -59,6 +59,7 @@ mod breakers;
 mod circuit;
 mod counts;
 mod fraction;
+mod kept;
 mod last_calls;
 mod spec;
 mod stamped;
@@ -68,6 +69,7 @@ mod word;
 use std::fmt;
 
 pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, Refusal};
+pub(crate) use kept::{KeptBreakers, NameHash};
 pub(crate) use last_calls::MAX_LAST_CALLS;
 pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
 

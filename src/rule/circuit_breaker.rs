@@ -56,6 +56,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a circuit breaker rule of its own gets a separate breaker from it.
 ///
+/// A breaker is open until a call decides otherwise, also if nobody calls the resource for so
+/// long that [it is evicted](crate::Builder::idle_after): up to 4 096 breakers of such
+/// resources are kept with all that they know while they are not closed.
+///
 /// # Reloads
 ///
 /// A new rule has at most one predecessor: an equal rule of the previous set, else the rule

@@ -44,7 +44,8 @@ impl Breaker {
         } else if !self.swap(word, next) {
             return false;
         }
-        if planted(Bug::PeriodAfterPlaces) && next.kind() != word.kind() {
+        let is_first = (word.kind(), next.kind()) == (Kind::HalfOpen, Kind::Outlived);
+        if is_first && planted(Bug::PeriodAfterPlaces) {
             self.circuit.period.store(word.since(), Ordering::Release);
         }
         self.publish(next, now + self.spec.lease());

@@ -1,0 +1,145 @@
+//! Breakers that are not closed, of resources that have given their places to others.
+//!
+//! A resource that nobody has called for long gives up its place in the table. Its breaker
+//! may still be open then: its time is over, but only a call can tell whether what is called
+//! is good again. So it is kept here until the resource is called again, as it was: with its
+//! state, how often probes have failed, and its counts. Of more breakers than there is room
+//! for, those are forgotten that have been here for longest.
+
+use std::collections::BTreeMap;
+
+use super::Breakers;
+use crate::sync::{AtomicU32, Lock, Ordering};
+
+/// Most breakers that are kept, all resources together.
+const MOST: usize = 4_096;
+
+/// A resource: a hash of its name and direction.
+pub(crate) type NameHash = [u64; 2];
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct KeptBreakers {
+    kept: Lock<Kept>,
+    /// How many there are: looked at without the lock by who makes a resource.
+    count: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// With the number under which they came.
+    by_name: BTreeMap<NameHash, (u64, Breakers)>,
+    by_number: BTreeMap<u64, NameHash>,
+    next: u64,
+    /// Breakers in all.
+    count: usize,
+}
+
+// === impl KeptBreakers ===
+
+impl KeptBreakers {
+    /// The resource `name` gives up its place: keeps its breakers, unless all are closed.
+    pub(crate) fn keep(&self, name: NameHash, breakers: &Breakers) {
+        if breakers.are_closed() {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        kept.add(name, breakers.clone());
+        while kept.count > MOST {
+            kept.remove_oldest();
+        }
+        self.count.store(kept.count as u32, Ordering::Relaxed);
+    }
+
+    /// The breakers of the resource `name`, which gets a place again.
+    pub(crate) fn take(&self, name: impl FnOnce() -> NameHash) -> Option<Breakers> {
+        // Relaxed: a table adds and makes its resources under one lock.
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut kept = self.kept.lock();
+        let taken = kept.remove(&name());
+        self.count.store(kept.count as u32, Ordering::Relaxed);
+        taken
+    }
+}
+
+impl Kept {
+    fn add(&mut self, name: NameHash, breakers: Breakers) {
+        self.remove(&name);
+        self.count += breakers.len();
+        self.by_name.insert(name, (self.next, breakers));
+        self.by_number.insert(self.next, name);
+        self.next += 1;
+    }
+
+    fn remove(&mut self, name: &NameHash) -> Option<Breakers> {
+        let (number, breakers) = self.by_name.remove(name)?;
+        self.by_number.remove(&number);
+        self.count -= breakers.len();
+        Some(breakers)
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some((_, name)) = self.by_number.pop_first() {
+            self.remove(&name);
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::breaker::tests::stage::{Stage, spec};
+
+    /// So many breakers, of which the first is open or closed.
+    fn breakers(count: usize, is_open: bool) -> Breakers {
+        let stage = Stage::new((0..count).map(|_| spec()));
+        if is_open {
+            stage.breakers.force_open(0, &mut |_| {});
+        }
+        stage.breakers
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_kept_and_the_oldest_go_first() {
+        let kept = KeptBreakers::default();
+        let name = |number: usize| [number as u64, 7];
+        let each = 4;
+        let all = MOST / each;
+        for number in 0..all {
+            kept.keep(name(number), &breakers(each, true));
+        }
+        // One that comes again is the newest.
+        assert!(kept.take(|| name(0)).is_some());
+        assert!(kept.take(|| name(0)).is_none());
+        kept.keep(name(0), &breakers(each, true));
+        kept.keep(name(all), &breakers(1, true));
+        assert!(kept.take(|| name(1)).is_none(), "it was the oldest");
+        for number in (2..=all).chain([0]) {
+            assert!(kept.take(|| name(number)).is_some(), "{number}");
+        }
+        assert_eq!(kept.count.load(Ordering::Relaxed), 0);
+        assert!(kept.kept.lock().by_number.is_empty());
+    }
+
+    #[test]
+    fn all_that_are_kept_take_less_than_three_megabytes() {
+        // One by a rule as most have it, and what the maps need for it.
+        let entry = 2 * (size_of::<NameHash>() + size_of::<(u64, Breakers)>());
+        let each = breakers(1, true).footprint() + entry;
+        println!("{each} bytes each");
+        assert!(MOST * each < 3 << 20, "{each} bytes each");
+    }
+
+    #[test]
+    fn what_is_kept_twice_counts_once_and_what_is_closed_is_not_kept() {
+        let kept = KeptBreakers::default();
+        kept.keep([1, 1], &breakers(3, false));
+        assert!(kept.take(|| [1, 1]).is_none());
+        kept.keep([1, 1], &breakers(3, true));
+        kept.keep([1, 1], &breakers(2, true));
+        assert_eq!(kept.count.load(Ordering::Relaxed), 2);
+        assert_eq!(kept.take(|| [1, 1]).map(|it| it.len()), Some(2));
+    }
+}
