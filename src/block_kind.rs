@@ -69,18 +69,30 @@ impl BlockKind {
     ];
 }
 
+impl BlockKind {
+    /// Returns the name of the kind, which is the same in texts, ids, documents and JSON.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::BlockKind::HotParam.as_str(), "hot-param");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Isolation => "isolation",
+            Self::HotParam => "hot-param",
+            Self::CircuitBreaker => "circuit-breaker",
+            Self::Authority => "authority",
+            Self::System => "system",
+            Self::NoTimer => "no-timer",
+            Self::MissingKey => "missing-key",
+        }
+    }
+}
+
 impl fmt::Display for BlockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            BlockKind::Flow => "flow",
-            BlockKind::Isolation => "isolation",
-            BlockKind::HotParam => "hot parameter",
-            BlockKind::CircuitBreaker => "circuit breaker",
-            BlockKind::Authority => "authority",
-            BlockKind::System => "system",
-            BlockKind::NoTimer => "no timer",
-            BlockKind::MissingKey => "missing key",
-        })
+        f.pad(self.as_str())
     }
 }
 

@@ -68,12 +68,24 @@ pub enum Direction {
     Outbound,
 }
 
+impl Direction {
+    /// Returns the name of the direction, which is the same in texts and JSON.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::Direction::Outbound.as_str(), "outbound");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbound => "inbound",
+            Self::Outbound => "outbound",
+        }
+    }
+}
+
 impl fmt::Display for Direction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Direction::Inbound => "inbound",
-            Direction::Outbound => "outbound",
-        })
+        f.pad(self.as_str())
     }
 }
 

@@ -145,7 +145,7 @@ fn states_and_kinds_are_printed_in_the_words_of_the_docs() {
     ];
     assert_eq!(
         words(&scopes),
-        "resource origin \"a\\n\" missing_origin overflow_origins context \"b\""
+        "resource origin \"a\\n\" missing-origin overflow-origins context \"b\""
     );
     // For the columns of a table.
     let row = format!("{:>6}|{:<9}|{:4}|", Open, BlockKind::Flow, SystemReason::Rt);
@@ -230,7 +230,7 @@ fn a_report_has_the_words_that_are_printed() {
             assert_eq!(written[&name].as_f64(), Some(node.qps(event)), "{name}");
         }
     }
-    let expected = ["context", "missing_origin", "origin", "resource"];
+    let expected = ["context", "missing-origin", "origin", "resource"];
     assert!(kinds.iter().eq(expected), "{kinds:?}");
 }
 

@@ -576,7 +576,7 @@ async fn what_tonic_cannot_read_of_a_client_counts_as_a_failure_of_the_method() 
     let refused = call_say(&connect(&server).await, Code::Ok)
         .await
         .unwrap_err();
-    assert_eq!(refused.message(), "refused by circuit breaker");
+    assert_eq!(refused.message(), "refused by circuit-breaker");
     let totals = at_rest(&sentinel, SAY).await;
     assert_eq!((totals.complete(), totals.error()), (3, 3));
 }

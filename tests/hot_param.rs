@@ -75,7 +75,7 @@ fn a_refusal_says_when_the_value_has_room() {
     assert_eq!(blocked.retry_after(), Some(ms(200)));
     assert_eq!(
         blocked.to_string(),
-        "call to \"r\" refused by hot parameter rule \"each\""
+        "call to \"r\" refused by hot-param rule \"each\""
     );
     let never = bench.enter(by("x").batch(6)).unwrap_err();
     assert_eq!(never.retry_after(), None);

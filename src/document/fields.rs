@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::problem::Problem;
 use super::time;
-use super::value::{Table, Value, find};
+use super::value::{Table, Value};
 use crate::rule::MOST_TOLD;
 
 /// Longest key for which a known one is looked for.
@@ -57,18 +57,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The path of `key`.
+    /// The path of `key`, as the table spells it.
     pub(super) fn path_of(&self, key: &str) -> String {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let is_plain = !key.is_empty() && key.len() <= LONGEST_KEY && key.chars().all(is_plain);
-        if is_plain && self.path.is_empty() {
-            key.to_owned()
-        } else if is_plain {
-            format!("{}.{key}", self.path)
-        } else {
-            let key = Value::Text(key.to_owned()).excerpt();
-            format!("{}[{key}]", self.path)
-        }
+        let written = self.entry(key).map_or(key, |(written, _)| written);
+        join(&self.path, written)
     }
 
     /// The key that holds what the rule calls `field`: of several, the first that the
@@ -88,7 +80,17 @@ impl<'a> Fields<'a> {
     /// The value under `key`, whatever it is.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Value> {
         let is_nothing = |value: &&Value| self.form == Form::Sentinel && **value == Value::Null;
-        find(self.table, key).filter(|value| !is_nothing(value))
+        let (_, value) = self.entry(key)?;
+        Some(value).filter(|value| !is_nothing(value))
+    }
+
+    /// The entry of `key`; in our own form it may have hyphens for underscores.
+    fn entry(&self, key: &str) -> Option<&'a (String, Value)> {
+        let is_key = |written: &str| match self.form {
+            Form::Own => is_spelled(written, key),
+            Form::Sentinel => written == key,
+        };
+        self.table.iter().find(|(written, _)| is_key(written))
     }
 
     /// Whether a value stands under `key` that is not this `number`, which may be written
@@ -224,9 +226,15 @@ impl<'a> Fields<'a> {
         key: &'static str,
         choices: &[(&str, T)],
     ) -> Option<T> {
-        self.read(key, &one_of(choices), |value| {
+        let mut allowed = one_of(choices);
+        if let Some(Value::Text(text)) = self.peek(key) {
+            if let Some(name) = nearest(text, choices.iter().map(|(name, _)| *name)) {
+                allowed = format!("{allowed}; did you mean {name:?}?");
+            }
+        }
+        self.read(key, &allowed, |value| {
             let text = as_text(value)?;
-            let found = choices.iter().find(|(name, _)| *name == text);
+            let found = choices.iter().find(|(name, _)| is_spelled(&text, name));
             found.map(|(_, choice)| *choice)
         })
     }
@@ -353,8 +361,15 @@ impl<'a> Fields<'a> {
         // A key of Sentinel's that is there already was not misspelt.
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
-        let is_unknown = |(key, _): &&(String, Value)| !self.asked.contains(&key.as_str());
-        let unknown = self.table.iter().filter(is_unknown).take(MOST_TOLD);
+        // Of two spellings of one key the first is read.
+        let read: Vec<_> = self
+            .asked
+            .iter()
+            .filter_map(|key| self.entry(key))
+            .collect();
+        let is_read = |entry: &&(String, Value)| read.iter().any(|it| std::ptr::eq(*it, *entry));
+        let unknown = self.table.iter().filter(|entry| !is_read(entry));
+        let unknown = unknown.take(MOST_TOLD);
         let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
         let found: Vec<_> = found.collect();
         found.into_iter().for_each(|problem| self.note(problem));
@@ -362,8 +377,14 @@ impl<'a> Fields<'a> {
 
     /// What is wrong with an unknown key, if anything is.
     fn unknown(&self, key: &str, value: &Value, known: &[&'static str]) -> Option<Problem> {
+        let path = join(&self.path, key);
+        let mut asked = known.iter();
+        if let Some(twice) = asked.find(|asked| self.form == Form::Own && is_spelled(key, asked)) {
+            let first = self.entry(twice).map_or(*twice, |(first, _)| first);
+            let allowed = format!("absent beside `{first}`, which is the same key");
+            return Some(Problem::refused(path, value.excerpt(), allowed));
+        }
         let nearest = nearest(key, known.iter().copied());
-        let path = self.path_of(key);
         match (self.form, nearest) {
             (Form::Own, Some(nearest)) => Some(Problem::misspelt(path, value.excerpt(), nearest)),
             (Form::Own, None) => {
@@ -378,6 +399,27 @@ impl<'a> Fields<'a> {
             (Form::Sentinel, None) => None,
         }
     }
+}
+
+/// The path of `key` in the table at `path`.
+pub(super) fn join(path: &str, key: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_plain = !key.is_empty() && key.len() <= LONGEST_KEY && key.chars().all(is_plain);
+    if is_plain && path.is_empty() {
+        key.to_owned()
+    } else if is_plain {
+        format!("{path}.{key}")
+    } else {
+        let key = Value::Text(key.to_owned()).excerpt();
+        format!("{path}[{key}]")
+    }
+}
+
+/// Whether `written` is `name` but for hyphens and underscores.
+fn is_spelled(written: &str, name: &str) -> bool {
+    let is_dash = |byte: u8| matches!(byte, b'-' | b'_');
+    let mut both = written.bytes().zip(name.bytes());
+    written.len() == name.len() && both.all(|(a, b)| a == b || is_dash(a) && is_dash(b))
 }
 
 fn one_of<T>(choices: &[(&str, T)]) -> String {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::fields::{Fields, Form};
 use super::own;
+use super::places;
 use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::syntax::{DocumentError, Format, MAX_BYTES};
@@ -75,7 +76,12 @@ impl Document {
     /// a table nor a list; or if it is a list of rules of this crate, or of rules whose
     /// kind cannot be recognized. Problems of single rules are not errors here.
     pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
-        match format.parse(text)? {
+        let document = Self::of_tree(format.parse(text)?)?;
+        Ok(document.located(text, format))
+    }
+
+    fn of_tree(tree: Value) -> Result<Self, DocumentError> {
+        match tree {
             Value::Table(table) => Self::of_own(table),
             Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
             // Else what both forms call `qps` would be read, and the rest left out.
@@ -103,7 +109,10 @@ impl Document {
     /// As for [`read`](Self::read), and if the text is not a list.
     pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, DocumentError> {
         match Format::Json.parse(text)? {
-            Value::List(list) => Self::of_sentinel(list, kind),
+            Value::List(list) => {
+                let document = Self::of_sentinel(list, kind)?;
+                Ok(document.located(text, Format::Json))
+            }
             other => Err(DocumentError::new(format!(
                 "the document is {}, must be a list of Sentinel's rules",
                 other.excerpt()
@@ -166,6 +175,12 @@ impl Document {
     #[must_use]
     pub const fn problems(&self) -> &Problems {
         &self.problems
+    }
+
+    /// The document, which was read from `text`, with the places of its problems.
+    fn located(mut self, text: &str, format: Format) -> Self {
+        places::locate(text, format, &mut self.problems);
+        self
     }
 
     fn of_own(table: Table) -> Result<Self, DocumentError> {

@@ -36,10 +36,10 @@
 //! let problems = Document::read(&bad, Format::Toml)?.strict().unwrap_err();
 //! assert_eq!(
 //!     problems.to_string(),
-//!     r#"rules[0].threshold is missing, must be a number
-//! rules[0].interval is "1 minute", must be a time such as "500ms" or "1m30s", or a number of seconds
-//! rules[0].treshold is not known, did you mean `threshold`?
-//! rules[1].error_ratio is 10, must be above 0 and at most 1"#
+//!     r#"line 2, column 5: rules[0].threshold is missing, must be a number
+//! line 6, column 5: rules[0].interval is "1 minute", must be a time such as "500ms" or "1m30s", or a number of seconds
+//! line 5, column 5: rules[0].treshold is not known, did you mean `threshold`?
+//! line 12, column 5: rules[1].error_ratio is 10, must be above 0 and at most 1"#
 //! );
 //!
 //! let broken = Document::read("[[rules]]\nkind =\n", Format::Toml).unwrap_err();
@@ -68,7 +68,8 @@
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
 //! `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` is a range such as
 //! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
-//! single text with commas. An unknown key is an error.
+//! single text with commas. An unknown key is an error. In keys and names, hyphens and
+//! underscores are the same: `open-for` is `open_for`, and `hot_param` is `hot-param`.
 //!
 //! # Among a program's settings
 //!
@@ -150,9 +151,9 @@
 //! assert_eq!(rules, Rules::from(FlowRule::per_second("/pay", 10)));
 //! assert_eq!(
 //!     problems.to_string(),
-//!     "[0].clusterMode is true: ignored, this process alone is limited, \
+//!     "line 2, column 51: [0].clusterMode is true: ignored, this process alone is limited, \
 //!      where Sentinel limits nothing while no token server answers\n\
-//!      [1].grade is 7, must be a whole number between 0 and 1",
+//!      line 3, column 26: [1].grade is 7, must be a whole number between 0 and 1",
 //! );
 //! // In the form of this crate:
 //! assert!(document.write(Format::Toml).starts_with("[[rules]]\nkind = \"flow\"\n"));
@@ -167,6 +168,7 @@ mod java;
 mod load;
 mod nesting;
 mod own;
+mod places;
 mod problem;
 mod sentinel;
 mod syntax;

@@ -18,7 +18,7 @@ const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 /// What the rest of a table is read by.
 type Reader = fn(&mut Fields<'_>) -> Rule;
 
-/// The kinds of rules by name.
+/// The kinds of rules by [name](Rule::kind).
 const KINDS: [(&str, Reader); 7] = [
     ("flow", flow),
     ("isolation", isolation),
@@ -30,9 +30,9 @@ const KINDS: [(&str, Reader); 7] = [
 ];
 
 const MISSING: [(&str, MissingKey); 3] = [
-    ("share", MissingKey::Share),
-    ("skip", MissingKey::Skip),
-    ("refuse", MissingKey::Refuse),
+    (MissingKey::Share.as_str(), MissingKey::Share),
+    (MissingKey::Skip.as_str(), MissingKey::Skip),
+    (MissingKey::Refuse.as_str(), MissingKey::Refuse),
 ];
 
 /// The keys of fields that rules call otherwise.
@@ -225,8 +225,8 @@ fn authority(fields: &mut Fields<'_>) -> Rule {
 
 fn system(fields: &mut Fields<'_>) -> Rule {
     const CAPACITIES: [(&str, Capacity); 2] = [
-        ("robust", Capacity::Robust),
-        ("sentinel", Capacity::Sentinel),
+        (Capacity::Robust.as_str(), Capacity::Robust),
+        (Capacity::Sentinel.as_str(), Capacity::Sentinel),
     ];
     let rule = SystemRule::new();
     let rule = with(rule, fields.number("qps"), SystemRule::qps);

@@ -7,7 +7,7 @@ use crate::rule::{MOST_TOLD, write_first};
 /// An error or a warning about one setting of a document.
 ///
 /// Its text says where the setting is, its value, and what is allowed there:
-/// `rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
+/// `line 20, column 1: rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
 ///
 /// # Examples
 ///
@@ -23,12 +23,13 @@ use crate::rule::{MOST_TOLD, write_first};
 /// let document = Document::read(text, Format::Toml)?;
 /// let problem = &document.problems().as_slice()[0];
 /// assert_eq!((problem.path(), problem.index()), ("rules[0].max", Some(0)));
+/// assert_eq!((problem.line(), problem.column()), (Some(5), Some(5)));
 /// assert_eq!(problem.value(), "-1");
 /// assert_eq!(problem.allowed(), "a whole number between 0 and 4294967295");
 /// assert!(!problem.is_warning());
 /// assert_eq!(
 ///     problem.to_string(),
-///     "rules[0].max is -1, must be a whole number between 0 and 4294967295",
+///     "line 5, column 5: rules[0].max is -1, must be a whole number between 0 and 4294967295",
 /// );
 /// # Ok::<(), tower_sentinel::document::DocumentError>(())
 /// ```
@@ -36,6 +37,7 @@ use crate::rule::{MOST_TOLD, write_first};
 pub struct Problem {
     path: String,
     index: Option<usize>,
+    place: Option<(usize, usize)>,
     value: String,
     allowed: String,
     nature: Nature,
@@ -74,7 +76,7 @@ enum Nature {
 /// assert_eq!(warned, ["[0].clusterMode"]);
 /// // The second rule is not loaded.
 /// let refused: Vec<_> = problems.errors().map(|problem| problem.to_string()).collect();
-/// assert_eq!(refused, ["[1].count is \"ten\", must be a number"]);
+/// assert_eq!(refused, ["line 3, column 38: [1].count is \"ten\", must be a number"]);
 /// assert_eq!(document.strict().unwrap_err().iter().len(), 2);
 /// # Ok::<(), tower_sentinel::document::DocumentError>(())
 /// ```
@@ -104,6 +106,7 @@ impl Problem {
         Self {
             path,
             index: None,
+            place: None,
             value,
             allowed,
             nature,
@@ -128,6 +131,20 @@ impl Problem {
     #[must_use]
     pub const fn index(&self) -> Option<usize> {
         self.index
+    }
+
+    /// Returns the line of the setting's key, counted from 1, or of the rule that lacks the
+    /// setting. `None` where the document as a whole lacks it, or where rules were not read
+    /// by a [`Document`](super::Document) but among the settings of a program.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.place.map(|(line, _)| line)
+    }
+
+    /// Returns the column in that line, counted from 1, in bytes.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.place.map(|(_, column)| column)
     }
 
     /// Returns the value, as text; `missing` if there is none.
@@ -158,6 +175,9 @@ impl fmt::Display for Problem {
             allowed,
             ..
         } = self;
+        if let Some((line, column)) = self.place {
+            write!(f, "line {line}, column {column}: ")?;
+        }
         match self.nature {
             Nature::Refused => write!(f, "{path} is {value}, must be {allowed}"),
             Nature::Misspelt => write!(f, "{path} is not known, did you mean {allowed}?"),
@@ -173,6 +193,13 @@ impl std::error::Error for Problem {}
 impl Problems {
     pub(super) fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.0.extend(problems);
+    }
+
+    /// Gives each problem the place that `find` finds for its path.
+    pub(super) fn place(&mut self, find: impl Fn(&str) -> Option<(usize, usize)>) {
+        for problem in &mut self.0 {
+            problem.place = find(&problem.path);
+        }
     }
 
     /// Returns all problems.

@@ -1,5 +1,7 @@
 //! The documents of Sentinel: which kind of rules they hold, in which dialect.
 
+use std::fmt;
+
 use super::fields::Fields;
 use super::value::{Table, Value, find};
 use super::{foreign, go, java};
@@ -40,6 +42,12 @@ pub enum Kind {
     System,
     /// `ParamFlowRule`, `hotspot.Rule`.
     HotParam,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Keys that rules of one kind alone have.
@@ -121,6 +129,23 @@ pub(super) const GO: [&str; 13] = [
 ];
 
 impl Kind {
+    /// Returns the name of the kind, as documents of this crate write it.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::document::Kind::HotParam.as_str(), "hot-param");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Isolation => "isolation",
+            Self::CircuitBreaker => "circuit-breaker",
+            Self::Authority => "authority",
+            Self::System => "system",
+            Self::HotParam => "hot-param",
+        }
+    }
+
     /// The kind of the rules in a list, if they have keys that rules of one kind
     /// alone have.
     pub(super) fn of(list: &[Value]) -> Option<Kind> {

@@ -71,6 +71,20 @@ pub struct DocumentError {
 // === impl Format ===
 
 impl Format {
+    /// Returns the name of the format, which is also the usual end of a file's name: `json` or
+    /// `toml`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::document::Format::Toml.as_str(), "toml");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Toml => "toml",
+        }
+    }
+
     pub(super) fn parse(self, text: &str) -> Result<Value, DocumentError> {
         if text.len() > MAX_BYTES {
             let length = text.len();
@@ -78,8 +92,7 @@ impl Format {
                 "the document is {length} bytes long, must be at most {MAX_BYTES}"
             )));
         }
-        // Some editors begin a text with the mark of its byte order.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let text = without_mark(text);
         match self {
             Format::Json => serde_json::from_str(text).map_err(|error| of_json(text, &error)),
             Format::Toml => match nesting::too_deep(text) {
@@ -101,6 +114,17 @@ impl Format {
             Format::Toml => toml::to_string(&tree.for_toml()).map_err(|error| error.to_string()),
         };
         printed.expect("both syntaxes have a text for every table of texts, numbers and lists")
+    }
+}
+
+/// `text` without the mark of its byte order, with which some editors begin it.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

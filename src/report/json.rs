@@ -26,7 +26,7 @@ impl Snapshot {
     /// added up, and the footprint of a node; of its minute and its previous second, all
     /// but `pass`, `block`, `complete`, `error` and `occupied`; of its totals, `calls`, `rt`
     /// and `waited`. What each kind of rule has refused is in the totals as `block_by`,
-    /// under the text of its [`BlockKind`](crate::BlockKind) with `_` for each space.
+    /// under the [name](crate::BlockKind::as_str) of the kind, such as `hot-param`.
     ///
     /// Counts and totals are whole numbers of up to 64 bits. A reader that keeps numbers as
     /// floating-point ones, as JavaScript does, rounds those above 2⁵³.
@@ -81,7 +81,7 @@ impl NodeSnapshot {
     fn write_json(&self, json: &mut String) -> fmt::Result {
         json.push_str("{\"resource\":");
         write_text(json, self.resource())?;
-        let (direction, kind) = (self.direction(), self.scope().kind());
+        let (direction, kind) = (self.direction(), self.scope().as_str());
         write!(json, ",\"direction\":\"{direction}\",\"scope\":\"{kind}\"")?;
         if let Some(name) = self.scope().name() {
             json.push_str(",\"name\":");
@@ -150,8 +150,7 @@ impl NodeSnapshot {
         )?;
         for (place, (kind, count)) in totals.blocks().enumerate() {
             let comma = if place == 0 { "" } else { "," };
-            let key = kind.to_string().replace(' ', "_");
-            write!(json, "{comma}\"{key}\":{count}")?;
+            write!(json, "{comma}\"{kind}\":{count}")?;
         }
         json.push_str("}}}");
         Ok(())

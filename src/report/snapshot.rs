@@ -43,7 +43,7 @@ use crate::stat::{Event, Node, NodeBucket, Totals};
 /// assert_eq!(counts(Scope::Origin("office".to_owned())), None);
 /// assert_eq!(counts(Scope::OverflowOrigins), Some((0, 1)));
 ///
-/// assert_eq!(Scope::OverflowOrigins.to_string(), "overflow_origins");
+/// assert_eq!(Scope::OverflowOrigins.to_string(), "overflow-origins");
 /// assert_eq!(Scope::Origin("shop".to_owned()).to_string(), "origin \"shop\"");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,13 +62,22 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What it is, in a word.
-    pub(super) const fn kind(&self) -> &'static str {
+    /// Returns what it is, without the name of the origin or context: `resource`, `origin`,
+    /// `missing-origin`, `overflow-origins` or `context`, as in JSON.
+    ///
+    /// ```
+    /// use tower_sentinel::Scope;
+    ///
+    /// assert_eq!(Scope::Origin("shop".to_owned()).as_str(), "origin");
+    /// assert_eq!(Scope::MissingOrigin.as_str(), "missing-origin");
+    /// ```
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Scope::Resource => "resource",
             Scope::Origin(_) => "origin",
-            Scope::MissingOrigin => "missing_origin",
-            Scope::OverflowOrigins => "overflow_origins",
+            Scope::MissingOrigin => "missing-origin",
+            Scope::OverflowOrigins => "overflow-origins",
             Scope::Context(_) => "context",
         }
     }
@@ -84,7 +93,7 @@ impl Scope {
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())?;
+        f.write_str(self.as_str())?;
         match self.name() {
             Some(name) => write!(f, " {name:?}"),
             None => Ok(()),

@@ -220,7 +220,20 @@ impl Rule {
         }
     }
 
-    fn kind(&self) -> &'static str {
+    /// Returns the name of the rule's kind, which is the same in documents, ids and messages:
+    /// `flow`, `hot-param`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`.
+    /// A rule in shadow mode has that of the rule itself. A refusal by an adaptive rule is one of
+    /// [`BlockKind::Isolation`](crate::BlockKind::Isolation); all other rules refuse with the
+    /// kind of the same name.
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, HotParamRule, Rule};
+    ///
+    /// assert_eq!(Rule::from(HotParamRule::per_second("/search", 5)).kind(), "hot-param");
+    /// assert_eq!(FlowRule::per_second("/search", 5).shadow().kind(), "flow");
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
         match self {
             Rule::Flow(_) => "flow",
             Rule::HotParam(_) => "hot-param",

@@ -94,6 +94,36 @@ pub enum SourceErrorKind {
     Other,
 }
 
+// === impl SourceErrorKind ===
+
+impl SourceErrorKind {
+    /// Returns the name of the kind.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::source::SourceErrorKind::NotAFile.as_str(), "not-a-file");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::NotAFile => "not-a-file",
+            Self::TooLarge => "too-large",
+            Self::WorldWritable => "world-writable",
+            Self::Empty => "empty",
+            Self::NotUtf8 => "not-utf8",
+            Self::Invalid => "invalid",
+            Self::Panicked => "panicked",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for SourceErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 // === impl SourceError ===
 
 impl SourceError {

@@ -363,6 +363,26 @@ impl Drop for Polling<'_> {
 
 // === impl WatchEvent ===
 
+impl WatchEvent {
+    /// Returns the name of the event, for labels: `reloaded`, `failed`, `recovered` or
+    /// `warned`.
+    ///
+    /// ```
+    /// use tower_sentinel::source::{SourceError, WatchEvent};
+    ///
+    /// assert_eq!(WatchEvent::Failed(SourceError::new("no answer")).as_str(), "failed");
+    /// ```
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Reloaded { .. } => "reloaded",
+            Self::Failed(_) => "failed",
+            Self::Recovered => "recovered",
+            Self::Warned { .. } => "warned",
+        }
+    }
+}
+
 impl fmt::Display for WatchEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -59,16 +59,28 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Returns the name of the event, which is the same in texts and JSON.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::stat::Event::Pass.as_str(), "pass");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Block => "block",
+            Self::Complete => "complete",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Occupied => "occupied",
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Event::Pass => "pass",
-            Event::Block => "block",
-            Event::Complete => "complete",
-            Event::Error => "error",
-            Event::Cancelled => "cancelled",
-            Event::Occupied => "occupied",
-        })
+        f.pad(self.as_str())
     }
 }
 
@@ -102,12 +114,24 @@ pub enum Outcome {
     Ignore,
 }
 
+impl Outcome {
+    /// Returns the name of the outcome.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::stat::Outcome::Failure.as_str(), "failure");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Outcome::Success => "success",
-            Outcome::Failure => "failure",
-            Outcome::Ignore => "ignore",
-        })
+        f.pad(self.as_str())
     }
 }

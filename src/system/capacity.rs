@@ -18,6 +18,7 @@
 //! times round trip, the largest of the one and the smallest of the other over
 //! some past time. Hence its name in Sentinel.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
@@ -82,6 +83,27 @@ pub enum Capacity {
     /// completed, per second, times the smallest response time of a single call in the
     /// window. The first counts as at least 1, the second as at least 1 ms and at most 5 s.
     Sentinel,
+}
+
+impl Capacity {
+    /// Returns the name of the form in documents: `robust` or `sentinel`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::system::Capacity::Robust.as_str(), "robust");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Robust => "robust",
+            Self::Sentinel => "sentinel",
+        }
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// The two factors of a capacity.

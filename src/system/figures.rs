@@ -48,15 +48,27 @@ pub enum SystemReason {
     Cpu,
 }
 
+impl SystemReason {
+    /// Returns the name of the limit, which is that of its setter and of its key in documents.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::system::SystemReason::Rt.as_str(), "rt");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Qps => "qps",
+            Self::Concurrency => "concurrency",
+            Self::Rt => "rt",
+            Self::Load => "load",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
 impl fmt::Display for SystemReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            SystemReason::Qps => "qps",
-            SystemReason::Concurrency => "concurrency",
-            SystemReason::Rt => "rt",
-            SystemReason::Load => "load",
-            SystemReason::Cpu => "cpu",
-        })
+        f.pad(self.as_str())
     }
 }
 

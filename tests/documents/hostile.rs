@@ -1,5 +1,6 @@
 //! Whatever comes: no panic, and what is taken is the same after a round trip.
 
+use super::lines;
 use proptest::prelude::*;
 use tower_sentinel::Rules;
 use tower_sentinel::document::{Document, Format, Kind};
@@ -92,7 +93,9 @@ fn try_everything(text: &str) -> usize {
         check(&document, Format::Json);
         let written = document.write(Format::Json);
         let again = Document::read_sentinel(&written, kind).unwrap();
-        assert_eq!(again.lenient(), document.lenient());
+        // All but the places of the problems.
+        assert_eq!(again.lenient().0, document.lenient().0);
+        assert_eq!(lines(&again), lines(&document));
         assert_eq!(again.write(Format::Json), written);
         read += 1;
     }

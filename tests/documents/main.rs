@@ -9,6 +9,7 @@ mod go;
 mod hostile;
 mod java;
 mod own;
+mod spelling;
 mod whole;
 
 use std::time::Duration;
@@ -38,11 +39,15 @@ fn json(document: &Document) -> Value {
     serde_json::from_str(&document.write(Format::Json)).unwrap()
 }
 
-/// The problems as lines.
+/// The problems as lines, without their places.
 fn lines(document: &Document) -> Vec<String> {
-    document
-        .problems()
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    let lines = document.problems().iter().map(|problem| {
+        let text = problem.to_string();
+        let Some((line, column)) = problem.line().zip(problem.column()) else {
+            return text;
+        };
+        let text = text.strip_prefix(&format!("line {line}, column {column}: "));
+        text.expect("it begins with the place").to_owned()
+    });
+    lines.collect()
 }

@@ -21,8 +21,8 @@ fn a_toml_file_holds_all_rules_or_none_with_every_mistake_and_its_place() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{}: rules[1].threshold is missing, must be a number\n\
-             rules[1].treshold is not known, did you mean `threshold`?",
+            "{}: line 5, column 1: rules[1].threshold is missing, must be a number\n\
+             line 8, column 1: rules[1].treshold is not known, did you mean `threshold`?",
             path.display()
         )
     );
@@ -87,7 +87,7 @@ fn a_json_file_has_the_form_of_this_crate_or_of_sentinel() {
 
 #[test]
 fn what_a_file_of_sentinel_warns_of_is_told() {
-    const IN_CLUSTER: &str = "[0].clusterMode is true: ignored, this process alone is limited, \
+    const IN_CLUSTER: &str = "line 1, column 32: [0].clusterMode is true: ignored, this process alone is limited, \
                               where Sentinel limits nothing while no token server answers";
     let folder = Folder::new();
     let list = |rest: &str| format!(r#"[{{"resource": "r", "count": 3{rest}}}]"#);

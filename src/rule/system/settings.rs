@@ -20,9 +20,8 @@ impl SystemRule {
         settings.add_given("cpu", cpu);
         settings.add_given("rt", rt);
         settings.add_given("concurrency", concurrency);
-        match capacity {
-            Capacity::Robust => {}
-            Capacity::Sentinel => settings.add("capacity", "sentinel".to_owned()),
+        if capacity != Capacity::default() {
+            settings.add("capacity", capacity.as_str().to_owned());
         }
         settings.add_given("id", id);
     }
