@@ -753,6 +753,21 @@ impl LeapArray {
         }
     }
 
+    /// The buckets that lie ahead of `bucket`, the nearest one first, with their loan cells.
+    pub(super) fn loan_cells(
+        &self,
+        bucket: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, &AtomicU64)> {
+        let cells = match &self.more {
+            None => &self.words.loans[..],
+            Some(more) => &more[self.cut_mask as usize + 1..],
+        };
+        (1..=self.ahead()).map(move |ahead| {
+            let target = bucket.wrapping_add(ahead);
+            (target, &cells[(target as u32 & self.loan_mask) as usize])
+        })
+    }
+
     /// How many buckets ahead tokens may be held.
     pub(super) const fn ahead(&self) -> u64 {
         self.loan_mask as u64 + 1

@@ -33,6 +33,7 @@ mod cuts;
 mod event;
 mod extremes;
 mod figures;
+mod held;
 mod leap_array;
 mod moving;
 mod node;

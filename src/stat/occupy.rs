@@ -42,7 +42,8 @@
 
 use std::time::Duration;
 
-use super::leap_array::{Bucket, Denied, Full, LeapArray, MOST_AHEAD, Refusal};
+use super::held::{HeldSums, Targets};
+use super::leap_array::{Bucket, Denied, Full, LeapArray, Refusal};
 use super::quota::{Lending, Quota};
 use super::word::{Head, LoanCell, fits, stamp, swap};
 use crate::clock::{Tick, nanos};
@@ -265,22 +266,93 @@ impl LeapArray {
         wish: Wish,
         quotas: &[Quota],
     ) -> Result<Offer, Refusal> {
-        let mut full = 0;
+        let from = self.bucket_number(wish.from);
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
-        let first = self.bucket_number(wish.from).max(bucket + 1);
-        for target in first..=bucket + self.ahead().min(MOST_AHEAD) {
-            if self.start_of(target).as_nanos() >= last {
+        // The first one that begins too late.
+        let to = last.div_ceil(self.grid().bucket_ns);
+        let mut targets = Targets::new(bucket, from, to.min(bucket + 1 + self.ahead()));
+        let mut held = None;
+        for (index, quota) in quotas.iter().enumerate() {
+            if targets.next(0).is_none() {
                 break;
             }
-            match self.offer(head, bucket, target, wish.n, quotas) {
-                Err(Refusal::Full(index)) => full = index,
-                answer => return answer,
+            self.keep_lent(&mut targets, head, bucket, wish.n, quota, &mut held)?;
+            if targets.next(0).is_none() {
+                return Err(Refusal::Full(index));
             }
+            if planted(Bug::LoanIgnoresRoom) {
+                break;
+            }
+        }
+        let mut full = 0;
+        let mut next = targets.next(0);
+        while let Some(target) = next {
+            let offer = self.offer(head, bucket, target, wish.n, quotas)?;
+            let held = self.held_for(bucket, target);
+            if u64::from(held) + u64::from(wish.n) <= u64::from(offer.most) {
+                return Ok(offer);
+            }
+            full = offer.quota;
+            next = targets.next(target + 1);
         }
         Err(Refusal::Full(full))
     }
 
-    /// Whether every quota agrees to `n` tokens in bucket `target` while `head` stands.
+    /// Leaves those of `targets` for which `quota` lends `n` more tokens while `head`
+    /// stands, however little of them; `held` is looked up at most once.
+    fn keep_lent(
+        &self,
+        targets: &mut Targets,
+        head: Head,
+        bucket: u64,
+        n: u32,
+        quota: &Quota,
+        held: &mut Option<HeldSums>,
+    ) -> Result<(), Refusal> {
+        let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
+        if fits(head.granted(), cut, n, quota.limit()) {
+            // It has room: the tokens are charged now and stay charged.
+            return Ok(());
+        }
+        // What is used and held from now on is told from less only if it does not wrap.
+        let used = head.granted().wrapping_sub(cut);
+        let most = quota.limit().checked_sub(n);
+        let lends = quota.lending() != Lending::Nothing && used.checked_add(n).is_some();
+        let Some(most) = most.filter(|_| lends) else {
+            targets.remove(0..u64::MAX);
+            return Ok(());
+        };
+        // Windows that have begun by now hold all that is granted since.
+        let begin = quota.next_start(bucket);
+        let to_come = begin + u64::from(quota.span() - quota.stride());
+        if targets.next(0).is_some_and(|first| first < to_come) {
+            let room = self.target_of(head, bucket, most, quota);
+            targets.remove(0..room.ok_or(Refusal::Gap)?.min(to_come));
+        }
+        // In those that are to come nothing counts that is used now. A target is in all that
+        // begin up to it and not a whole window before.
+        let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
+            return Ok(());
+        };
+        let held = held.get_or_insert_with(|| HeldSums::of(self, bucket));
+        let span = u64::from(quota.span());
+        // Full windows that overlap are taken out together.
+        let mut full = first..first;
+        for start in (quota.start(first)..=last).step_by(quota.stride() as usize) {
+            if held.between(start, start + span) > most {
+                if start > full.end {
+                    targets.remove(full);
+                    full = start..start;
+                }
+                full.end = start + span;
+            }
+        }
+        targets.remove(full);
+        Ok(())
+    }
+
+    /// The offer for bucket `target`, if every quota lends something there: how much the one
+    /// that lends the least does.
     fn offer(
         &self,
         head: Head,
@@ -295,9 +367,7 @@ impl LeapArray {
             quota: 0,
         };
         for (index, quota) in quotas.iter().enumerate() {
-            let most = self
-                .lends(head, bucket, target, n, quota)?
-                .ok_or(Refusal::Full(index))?;
+            let most = self.lends(head, bucket, target, n, quota)?;
             if most < offer.most {
                 (offer.most, offer.quota) = (most, index);
             }
@@ -305,15 +375,10 @@ impl LeapArray {
                 break;
             }
         }
-        let held = self.held_for(bucket, target);
-        if u64::from(held) + u64::from(n) > u64::from(offer.most) {
-            return Err(Refusal::Full(offer.quota));
-        }
         Ok(offer)
     }
 
-    /// How many tokens `quota` lets bucket `target` hold in all; `None` if it does not
-    /// agree to `n` more there.
+    /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
     fn lends(
         &self,
         head: Head,
@@ -321,29 +386,17 @@ impl LeapArray {
         target: u64,
         n: u32,
         quota: &Quota,
-    ) -> Result<Option<u32>, Refusal> {
+    ) -> Result<u32, Refusal> {
+        // Whoever takes nothing borrows no part of it.
+        let Lending::Part(part) = quota.lending() else {
+            return Ok(u32::MAX);
+        };
         let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
-        if fits(head.granted(), cut, n, quota.limit()) {
-            // It has room: the tokens are charged now and stay charged.
-            return Ok(Some(u32::MAX));
-        }
-        // What is used and held from now on is told from less only if it does not wrap.
-        let used = head.granted().wrapping_sub(cut);
-        if quota.lending() == Lending::Nothing || used.checked_add(n).is_none() {
-            return Ok(None);
+        if n == 0 || fits(head.granted(), cut, n, quota.limit()) {
+            return Ok(u32::MAX);
         }
         let start = quota.start(target);
-        let is_future = start.wrapping_sub(bucket) as i64 > 0;
-        let leaving = if is_future {
-            // Nothing that is used now counts in that window, nor in the other
-            // ones that contain the target.
-            let is_full = |start| {
-                let held = self.held_between(bucket, start, start + u64::from(quota.span()));
-                u64::from(held) + u64::from(n) > u64::from(quota.limit())
-            };
-            if quota.starts_ahead(bucket, target).any(is_full) {
-                return Ok(None);
-            }
+        let leaving = if start.wrapping_sub(bucket) as i64 > 0 {
             // Nothing leaves but where one of the quota's own buckets begins, so that a
             // part is lent once for each of these.
             if quota.start(target - 1) == start {
@@ -353,20 +406,12 @@ impl LeapArray {
             }
         } else {
             let cut = self.cut(start).ok_or(Refusal::Gap)?;
-            if !fits(head.granted(), cut, n, quota.limit()) {
-                return Ok(None);
-            }
             let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
             cut.wrapping_sub(before)
         };
-        Ok(Some(match quota.lending() {
-            // Who takes nothing borrows no part of it. A hair more than the product, which is
-            // rounded, and may fall short of the whole number that was meant.
-            Lending::Part(part) if n > 0 => {
-                (f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32
-            }
-            _ => u32::MAX,
-        }))
+        // A hair more than the product, which is rounded, and may fall short of the whole
+        // number that was meant.
+        Ok((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
     /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
@@ -389,6 +434,9 @@ impl LeapArray {
     /// Whether no window that lay in the future when the loan for `target` was
     /// judged, at `judged`, holds too much, now that the loan is placed.
     fn still_fits(&self, judged: u64, target: u64, quotas: &[Quota]) -> bool {
+        if quotas.is_empty() {
+            return true;
+        }
         // Pairs with the same fence of every other borrower: of two that have
         // placed their loans, at least one sees the other's.
         fence(Ordering::SeqCst);
@@ -396,11 +444,12 @@ impl LeapArray {
             let Ok((head, bucket)) = self.present(judged) else {
                 return false;
             };
+            let held = HeldSums::of(self, bucket);
             let fits = planted(Bug::LoanLooksOnce)
                 || quotas.iter().all(|quota| {
                     quota.starts_ahead(judged, target).all(|start| {
                         let used = if start.wrapping_sub(bucket) as i64 > 0 {
-                            Some(self.held_between(bucket, start, start + u64::from(quota.span())))
+                            Some(held.between(start, start + u64::from(quota.span())))
                         } else {
                             // It has begun meanwhile: everything in it counts.
                             self.used(head, start)
@@ -461,18 +510,17 @@ impl LeapArray {
 
     /// Tokens held as of `bucket` for any later one.
     pub(super) fn held(&self, bucket: u64) -> u32 {
-        self.held_between(bucket, bucket.wrapping_add(1), u64::MAX)
+        let all = self.held_ahead(bucket);
+        all.fold(0, |held: u32, (_, count)| held.wrapping_add(count))
     }
 
-    /// Tokens held as of `bucket` for the buckets from `from` up to, not
-    /// including, `to`.
-    pub(super) fn held_between(&self, bucket: u64, from: u64, to: u64) -> u32 {
-        (1..=self.ahead())
-            .map(|ahead| bucket.wrapping_add(ahead))
-            .filter(|target| (from..to).contains(target))
-            .fold(0, |held: u32, target| {
-                held.wrapping_add(self.held_for(bucket, target))
-            })
+    /// The buckets ahead of `bucket`, the nearest one first, with the tokens held for them.
+    /// Each cell is read once.
+    pub(super) fn held_ahead(&self, bucket: u64) -> impl DoubleEndedIterator<Item = (u64, u32)> {
+        self.loan_cells(bucket).map(move |(target, cell)| {
+            let cell = LoanCell(cell.load(Ordering::Acquire));
+            (target, self.count_in(cell, bucket, target))
+        })
     }
 
     /// Tokens held as of `bucket` for `target`.

@@ -93,6 +93,16 @@ impl Quota {
         self.lending
     }
 
+    /// How many own buckets the window has.
+    pub(super) const fn buckets(&self) -> u32 {
+        self.buckets.get()
+    }
+
+    /// How many buckets of the array one own bucket spans.
+    pub(super) const fn stride(&self) -> u32 {
+        self.stride.get()
+    }
+
     /// How many buckets of the array the window needs to look back, at most.
     pub(crate) const fn span(&self) -> u32 {
         self.buckets.get() * self.stride.get()

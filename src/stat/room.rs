@@ -74,24 +74,49 @@ impl LeapArray {
 
     /// The first bucket after `bucket` whose window holds at most `most` tokens;
     /// `None` if a cut is missing.
-    fn target_of(&self, head: Head, bucket: u64, most: u32, quota: &Quota) -> Option<u64> {
-        let mut target = bucket;
-        loop {
-            target = quota.next_start(target);
-            let start = quota.start(target);
-            let is_future = start.wrapping_sub(bucket) as i64 > 0;
-            // Of what is granted now, a window in the future holds only what is
-            // held for its buckets and, moving along, for later ones. Beyond
-            // the last loan that is nothing, so this ends.
-            let used = if is_future {
-                self.held_between(bucket, start, u64::MAX)
+    ///
+    /// The later a window begins, the less of what is granted now it holds. So among those
+    /// that have begun by now it halves the distance, and of those to come it looks at what
+    /// is held from the far end on.
+    pub(super) fn target_of(
+        &self,
+        head: Head,
+        bucket: u64,
+        most: u32,
+        quota: &Quota,
+    ) -> Option<u64> {
+        let stride = u64::from(quota.stride());
+        let next = quota.next_start(bucket);
+        // Windows that begin by now are those that end with one of the next own buckets, as
+        // many as the quota has, but one.
+        let begun = u64::from(quota.buckets()) - 1;
+        let (mut low, mut high) = (0, begun);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.used(head, quota.start(next + middle * stride))? <= most {
+                high = middle;
             } else {
-                self.used(head, start)?
-            };
-            if used <= most {
-                return Some(target);
+                low = middle + 1;
             }
         }
+        if low < begun {
+            return Some(next + low * stride);
+        }
+        let start = self.free_from(bucket, most).next_multiple_of(stride);
+        Some(start + begun * stride)
+    }
+
+    /// The first bucket after `bucket` from which on at most `most` tokens are held: for it
+    /// and, moving along, for later ones.
+    fn free_from(&self, bucket: u64, most: u32) -> u64 {
+        let mut held = 0_u32;
+        for (target, count) in self.held_ahead(bucket).rev() {
+            held = held.saturating_add(count);
+            if held > most {
+                return target.wrapping_add(1);
+            }
+        }
+        bucket.wrapping_add(1)
     }
 
     /// Tokens granted from bucket `start` on, when the head was `head`; `None` if

@@ -1,0 +1,113 @@
+//! The buckets to come in one pass: what is held for them, and which of them suit a loan.
+//!
+//! Each cell is read once. So no sum is of two moments of one cell, and a call that looks at
+//! every window to come costs as much as there are buckets ahead, of which there are
+//! [`MOST_AHEAD`] at most, and not the square of that.
+
+use std::ops::Range;
+
+use super::leap_array::{LeapArray, MOST_AHEAD};
+
+const MOST: usize = MOST_AHEAD as usize;
+const WORDS: usize = MOST.div_ceil(64);
+
+/// What is held for the buckets to come, as running sums.
+#[derive(Debug)]
+pub(super) struct HeldSums {
+    /// The bucket after the newest one.
+    first: u64,
+    /// At `i` what is held for the `i` buckets from `first` on, wrapping.
+    sums: [u32; MOST + 1],
+    /// How many buckets there are ahead.
+    ahead: usize,
+}
+
+/// A set of buckets to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    /// The bucket after the newest one.
+    first: u64,
+    bits: [u64; WORDS],
+}
+
+// === impl HeldSums ===
+
+impl HeldSums {
+    /// Those of `array` as of `bucket`, its newest one.
+    pub(super) fn of(array: &LeapArray, bucket: u64) -> Self {
+        let first = bucket.wrapping_add(1);
+        let mut all = Self {
+            first,
+            sums: [0; MOST + 1],
+            ahead: array.ahead().min(MOST_AHEAD) as usize,
+        };
+        let mut sum = 0_u32;
+        for (place, (_, count)) in all.sums[1..].iter_mut().zip(array.held_ahead(bucket)) {
+            sum = sum.wrapping_add(count);
+            *place = sum;
+        }
+        all
+    }
+
+    /// Tokens held for the buckets from `start`, which is still to come, up to, not
+    /// including, `end`.
+    #[inline]
+    pub(super) fn between(&self, start: u64, end: u64) -> u32 {
+        self.before(end).wrapping_sub(self.before(start))
+    }
+
+    #[inline]
+    fn before(&self, bucket: u64) -> u32 {
+        let ahead = bucket.saturating_sub(self.first);
+        self.sums[ahead.min(self.ahead as u64) as usize]
+    }
+}
+
+// === impl Targets ===
+
+impl Targets {
+    /// The buckets `from` up to, not including, `to` of those after `bucket`.
+    pub(super) fn new(bucket: u64, from: u64, to: u64) -> Self {
+        let mut all = Self {
+            first: bucket + 1,
+            bits: [u64::MAX; WORDS],
+        };
+        all.remove(all.first..from);
+        all.remove(to..u64::MAX);
+        all
+    }
+
+    /// Takes `targets` out.
+    pub(super) fn remove(&mut self, targets: Range<u64>) {
+        let place = |target: u64| target.saturating_sub(self.first).min(MOST_AHEAD) as usize;
+        let (mut start, end) = (place(targets.start), place(targets.end));
+        while start < end {
+            let (word, low) = (start / 64, start % 64);
+            let len = (64 - low).min(end - start);
+            self.bits[word] &= !(u64::MAX >> (64 - len) << low);
+            start += len;
+        }
+    }
+
+    /// The first one from `bucket` on.
+    pub(super) fn next(&self, bucket: u64) -> Option<u64> {
+        let from = bucket.saturating_sub(self.first).min(MOST_AHEAD) as usize;
+        (from / 64..WORDS).find_map(|number| {
+            let low = from.saturating_sub(64 * number);
+            let word = self.bits[number] & (u64::MAX << low);
+            let place = word.trailing_zeros() as usize;
+            (word != 0).then(|| self.first + (64 * number + place) as u64)
+        })
+    }
+
+    /// The last one.
+    pub(super) fn last(&self) -> Option<u64> {
+        (0..WORDS).rev().find_map(|number| {
+            let place = self.bits[number].checked_ilog2()? as usize;
+            Some(self.first + (64 * number + place) as u64)
+        })
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
