@@ -146,8 +146,10 @@ impl Blocked {
         &self.rule.id
     }
 
-    /// Returns how long to wait before the same call can pass, if no other calls come
-    /// first.
+    /// Returns how long it takes until the earliest time at which the same call would be
+    /// admitted or let in to wait, if no other calls come first. A call waits for its turn
+    /// in a [queue](crate::FlowRule::throttle) or, if it is
+    /// [prioritized](crate::Call::prioritized), for a loan.
     ///
     /// `None` if it can never pass (a threshold of 0, a weight above the limit, a caller
     /// that is not allowed), or if the time is not known (isolation, where it depends on

@@ -307,6 +307,15 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// How long it may wait for a loan, exclusive, where nobody may wait for `most`.
+    pub(crate) fn patience_for_loan(&self, most: Duration) -> Duration {
+        match self.patience {
+            _ if !self.prioritized => Duration::ZERO,
+            Some(patience) => patience.min(most),
+            None => most,
+        }
+    }
+
     /// The parameter at `index`, from the end if that is negative.
     pub(crate) fn param_at(&self, index: i32) -> Option<&Key<'a>> {
         match &self.params {

@@ -7,8 +7,8 @@
 //! rule takes tokens there.
 
 mod claims;
-mod open_at;
 mod quota_left;
+mod retry_at;
 
 use crate::branch::{Branch, BranchKind};
 use crate::call::{Call, Key};

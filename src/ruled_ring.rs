@@ -1,11 +1,9 @@
 //! A ring with the rules that are judged on it: what a call takes its tokens from.
 
-use std::time::Duration;
-
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::{Gate, Quotas};
-use crate::stat::{Denied, LeapArray, Loan, MOST_AHEAD, Node, Quota, Taken, Wish};
+use crate::stat::{Denied, LeapArray, Loan, Node, Nothing, Quota, Taken, Visit, Wish};
 
 /// Tokens that a waiting call holds on one ring.
 #[derive(Clone, Copy, Debug)]
@@ -111,10 +109,17 @@ impl RuledRing<'_> {
         }
     }
 
-    /// How long a call can wait for tokens here: not for a bucket that the ring does
-    /// not know of yet.
-    pub(crate) fn longest_wait(&self) -> Duration {
-        self.ring.bucket_length() * self.ring.grid().ahead.min(MOST_AHEAD as u32)
+    /// What the call of `visit` will find here if nobody else comes until then: from when on
+    /// it may run. It takes nothing.
+    pub(crate) fn foresee(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
+        self.ring
+            .foresee(now, visit, &self.quotas.at(now, visit.at))
+    }
+
+    /// When the next of its rules has room for that call that has none when it comes.
+    pub(crate) fn next_room(&self, now: Tick, visit: Visit) -> Option<Tick> {
+        let quotas = self.quotas.at(now, visit.at);
+        self.ring.next_room(now, visit.at, visit.n, &quotas)
     }
 
     /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one

@@ -58,7 +58,7 @@ pub(super) fn enter_all_rings(
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
         None => take_and_enter(nodes, call, now, &mut claims),
-        Some((turn, rule)) => wait_for_turn(&nodes, call, now, &mut claims, turn, rule),
+        Some((_, rule)) => wait_for_turn(&nodes, call, now, &mut claims, rule),
     }
 }
 
@@ -77,8 +77,8 @@ fn claim(
         match params.take(call, now, &nodes.resource().shared().time) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
-                let open_at = |from| nodes.open_at(engine, call, now, from);
-                let rest = none.room_at().and_then(open_at);
+                let retry_at = |from| nodes.retry_at(engine, call, now, from);
+                let rest = none.room_at().and_then(retry_at);
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
         }
@@ -96,7 +96,7 @@ fn claim(
     };
     nodes.give_up(claims);
     let (rule, at) = full?;
-    let at = at.and_then(|from| nodes.open_at_unrelated(call, now, from));
+    let at = at.and_then(|from| nodes.retry_at_unrelated(call, now, from));
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
@@ -175,14 +175,13 @@ fn go_without(
     }
 }
 
-/// Has a call wait whose `turn` in the queue of `rule` comes later: its tokens are held for
+/// Has a call wait whose turn in the queue of `rule` comes later: its tokens are held for
 /// that time.
 fn wait_for_turn(
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
-    turn: Tick,
     rule: u32,
 ) -> Result<Verdict, Reloaded> {
     if let Some(waiting) = wait(nodes, call, now, claims)? {
@@ -192,8 +191,7 @@ fn wait_for_turn(
         Err(NoTokens::Full(full)) => full,
         _ => rule,
     };
-    // Until the turn that it could not wait for, the queue is taken.
-    let at = nodes.room_at(now, turn, call.weight, Duration::ZERO);
+    let at = nodes.retry_at_unrelated(call, now, now);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
 }
 
@@ -234,6 +232,6 @@ pub(super) fn wait_or_refuse(
     } else {
         nodes.give_up(claims);
     }
-    let at = nodes.room_at(now, now, call.weight, Duration::ZERO);
+    let at = nodes.retry_at_unrelated(call, now, now);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
 }

@@ -104,7 +104,7 @@ fn refuse_early(
     };
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.
-        let at = nodes.open_at(engine, call, now, now + wait);
+        let at = nodes.retry_at(engine, call, now, now + wait);
         // Their time is that of the resource, which the clock may be behind.
         let until = |at| resource.time_until(at, now).max(wait);
         blocked = blocked.with_retry_after(at.map(until));

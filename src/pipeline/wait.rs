@@ -59,11 +59,7 @@ fn hold(
 /// prioritized. `None` if its own patience ends before its turn.
 fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<Duration> {
     let most = nodes.resource().shared().config.occupy_timeout;
-    let for_loan = match call.patience {
-        _ if !call.prioritized => Duration::ZERO,
-        Some(patience) => patience.min(most),
-        None => most,
-    };
+    let for_loan = call.patience_for_loan(most);
     if until_turn.is_zero() {
         return Some(for_loan);
     }

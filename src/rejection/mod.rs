@@ -2,8 +2,8 @@
 //!
 //! | refused by | HTTP | gRPC | when to retry |
 //! |---|---|---|---|
-//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room |
-//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again; for a limit on concurrent calls in 1 second, because the time is not known |
+//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, or lets the call wait |
+//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
@@ -11,7 +11,8 @@
 //! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //!
-//! The time is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
+//! The time is the earliest one at which the call would be admitted or let in to wait, if
+//! nobody else came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
 //! up. If a call can never pass, because the threshold is 0 or its weight is above the
 //! limit, the response names no time to retry, unless a system rule refuses, or an
 //! isolation or adaptive rule whose slots are all taken: such a rule does not look at the

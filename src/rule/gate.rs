@@ -3,6 +3,7 @@
 //! Some are judged on the node's ring, some on a ring of their own, and some have a
 //! queue. Which is which, and what goes on over a reload, a [plan](super::plan) says.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -110,6 +111,18 @@ impl Side {
             })
     }
 
+    /// What the ring will limit `at` a time to come, if nobody else comes.
+    fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
+        // The last threshold that is asked for is the one that holds then.
+        let limit = Cell::new(self.quota.limit());
+        let room_at = |threshold| {
+            limit.set(self.threshold.whole_tokens(threshold));
+            Some(now)
+        };
+        let _ = self.threshold.room_at(now, at, None, &self.ring, room_at);
+        Quotas::Now([self.quota.limited_to(limit.get())], self)
+    }
+
     /// Its index.
     pub(crate) const fn index(&self) -> &[u32; 1] {
         &self.index
@@ -126,6 +139,14 @@ fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
 }
 
 impl Quotas<'_> {
+    /// The quotas `at` a time to come, if nobody else comes until then.
+    pub(crate) fn at(&self, now: Tick, at: Tick) -> Quotas<'_> {
+        match self {
+            Quotas::Fixed(quotas) => Quotas::Fixed(quotas),
+            Quotas::Now(_, side) => side.quotas_at(now, at),
+        }
+    }
+
     /// When each has room in `ring` for `n` tokens, `from` some time on, if nobody else
     /// comes; `None` if one never has. It may be before `from`: then it has room all
     /// the time since.
@@ -201,13 +222,6 @@ impl Gate {
     #[inline]
     pub(crate) const fn has_one_ring(&self) -> bool {
         self.apart.is_none()
-    }
-
-    /// Whether a rule warms up, which may have room at one time and none later.
-    pub(crate) fn warms_up(&self) -> bool {
-        let sides = self.sides().iter().map(|side| &side.rule);
-        let mut rules = sides.chain(self.queues().iter().map(Queue::rule));
-        rules.any(|rule| rule.shaping.warm_up.is_some())
     }
 
     /// How many calls may wait at once.

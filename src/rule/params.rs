@@ -146,14 +146,14 @@ impl HotParams {
         Ok(shares)
     }
 
-    /// From when on all rules have room for `call`, if nobody else comes; `None` if
-    /// one never has. Those that count calls at once have it now, unless they never
-    /// do: nobody knows when calls end. The call can wait in a queue for `longest` at
-    /// most. Takes nothing.
-    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
+    /// When all rules will let `call` in, if nobody else comes, and the last turn that it gets
+    /// in their queues; `None` if one never does. Those that count calls at once let it in now,
+    /// unless they never do: nobody knows when calls end. Takes nothing.
+    pub(crate) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let mut rules = self.0.iter();
-        rules.try_fold(now, |at, rule| {
-            Some(at.max(rule.room_at(call, now, longest)?))
+        rules.try_fold((now, now), |(latest, last), rule| {
+            let (at, turn) = rule.turn_at(call, now)?;
+            Some((latest.max(at), last.max(turn)))
         })
     }
 
@@ -394,16 +394,17 @@ impl HotParam {
         }
     }
 
-    /// From when on the rule has room for `call`, which can wait in a queue for
-    /// `longest` at most; it takes nothing.
-    fn room_at(&self, call: &Call<'_>, now: Tick, longest: Duration) -> Option<Tick> {
+    /// When the rule will let `call` in, and the turn that it gets then if that is later; it
+    /// takes nothing.
+    fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let Some(value) = self.value(call).ok()? else {
-            return Some(now);
+            return Some((now, now));
         };
         let key = self.keys.digest(value);
-        let most = self.rule.max_wait().min(longest);
-        let limit = self.quota(key, call).prepared.waiting(most);
-        self.keys.room_at(now, key, &limit, self.weight(call))
+        let limit = self.quota(key, call).prepared.waiting(Duration::ZERO);
+        let turn = self.keys.room_at(now, key, &limit, self.weight(call))?;
+        let at = now + (turn - now).saturating_sub(self.rule.max_wait());
+        Some((at, turn))
     }
 
     /// A call runs once, whatever its weight.

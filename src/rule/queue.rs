@@ -1,5 +1,6 @@
 //! The queue of a rule whose calls pass one after the other.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::FlowRule;
@@ -65,23 +66,28 @@ impl Queue {
         self.throttle.join(now, cost, self.max_wait()).ok()
     }
 
-    /// When there will be a turn, `from` some time on, for a call of weight `n` that can
-    /// wait for `longest` at most, if nobody else comes; `None` if never. Takes nothing.
-    pub(crate) fn room_at(
+    /// When a call of weight `n` will be let in, `from` some time on, and the turn that it gets
+    /// then, if nobody else comes; `None` if never. Takes nothing.
+    pub(crate) fn turn_at(
         &self,
         now: Tick,
         from: Tick,
         n: u32,
-        longest: Duration,
         ring: &LeapArray,
-    ) -> Option<Tick> {
-        let max_wait = self.max_wait().min(longest);
+    ) -> Option<(Tick, Tick)> {
         let last_turn = self.throttle.last();
-        self.threshold
-            .room_at(now, from, last_turn, ring, |threshold| {
-                let cost = cost(n, threshold, self.rule.interval())?;
-                self.throttle.room_at(now, cost, max_wait)
-            })
+        // The last threshold that is asked for is the one that holds then.
+        let turn = Cell::new(from);
+        let room_at = |threshold| {
+            let cost = cost(n, threshold, self.rule.interval())?;
+            turn.set(self.throttle.room_at(now, cost, Duration::ZERO)?);
+            self.throttle.room_at(now, cost, self.max_wait())
+        };
+        let at = self
+            .threshold
+            .room_at(now, from, last_turn, ring, room_at)?;
+        let at = at.max(from);
+        Some((at, turn.get().max(at)))
     }
 
     fn max_wait(&self) -> Duration {

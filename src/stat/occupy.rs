@@ -221,7 +221,7 @@ impl LeapArray {
     ) -> Result<Loan, Denied> {
         loop {
             let (head, bucket) = self.present(self.bucket_number(wish.now))?;
-            let offer = match self.earliest(head, bucket, wish, quotas) {
+            let offer = match self.earliest((head, bucket), bucket, wish, quotas) {
                 Ok(offer) => offer,
                 Err(Refusal::Full(index)) => return Err(Denied::Full(index)),
                 Err(Refusal::Gap) => {
@@ -258,11 +258,13 @@ impl LeapArray {
         }
     }
 
-    /// The earliest bucket that every quota agrees to while `head` stands.
-    fn earliest(
+    /// The earliest bucket that every quota agrees to while `head` stands, for a call that
+    /// comes in bucket `seen`: in `bucket`, the newest one, or in a later one if nobody else
+    /// comes until then.
+    pub(super) fn earliest(
         &self,
-        head: Head,
-        bucket: u64,
+        (head, bucket): (Head, u64),
+        seen: u64,
         wish: Wish,
         quotas: &[Quota],
     ) -> Result<Offer, Refusal> {
@@ -270,13 +272,20 @@ impl LeapArray {
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         // The first one that begins too late.
         let to = last.div_ceil(self.grid().bucket_ns);
-        let mut targets = Targets::new(bucket, from, to.min(bucket + 1 + self.ahead()));
-        let mut held = None;
+        let mut looked = Looked {
+            array: self,
+            head,
+            bucket,
+            seen,
+            n: wish.n,
+            held: None,
+        };
+        let mut targets = Targets::new(seen, from, to.min(seen + 1 + self.ahead()));
         for (index, quota) in quotas.iter().enumerate() {
             if targets.next(0).is_none() {
                 break;
             }
-            self.keep_lent(&mut targets, head, bucket, wish.n, quota, &mut held)?;
+            looked.keep_lent(&mut targets, quota)?;
             if targets.next(0).is_none() {
                 return Err(Refusal::Full(index));
             }
@@ -287,8 +296,8 @@ impl LeapArray {
         let mut full = 0;
         let mut next = targets.next(0);
         while let Some(target) = next {
-            let offer = self.offer(head, bucket, target, wish.n, quotas)?;
-            let held = self.held_for(bucket, target);
+            let offer = looked.offer(target, quotas)?;
+            let held = looked.held_for(target);
             if u64::from(held) + u64::from(wish.n) <= u64::from(offer.most) {
                 return Ok(offer);
             }
@@ -296,122 +305,6 @@ impl LeapArray {
             next = targets.next(target + 1);
         }
         Err(Refusal::Full(full))
-    }
-
-    /// Leaves those of `targets` for which `quota` lends `n` more tokens while `head`
-    /// stands, however little of them; `held` is looked up at most once.
-    fn keep_lent(
-        &self,
-        targets: &mut Targets,
-        head: Head,
-        bucket: u64,
-        n: u32,
-        quota: &Quota,
-        held: &mut Option<HeldSums>,
-    ) -> Result<(), Refusal> {
-        let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
-        if fits(head.granted(), cut, n, quota.limit()) {
-            // It has room: the tokens are charged now and stay charged.
-            return Ok(());
-        }
-        // What is used and held from now on is told from less only if it does not wrap.
-        let used = head.granted().wrapping_sub(cut);
-        let most = quota.limit().checked_sub(n);
-        let lends = quota.lending() != Lending::Nothing && used.checked_add(n).is_some();
-        let Some(most) = most.filter(|_| lends) else {
-            targets.remove(0..u64::MAX);
-            return Ok(());
-        };
-        // Windows that have begun by now hold all that is granted since.
-        let begin = quota.next_start(bucket);
-        let to_come = begin + u64::from(quota.span() - quota.stride());
-        if targets.next(0).is_some_and(|first| first < to_come) {
-            let room = self.target_of(head, bucket, most, quota);
-            targets.remove(0..room.ok_or(Refusal::Gap)?.min(to_come));
-        }
-        // In those that are to come nothing counts that is used now. A target is in all that
-        // begin up to it and not a whole window before.
-        let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
-            return Ok(());
-        };
-        let held = held.get_or_insert_with(|| HeldSums::of(self, bucket));
-        let span = u64::from(quota.span());
-        // Full windows that overlap are taken out together.
-        let mut full = first..first;
-        for start in (quota.start(first)..=last).step_by(quota.stride() as usize) {
-            if held.between(start, start + span) > most {
-                if start > full.end {
-                    targets.remove(full);
-                    full = start..start;
-                }
-                full.end = start + span;
-            }
-        }
-        targets.remove(full);
-        Ok(())
-    }
-
-    /// The offer for bucket `target`, if every quota lends something there: how much the one
-    /// that lends the least does.
-    fn offer(
-        &self,
-        head: Head,
-        bucket: u64,
-        target: u64,
-        n: u32,
-        quotas: &[Quota],
-    ) -> Result<Offer, Refusal> {
-        let mut offer = Offer {
-            bucket: target,
-            most: u32::MAX,
-            quota: 0,
-        };
-        for (index, quota) in quotas.iter().enumerate() {
-            let most = self.lends(head, bucket, target, n, quota)?;
-            if most < offer.most {
-                (offer.most, offer.quota) = (most, index);
-            }
-            if planted(Bug::LoanIgnoresRoom) {
-                break;
-            }
-        }
-        Ok(offer)
-    }
-
-    /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
-    fn lends(
-        &self,
-        head: Head,
-        bucket: u64,
-        target: u64,
-        n: u32,
-        quota: &Quota,
-    ) -> Result<u32, Refusal> {
-        // Whoever takes nothing borrows no part of it.
-        let Lending::Part(part) = quota.lending() else {
-            return Ok(u32::MAX);
-        };
-        let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
-        if n == 0 || fits(head.granted(), cut, n, quota.limit()) {
-            return Ok(u32::MAX);
-        }
-        let start = quota.start(target);
-        let leaving = if start.wrapping_sub(bucket) as i64 > 0 {
-            // Nothing leaves but where one of the quota's own buckets begins, so that a
-            // part is lent once for each of these.
-            if quota.start(target - 1) == start {
-                0
-            } else {
-                quota.limit()
-            }
-        } else {
-            let cut = self.cut(start).ok_or(Refusal::Gap)?;
-            let before = self.cut(quota.start(target - 1)).ok_or(Refusal::Gap)?;
-            cut.wrapping_sub(before)
-        };
-        // A hair more than the product, which is rounded, and may fall short of the whole
-        // number that was meant.
-        Ok((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
     /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
@@ -557,12 +450,145 @@ impl LeapArray {
 
 /// A bucket that every quota agreed to.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
-    bucket: u64,
+pub(super) struct Offer {
+    pub(super) bucket: u64,
     /// How many tokens may be held there.
     most: u32,
     /// The index of the quota that said so.
     quota: usize,
+}
+
+/// A ring as a call of weight `n` finds it that comes in bucket `seen`.
+struct Looked<'a> {
+    array: &'a LeapArray,
+    head: Head,
+    bucket: u64,
+    seen: u64,
+    n: u32,
+    /// Looked up at most once.
+    held: Option<HeldSums>,
+}
+
+// === impl Looked ===
+
+impl Looked<'_> {
+    /// Leaves those of `targets` for which `quota` lends tokens, however few of them.
+    fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Result<(), Refusal> {
+        let (head, bucket, seen) = (self.head, self.bucket, self.seen);
+        let cut = self.cut(quota.start(bucket))?;
+        if fits(head.granted(), cut, self.n, quota.limit()) {
+            // It has room: the tokens are charged now and stay charged.
+            return Ok(());
+        }
+        let Some(most) = quota.limit().checked_sub(self.n) else {
+            targets.remove(0..u64::MAX);
+            return Ok(());
+        };
+        let room = self.array.target_of(head, bucket, most, quota);
+        let room = room.ok_or(Refusal::Gap)?;
+        if room <= seen {
+            return Ok(());
+        }
+        // What is used and held from now on is told from less only if it does not wrap.
+        let used = head.granted().wrapping_sub(cut);
+        if quota.lending() == Lending::Nothing || used.checked_add(self.n).is_none() {
+            targets.remove(0..u64::MAX);
+            return Ok(());
+        }
+        // Windows that have begun by then hold all that is granted since.
+        let to_come = quota.next_start(seen) + u64::from(quota.span() - quota.stride());
+        targets.remove(0..room.min(to_come));
+        // In those that are to come nothing counts that is used by then. A target is in all
+        // that begin up to it and not a whole window before.
+        let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
+            return Ok(());
+        };
+        let held = self.held();
+        let span = u64::from(quota.span());
+        // Full windows that overlap are taken out together.
+        let mut full = first..first;
+        for start in (quota.start(first)..=last).step_by(quota.stride() as usize) {
+            if held.between(start, start + span) > most {
+                if start > full.end {
+                    targets.remove(full);
+                    full = start..start;
+                }
+                full.end = start + span;
+            }
+        }
+        targets.remove(full);
+        Ok(())
+    }
+
+    /// The offer for bucket `target`, where every quota lends something: how much the one
+    /// that lends the least does.
+    fn offer(&mut self, target: u64, quotas: &[Quota]) -> Result<Offer, Refusal> {
+        let mut offer = Offer {
+            bucket: target,
+            most: u32::MAX,
+            quota: 0,
+        };
+        for (index, quota) in quotas.iter().enumerate() {
+            let most = self.lends(target, quota)?;
+            if most < offer.most {
+                (offer.most, offer.quota) = (most, index);
+            }
+            if planted(Bug::LoanIgnoresRoom) {
+                break;
+            }
+        }
+        Ok(offer)
+    }
+
+    /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
+    fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Refusal> {
+        // Whoever takes nothing borrows no part of it.
+        let Lending::Part(part) = quota.lending() else {
+            return Ok(u32::MAX);
+        };
+        let has_room = self.used(quota.start(self.seen))? <= quota.limit().saturating_sub(self.n);
+        if self.n == 0 || has_room {
+            return Ok(u32::MAX);
+        }
+        let (start, before) = (quota.start(target), quota.start(target - 1));
+        let leaving = if start.wrapping_sub(self.seen) as i64 <= 0 {
+            self.used(before)?.wrapping_sub(self.used(start)?)
+        } else if before == start {
+            // Nothing leaves but where one of the quota's own buckets begins, so that a
+            // part is lent once for each of these.
+            0
+        } else {
+            quota.limit()
+        };
+        // A hair more than the product, which is rounded, and may fall short of the whole
+        // number that was meant.
+        Ok((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
+    }
+
+    /// What counts from bucket `start` on of all that is granted.
+    fn used(&mut self, start: u64) -> Result<u32, Refusal> {
+        if start.wrapping_sub(self.bucket) as i64 > 0 {
+            return Ok(self.held().between(start, u64::MAX));
+        }
+        Ok(self.head.granted().wrapping_sub(self.cut(start)?))
+    }
+
+    fn cut(&self, bucket: u64) -> Result<u32, Refusal> {
+        self.array.cut(bucket).ok_or(Refusal::Gap)
+    }
+
+    /// What is held for `target`.
+    fn held_for(&self, target: u64) -> u32 {
+        if target - self.bucket > self.array.ahead() {
+            return 0;
+        }
+        self.array.held_for(self.bucket, target)
+    }
+
+    fn held(&mut self) -> &HeldSums {
+        self.held
+            .get_or_insert_with(|| HeldSums::of(self.array, self.bucket))
+    }
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -588,7 +614,7 @@ pub(super) mod models {
         let offers = [11, 12].map(|bucket| {
             let head = array.load_head();
             let offer = array
-                .earliest(head, 10, wish, &quotas)
+                .earliest((head, 10), 10, wish, &quotas)
                 .ok()
                 .expect("one is lent");
             assert_eq!(offer.bucket, bucket);

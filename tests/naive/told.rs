@@ -44,10 +44,6 @@ proptest! {
             }
             side.bench.clock.advance(after - NANOSECOND);
             let early = side.run(call, with_loans, patience);
-            // A call that waits in a queue may be taken sooner, to wait there.
-            if matches!(early, Some(Told::Wait(_))) {
-                break;
-            }
             prop_assert!(matches!(early, Some(Told::Block(Some(_)))), "{:?}: {:?}", wants, early);
             side.bench.clock.advance(NANOSECOND);
             let then = side.run(call, with_loans, patience);

@@ -1,7 +1,10 @@
-//! When a refused call is told to come again, where a rule has room only for a while.
+//! When a refused call is told to come again, where a rule has room only for a while, and where
+//! calls may wait.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/mod.rs"]
 mod support;
+mod waits;
 
 use std::time::Duration;
 

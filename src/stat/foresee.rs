@@ -1,0 +1,175 @@
+//! What a call will find that comes later, if nobody else comes until then.
+//!
+//! A call that comes later finds the same tokens in a later bucket. So when it is let in to
+//! wait follows from what is granted and held now. Of each quota, and for each bucket that the
+//! call may wait for:
+//!
+//! * From the time on at which the quota has room, it agrees.
+//! * Before that it agrees if the window that ends with that bucket will have room, from now
+//!   on; or, while that window is still to come, if each window to come does that contains the
+//!   bucket.
+//!
+//! So a quota that does not agree now will do so when it has room, and not sooner. What remains
+//! is that the call may come too early for a bucket: by its patience, or because the ring holds
+//! nothing so far ahead.
+
+use std::time::Duration;
+
+use super::leap_array::{LeapArray, Refusal};
+use super::occupy::Wish;
+use super::quota::{Lending, Quota};
+use super::word::{Head, fits};
+use crate::clock::{Tick, nanos};
+
+/// A call that may come at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// When it comes.
+    pub(crate) at: Tick,
+    /// Its turn.
+    pub(crate) turn: Tick,
+    /// From when on it may run: its turn or later.
+    pub(crate) from: Tick,
+    /// How long it may wait for a loan, exclusive; for its turn it waits anyway.
+    pub(crate) for_loan: Duration,
+    pub(crate) n: u32,
+}
+
+/// A call that comes then finds nothing. It will find something when, if nobody else comes;
+/// not before, and `None` for never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nothing {
+    pub(crate) until: Option<Tick>,
+}
+
+/// When the quotas that have no room at some time will have some.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rooms {
+    /// The first one of those that lend.
+    first: Option<u64>,
+    /// The last one of those that lend, and of those that do not.
+    last: u64,
+    strict: u64,
+}
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// From when on the call of `visit` may run if it comes then, and takes tokens or holds
+    /// some for a coming bucket.
+    pub(crate) fn foresee(
+        &self,
+        now: Tick,
+        visit: Visit,
+        quotas: &[Quota],
+    ) -> Result<Tick, Nothing> {
+        loop {
+            let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
+                // A reload comes in between.
+                return Err(Nothing { until: None });
+            };
+            match self.find_later((head, bucket), visit, quotas) {
+                Some(found) if self.is_still_at(head) => return found,
+                Some(_) => {}
+                None => self.find_cut(head, bucket, quotas),
+            }
+        }
+    }
+
+    /// The next time after `at` at which one of `quotas` has room that has none then.
+    pub(crate) fn next_room(&self, now: Tick, at: Tick, n: u32, quotas: &[Quota]) -> Option<Tick> {
+        let rooms = quotas.iter().filter_map(|quota| {
+            let is_full = !self.has_room(now, n, quota);
+            is_full.then(|| self.room_at(now, n, quota)).flatten()
+        });
+        rooms.filter(|room| *room > at).min()
+    }
+
+    /// The same while the head stands; `None` if a cut is missing.
+    fn find_later(
+        &self,
+        stand: (Head, u64),
+        visit: Visit,
+        quotas: &[Quota],
+    ) -> Option<Result<Tick, Nothing>> {
+        let seen = self.bucket_number(visit.at).max(stand.1);
+        let Some(rooms) = self.rooms(stand, seen, visit.n, quotas)? else {
+            return Some(Err(Nothing { until: None }));
+        };
+        let from = self.bucket_number(visit.from);
+        if from <= seen && rooms.last.max(rooms.strict) <= seen {
+            return Some(Ok(visit.from));
+        }
+        if rooms.strict > seen {
+            let until = Some(self.start_of(rooms.strict));
+            return Some(Err(Nothing { until }));
+        }
+        let until_turn = (visit.turn - visit.at).saturating_add(Duration::from_nanos(1));
+        let wish = Wish {
+            now: visit.at,
+            from: visit.from,
+            patience: visit.for_loan.max(until_turn),
+            n: visit.n,
+        };
+        let far = Wish {
+            patience: Duration::MAX,
+            ..wish
+        };
+        let target = match self.earliest(stand, seen, wish, quotas) {
+            Ok(offer) => return Some(Ok(visit.from.max(self.start_of(offer.bucket)))),
+            Err(Refusal::Gap) => return None,
+            Err(Refusal::Full(_)) => match self.earliest(stand, seen, far, quotas) {
+                Ok(offer) => offer.bucket,
+                Err(Refusal::Gap) => return None,
+                // Further ahead nothing is held.
+                Err(Refusal::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
+            },
+        };
+        let start = self.start_of(target);
+        let mut until = self.start_of(target.saturating_sub(self.ahead()));
+        if start > visit.turn {
+            let soon = start.as_nanos().saturating_sub(nanos(visit.for_loan));
+            until = until.max(Tick::from_nanos(soon.saturating_add(1)));
+        }
+        if let Some(first) = rooms.first {
+            until = until.min(self.start_of(first));
+        }
+        Some(Err(Nothing { until: Some(until) }))
+    }
+
+    /// When those of `quotas` have room that have none in bucket `seen`; an inner `None` if one
+    /// never has, an outer one if a cut is missing.
+    fn rooms(
+        &self,
+        (head, bucket): (Head, u64),
+        seen: u64,
+        n: u32,
+        quotas: &[Quota],
+    ) -> Option<Option<Rooms>> {
+        let mut rooms = Rooms::default();
+        for quota in quotas {
+            if fits(
+                head.granted(),
+                self.cut(quota.start(bucket))?,
+                n,
+                quota.limit(),
+            ) {
+                continue;
+            }
+            let Some(most) = quota.limit().checked_sub(n) else {
+                return Some(None);
+            };
+            let room = self.target_of(head, bucket, most, quota)?;
+            if room <= seen {
+                continue;
+            }
+            if quota.lending() == Lending::Nothing {
+                rooms.strict = rooms.strict.max(room);
+            } else {
+                rooms.first = Some(rooms.first.map_or(room, |first| first.min(room)));
+                rooms.last = rooms.last.max(room);
+            }
+        }
+        Some(Some(rooms))
+    }
+}
