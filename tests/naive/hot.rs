@@ -64,7 +64,16 @@ pub(crate) struct Paid {
 impl Hot {
     /// It has no id yet.
     pub(crate) fn rule(&self) -> HotParamRule {
-        let halves = |halves: u32| f64::from(halves) / 2.0;
+        // Where whole calls are counted, a half would let nobody pass, and is no rule.
+        let is_whole = match self.count {
+            Count::Refill => self.burst == 0,
+            Count::Window => true,
+            Count::Queue(_) | Count::Running => false,
+        };
+        let halves = |halves: u32| match halves {
+            1 if is_whole => 0.0,
+            halves => f64::from(halves) / 2.0,
+        };
         let mut rule = HotParamRule::per(self.resource, halves(self.halves), ms(self.interval));
         rule = match self.count {
             Count::Refill => rule.burst(self.burst),
