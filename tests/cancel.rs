@@ -591,7 +591,7 @@ fn a_panic_of_other_code_that_drops_a_call_is_none_of_the_call() {
     for content_type in ["text/plain", "application/grpc"] {
         let (sentinel, _clock) = engine(rules());
         let service = SentinelLayer::with(sentinel.clone()).layer(service_fn(
-            |_: Request<Body>| async move {
+            move |_: Request<Body>| async move {
                 let mut response = Response::new(streamed(vec![data("one"), data("two")]));
                 let value = axum::http::HeaderValue::from_static(content_type);
                 response.headers_mut().insert("content-type", value);

@@ -998,9 +998,10 @@ async fn a_breaker_under_two_layers_closes_if_they_have_two_engines_or_two_names
         } else {
             Sentinel::new(Rules::new())
         };
-        let is_down = AtomicBool::new(true);
-        let service = service_fn(|_: Request<Body>| {
-            let status = match is_down.load(Ordering::Relaxed) {
+        let is_down = Arc::new(AtomicBool::new(true));
+        let seen = is_down.clone();
+        let service = service_fn(move |_: Request<Body>| {
+            let status = match seen.load(Ordering::Relaxed) {
                 true => StatusCode::BAD_GATEWAY,
                 false => StatusCode::OK,
             };

@@ -37,6 +37,11 @@ use crate::verdict::Verdict;
 /// returns then is counted nowhere. So while it is not ready nothing is refused, unless the
 /// layer [judges first](Self::judge_first).
 ///
+/// Where the error of the service is a box already, the layer changes no type, and tower's
+/// `option_layer` takes it. If such a service is a closure that is made within a task, the
+/// compiler may complain that an implementation of `From` is not general enough: use a named
+/// function instead, `service_fn(send)` with `async fn send(…) -> Result<…, BoxError>`.
+///
 /// # Examples
 ///
 /// ```

@@ -81,7 +81,8 @@ where
 impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, Respond>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    S::Error: 'static,
+    S: 'static,
+    ReqB: 'static,
     ResB: Body<Data = Bytes>,
 {
     type Output = Result<Response<ResponseBody<ResB>>, S::Error>;
@@ -102,7 +103,7 @@ where
 impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, Fail>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    S::Error: Into<BoxError> + 'static,
+    S::Error: Into<BoxError>,
     ResB: Body<Data = Bytes>,
 {
     type Output = Result<Response<ResponseBody<ResB>>, BoxError>;

@@ -84,9 +84,14 @@ pub enum Completion {
 /// wrongly consider themselves ready, as those of tower's `Steer` do.
 ///
 /// The response bodies of the service must yield [`Bytes`](bytes::Bytes); each becomes a
-/// [`ResponseBody`](super::ResponseBody). So a program in which the layer is optional
-/// should always have the layer, and give it no rules when it is off: then its types are
-/// the same in both cases.
+/// [`ResponseBody`](super::ResponseBody). So tower's `option_layer` does not take this layer,
+/// as both of its services must have the same type of response. A program in which the
+/// layer is optional should always have the layer, and give it no rules when it is off: then
+/// its types are the same in both cases.
+///
+/// The service and its requests must be `'static`, unless refusals are
+/// [errors](Self::fail): a service that borrows, as in a test, can borrow through an
+/// [`Arc`].
 ///
 /// Terms such as resource, origin, context and parameter are explained in the
 /// [cookbook](crate::guide::cookbook#words).
@@ -213,7 +218,15 @@ impl SentinelLayer<Respond> {
     /// [`Entry::fail`](crate::Entry::fail).
     ///
     /// The error type of the service becomes [`BoxError`](super::BoxError). So a router of
-    /// axum, whose services never fail, does not take such a layer. Do not use this
+    /// axum, whose services never fail, does not take such a layer.
+    ///
+    /// Where the error of the service is a box already, and the service is a closure that
+    /// is made within a task, the compiler may complain that an implementation of `From` is not
+    /// general enough, as with tower's `Timeout`: it does not see that the error in the box is
+    /// `'static`. Use a named function instead, `service_fn(send)` with
+    /// `async fn send(…) -> Result<…, BoxError>`.
+    ///
+    /// Do not use this
     /// with tonic clients: they turn a refusal that is a response into a status with the
     /// right code, but an error that they do not know into the code `UNKNOWN`.
     #[must_use]

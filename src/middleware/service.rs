@@ -225,7 +225,8 @@ impl<S: fmt::Debug, M> fmt::Debug for SentinelService<S, M> {
 impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Respond>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
-    S::Error: 'static,
+    S: 'static,
+    ReqB: 'static,
     ResB: Body<Data = Bytes>,
 {
     type Response = Response<ResponseBody<ResB>>;
@@ -245,7 +246,7 @@ where
 impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Fail>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
-    S::Error: Into<BoxError> + 'static,
+    S::Error: Into<BoxError>,
     ResB: Body<Data = Bytes>,
 {
     type Response = Response<ResponseBody<ResB>>;
