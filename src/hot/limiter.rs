@@ -1,14 +1,20 @@
 //! `KeyedLimiter`, a quota for each key without an engine.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::digest::Digest;
 use super::keys::{Count, HotKeys, Limit, Spec};
 use super::{MOST_IN_WINDOW, MOST_KEYS};
 use crate::call::Key;
-use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
+use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
+use crate::sync::{AtomicU64, Ordering};
+use crate::timekeeper::Timekeeper;
+
+/// How exactly a limiter knows the latest time of its clock.
+const LATEST_NS: u64 = 1_000_000;
 
 /// The error of a limiter that cannot be built, with the reason.
 ///
@@ -47,8 +53,8 @@ impl std::error::Error for InvalidLimiter {}
 ///
 /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
 /// assert_eq!(refused.to_string(), "the key has spent its quota");
-/// let retry_after = refused.room_at().map(|at| at - now);
-/// assert_eq!(retry_after, Some(Duration::from_millis(200)));
+/// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(refused.retry_after(), Some(Duration::from_millis(200)));
 ///
 /// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
 /// assert_eq!(never.to_string(), "more than the key may ever spend at once");
@@ -56,20 +62,29 @@ impl std::error::Error for InvalidLimiter {}
 /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom(Option<Tick>);
+pub struct NoRoom {
+    now: Tick,
+    room_at: Option<Tick>,
+}
 
 impl NoRoom {
     /// Returns when there is room, if the key spends nothing until then; `None` if there
     /// never is, because more was requested than the key may ever have.
     #[must_use]
     pub const fn room_at(&self) -> Option<Tick> {
-        self.0
+        self.room_at
+    }
+
+    /// Returns the same as a time from the moment of the call.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.room_at.map(|at| at - self.now)
     }
 }
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+        f.write_str(match self.room_at {
             Some(_) => "the key has spent its quota",
             None => "more than the key may ever spend at once",
         })
@@ -86,6 +101,10 @@ impl std::error::Error for NoRoom {}
 /// rest may spend the threshold and the [burst](Builder::burst) at once, and from then on
 /// gets one more token every `interval / threshold`. Alternatively, the threshold is that
 /// of a [sliding window](Builder::window).
+///
+/// A limiter with a [clock of its own](Builder::build_with) is asked by
+/// [`check`](Self::check). Without one, as here by default, the time of each call is given by
+/// the caller, who may have read it anyway.
 ///
 /// Any number of threads may use a limiter at the same time. Taking a token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
@@ -110,6 +129,22 @@ impl std::error::Error for NoRoom {}
 /// keys.
 ///
 /// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+///
+/// // Five per second and client, seven at once.
+/// let limiter = KeyedLimiter::per_second(5).burst(2).build_with(MonotonicClock::new())?;
+/// let client: IpAddr = [192, 0, 2, 7].into();
+/// let passed = (0..100).filter(|_| limiter.check(client).is_ok()).count();
+/// assert!((7..100).contains(&passed));
+/// let refused = limiter.check(client).unwrap_err();
+/// assert!(refused.retry_after().is_some());
+/// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+/// ```
+///
+/// With the time of the caller:
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -154,10 +189,18 @@ impl std::error::Error for NoRoom {}
 ///   takes longer than nine years to earn is reduced to what is earned in nine years;
 /// * a window is right for keys that come again within 2²³ intervals.
 #[doc(alias("RateLimiter", "keyed"))]
-#[derive(Debug)]
-pub struct KeyedLimiter {
+pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
     limit: Limit,
+    clock: OwnClock<C>,
+}
+
+/// The clock of a limiter, if it has one.
+struct OwnClock<C> {
+    time: Option<Timekeeper>,
+    /// The latest time that was told, in ns; up to [`LATEST_NS`] before it.
+    latest: AtomicU64,
+    kind: PhantomData<fn() -> C>,
 }
 
 /// A builder for a [`KeyedLimiter`].
@@ -218,7 +261,59 @@ impl KeyedLimiter {
             },
         }
     }
+}
 
+impl<C: Clock> KeyedLimiter<C> {
+    /// Takes a token of `key`, now by the limiter's clock.
+    ///
+    /// The clock is read once; a reading that does not fit to earlier ones, being behind them or
+    /// more than a second ahead, is taken again, as those of an engine are.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NoRoom`] if the key has no token left.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = KeyedLimiter::per_second(2).build_with(clock.clone())?;
+    /// assert!(limiter.check("ann").is_ok());
+    /// assert!(limiter.check("ann").is_ok());
+    /// let refused = limiter.check("ann").unwrap_err();
+    /// assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
+    /// clock.advance(Duration::from_millis(500));
+    /// assert!(limiter.check("ann").is_ok());
+    /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+    /// ```
+    #[doc(alias("check_key"))]
+    #[inline]
+    pub fn check<'a>(&self, key: impl Into<Key<'a>>) -> Result<(), NoRoom> {
+        self.try_acquire(self.now(), key, 1)
+    }
+
+    /// Returns the present by the limiter's clock, for the methods that take a time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    ///
+    /// let limiter = KeyedLimiter::per_second(5).build_with(ManualClock::new())?;
+    /// assert!(limiter.try_acquire(limiter.now(), "ann", 3).is_ok());
+    /// assert_eq!(limiter.left(limiter.now(), "ann"), 2);
+    /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.clock.now()
+    }
+}
+
+impl<C> KeyedLimiter<C> {
     /// Takes `n` tokens of `key`. With `n` = 0 it takes nothing and never fails.
     ///
     /// # Errors
@@ -237,7 +332,10 @@ impl KeyedLimiter {
 
     fn acquire(&self, now: Tick, key: Digest, n: u32) -> Result<(), NoRoom> {
         let taken = self.keys.take(now, key, &self.limit, n);
-        taken.map(|_| ()).map_err(|full| NoRoom(full.room_at))
+        taken.map(|_| ()).map_err(|full| NoRoom {
+            now,
+            room_at: full.room_at,
+        })
     }
 
     /// Returns how many tokens `key` could take now, one by one.
@@ -253,11 +351,57 @@ impl KeyedLimiter {
         self.keys.overflows()
     }
 
-    /// Returns the bytes that the limiter occupies, including the heap. The number is
-    /// constant from the start.
+    /// Returns the bytes that the limiter occupies, including the heap, but without its clock.
+    /// The number is constant from the start.
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.keys.footprint() + size_of::<Self>() - size_of::<HotKeys>()
+    }
+}
+
+impl<C> fmt::Debug for KeyedLimiter<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLimiter")
+            .field("keys", &self.keys)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl OwnClock ===
+
+impl OwnClock<()> {
+    fn none() -> Self {
+        Self {
+            time: None,
+            latest: AtomicU64::new(0),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<C: Clock> OwnClock<C> {
+    fn new(clock: C) -> Self {
+        let time = Timekeeper::new(Box::new(clock));
+        let now = time.check_making(time.now());
+        Self {
+            time: Some(time),
+            latest: AtomicU64::new(now.as_nanos()),
+            kind: PhantomData,
+        }
+    }
+
+    /// The present, which never goes back. Relaxed: a time is right alone.
+    #[inline]
+    fn now(&self) -> Tick {
+        let time = self.time.as_ref().expect("it was made with a clock");
+        let latest = Tick::from_nanos(self.latest.load(Ordering::Relaxed));
+        let now = time.check(time.now(), latest).max(latest);
+        // Not each time: all calls read this line.
+        if now.nanos_since(latest) > LATEST_NS {
+            self.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        }
+        now
     }
 }
 
@@ -296,10 +440,39 @@ impl Builder {
     /// interval between 1 ms and 366 days, and a multiple of 2 ns for a window; and
     /// `max_keys` between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
+        self.build_at(now, OwnClock::none())
+    }
+
+    /// Builds the limiter with a `clock` of its own, for [`KeyedLimiter::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// A field has the type `KeyedLimiter<MonotonicClock>`:
+    ///
+    /// ```
+    /// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+    ///
+    /// struct Logins(KeyedLimiter<MonotonicClock>);
+    ///
+    /// let per_user = KeyedLimiter::per_minute(5).build_with(MonotonicClock::new())?;
+    /// let logins = Logins(per_user);
+    /// assert!(logins.0.check("ann").is_ok());
+    /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+    /// ```
+    pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+        let clock = OwnClock::new(clock);
+        self.build_at(clock.now(), clock)
+    }
+
+    fn build_at<C>(self, now: Tick, clock: OwnClock<C>) -> Result<KeyedLimiter<C>, InvalidLimiter> {
         self.check()?;
         let keys = HotKeys::new(self.spec, now);
         let limit = keys.limit(self.threshold, self.burst);
-        Ok(KeyedLimiter { keys, limit })
+        Ok(KeyedLimiter { keys, limit, clock })
     }
 
     fn check(&self) -> Result<(), InvalidLimiter> {

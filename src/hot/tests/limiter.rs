@@ -1,9 +1,12 @@
 //! The limiter without an engine.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::*;
+use crate::clock::{Clock, ManualClock, MonotonicClock};
 use crate::hot::{InvalidLimiter, KeyedLimiter};
+use crate::sync::Lock;
 
 fn passed(limiter: &KeyedLimiter, now: u64, key: &str) -> usize {
     let pass = |_: &u32| limiter.try_acquire(at(now), key, 1).is_ok();
@@ -36,6 +39,114 @@ fn a_window_holds_no_more_than_its_threshold() {
     let refused = limiter.try_acquire(at(99), "ann", 1).unwrap_err();
     assert_eq!(refused.room_at(), Some(at(100)));
     assert_eq!(passed(&limiter, 100, "ann"), 5);
+}
+
+fn checked<C: Clock>(limiter: &KeyedLimiter<C>, key: &str) -> usize {
+    let pass = |_: &u32| limiter.check(key).is_ok();
+    (0..1_000).take_while(pass).count()
+}
+
+#[test]
+fn a_limiter_with_a_clock_refills_by_it() {
+    let clock = ManualClock::starting_at(at(10_000));
+    let limiter = KeyedLimiter::per_second(5).burst(2);
+    let limiter = limiter.build_with(clock.clone()).unwrap();
+    assert_eq!(limiter.now(), at(10_000));
+    assert_eq!([checked(&limiter, "ann"), checked(&limiter, "bob")], [7; 2]);
+    let refused = limiter.check("ann").unwrap_err();
+    assert_eq!(refused.room_at(), Some(at(10_200)));
+    assert_eq!(refused.retry_after(), Some(ms(200)));
+    clock.advance(ms(150));
+    let refused = limiter.check("ann").unwrap_err();
+    assert_eq!(refused.retry_after(), Some(ms(50)));
+    clock.advance(ms(50));
+    assert_eq!(checked(&limiter, "ann"), 1);
+    let never = limiter.try_acquire(limiter.now(), "ann", 8).unwrap_err();
+    assert_eq!(never.retry_after(), None);
+}
+
+#[test]
+fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
+    for builder in [
+        KeyedLimiter::per_second(5),
+        KeyedLimiter::per_second(5).window(),
+    ] {
+        let clock = ManualClock::starting_at(at(7_200_000));
+        let limiter = builder.build_with(clock.clone()).unwrap();
+        assert_eq!(checked(&limiter, "ann"), 5);
+        clock.set(at(3_600_000));
+        for _ in 0..9 {
+            assert_eq!(checked(&limiter, "ann"), 0);
+            clock.advance(ms(100));
+        }
+        // Time goes on after the clock has not come back for a second or two.
+        clock.advance(ms(3_000));
+        assert!(
+            limiter.check("ann").is_ok() || {
+                clock.advance(ms(3_000));
+                limiter.check("ann").is_ok()
+            }
+        );
+    }
+}
+
+/// A clock with these readings; the last one stays.
+#[derive(Debug)]
+struct Readings(Lock<Vec<Tick>>);
+
+impl Clock for Readings {
+    fn now(&self) -> Tick {
+        let mut rest = self.0.lock();
+        if rest.len() > 1 {
+            rest.remove(0)
+        } else {
+            rest[0]
+        }
+    }
+}
+
+#[test]
+fn a_limiter_with_a_clock_does_not_believe_a_single_wrong_reading() {
+    // Of the readings of one call, the first, the second or the third is an hour ahead. The
+    // limiter is built at 10 s.
+    for wrong in 0..3 {
+        let mut readings = vec![at(10_000); 20];
+        readings.extend((0..6).map(|n| at(if n == wrong { 3_610_000 } else { 10_000 })));
+        let readings = Arc::new(Readings(Lock::new(readings)));
+        let builder = KeyedLimiter::per_second(5);
+        let limiter = builder.build_with(readings.clone()).unwrap();
+        let passed = (0..100).filter(|_| limiter.check("ann").is_ok()).count();
+        assert_eq!(passed, 5, "{wrong}");
+        assert_eq!(limiter.now(), at(10_000), "{wrong}");
+    }
+}
+
+#[test]
+fn the_clock_of_a_limiter_is_read_once_for_a_call() {
+    #[derive(Debug, Default)]
+    struct Counting(Lock<u64>);
+    impl Clock for Counting {
+        fn now(&self) -> Tick {
+            *self.0.lock() += 1;
+            at(10_000 + *self.0.lock())
+        }
+    }
+    let clock = Arc::new(Counting::default());
+    let limiter = KeyedLimiter::per_second(5)
+        .build_with(clock.clone())
+        .unwrap();
+    let before = *clock.0.lock();
+    for _ in 0..100 {
+        let _ = limiter.check("ann");
+    }
+    assert_eq!(*clock.0.lock() - before, 100);
+}
+
+#[test]
+fn a_bad_limiter_is_no_limiter_with_a_clock_either() {
+    let builder = KeyedLimiter::per_second(-1);
+    let error = builder.build_with(MonotonicClock::new()).unwrap_err();
+    assert!(error.to_string().starts_with("threshold is -1"));
 }
 
 #[test]
@@ -144,6 +255,7 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
 fn limiters_are_shared_by_threads() {
     fn shared<T: Send + Sync + std::fmt::Debug>() {}
     shared::<KeyedLimiter>();
+    shared::<KeyedLimiter<MonotonicClock>>();
     let limiter = KeyedLimiter::per_second(1_000.0).build(at(0)).unwrap();
     let passed = std::thread::scope(|scope| {
         [(); 4]
