@@ -186,6 +186,28 @@ async fn without_it_all_two_hundred_calls_wait_and_none_is_refused() {
 }
 
 #[tokio::test]
+async fn in_an_axum_router_calls_are_judged_first_anyway() {
+    let (sentinel, _clock) = engine(IsolationRule::new("/x", 2));
+    let answers = Arc::new(Semaphore::new(0));
+    let held = answers.clone();
+    let handler = move || async move { held.acquire().await.unwrap().forget() };
+    let app = axum::Router::new()
+        .route("/x", axum::routing::get(handler))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .layer(SentinelLayer::with(sentinel.clone()));
+    let calls = (0..200).map(|_| app.clone().oneshot(get("/x")));
+    let mut calls = pin!(join_all(calls));
+    assert!(poll_now(calls.as_mut()).is_pending());
+    answers.add_permits(2);
+    let statuses = calls
+        .await
+        .into_iter()
+        .map(|answer| answer.unwrap().status());
+    let passed = statuses.filter(|status| *status == StatusCode::OK).count();
+    assert_eq!(passed, 2);
+}
+
+#[tokio::test]
 async fn with_load_shed_inside_a_busy_service_fails_the_calls_that_pass() {
     let (service, _answers) = one_at_a_time();
     let (sentinel, _clock) = engine(FlowRule::per_second("/x", 2));
