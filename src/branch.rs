@@ -13,8 +13,9 @@ use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::Gate;
-use crate::stat::{Node, Resident};
-use crate::sync::{AtomicU32, shared_size};
+use crate::shared::NodeOf;
+use crate::stat::{Node, Place, Resident};
+use crate::sync::shared_size;
 
 /// What a branch stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +56,7 @@ pub(crate) struct Branch {
     gate: Gate,
     /// That of the rules that it was made by.
     version: u64,
-    place: AtomicU32,
+    place: Place,
     /// How long after its last use the branch is kept in any case.
     idle: Duration,
 }
@@ -84,7 +85,7 @@ impl Branch {
         let longest_wait = longest_wait.unwrap_or_default();
         let flows = rules.flows(resource.text(), &indices);
         let before = old.map(|old| old.gate.on(&old.node));
-        let (node, gate) = shared.node(flows, before, longest_wait, true, now);
+        let (node, gate) = shared.node(flows, before, longest_wait, NodeOf::Branch, now);
         Self {
             key: BranchKey {
                 resource: query.resource,
@@ -94,7 +95,7 @@ impl Branch {
             resource: resource.text().clone(),
             direction: resource.direction(),
             version: resource.version(),
-            place: AtomicU32::new(0),
+            place: Place::default(),
             node,
             gate,
             idle: shared.config.idle,
@@ -150,7 +151,7 @@ impl Resident for Branch {
         &self.key
     }
 
-    fn place(&self) -> &AtomicU32 {
+    fn place(&self) -> &Place {
         &self.place
     }
 

@@ -198,7 +198,7 @@ impl<'a> Call<'a> {
 
     /// Sets the origin: who calls. Rules [by origin](crate::FlowRule::by_origin) count all
     /// calls without an origin as those of one caller, under `-`, unless
-    /// [`MissingKey`](crate::MissingKey) says otherwise.
+    /// [`MissingKey`](crate::MissingKey) says otherwise. A caller that sends `-` is another one.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<Key<'a>>) -> Self {
         self.origin = Some(origin.into());

@@ -22,6 +22,8 @@ use crate::stat::Table;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
+pub(crate) use reload::Change;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -106,7 +108,10 @@ impl Engine {
             shadows: Shadows::default(),
         };
         let rules = engine.rules.load_full();
-        engine.shadows.reload(&engine, &rules);
+        // Only those in force now need a time, and these are made by one of their own.
+        if let Some(shadows) = engine.shadows.prepare(&engine, &rules, Tick::ZERO) {
+            engine.shadows.put_in_force(&shadows);
+        }
         engine
     }
 

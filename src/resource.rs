@@ -23,18 +23,15 @@ use crate::rule::{
     Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet, SlotLimit,
     most_keys,
 };
-use crate::shared::Shared;
-use crate::stat::{Node, Resident, Totals};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, shared_size};
+use crate::shared::{NodeOf, Shared};
+use crate::stat::{Node, Place as ListPlace, Resident, Totals};
+use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::timekeeper::Timekeeper;
 
 pub(crate) use admit::Place;
 pub(crate) use path_kind::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The name under which calls are counted that have no place of their own.
-pub(crate) const OVERFLOW: &str = "__overflow__";
 
 /// The key of a resource, and how a call asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +61,7 @@ pub(crate) struct Resource {
     rules: StdArc<RuleSet>,
     shared: StdArc<Shared>,
     version: AtomicU64,
-    place: AtomicU32,
+    place: ListPlace,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
     path_kind: PathKind,
@@ -96,13 +93,14 @@ struct RuledBreakers {
 
 impl Resource {
     /// The resource that `query` asks for, by `rules`; over the node of `old`,
-    /// if there was one.
+    /// if there was one. Callers cannot make up its name if a router `has_matched` it.
     pub(crate) fn new(
         query: &ResourceQuery<'_>,
         id: u64,
         rules: &StdArc<RuleSet>,
         shared: StdArc<Shared>,
         old: Option<&Self>,
+        has_matched: bool,
         now: Tick,
     ) -> Self {
         let (key, text) = match old {
@@ -114,7 +112,11 @@ impl Resource {
         let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
         let before = old.map(|old| old.gate.on(&old.node));
         let flows = rules.flows(&text, anyone);
-        let (node, gate) = shared.node(flows, before, longest_wait, false, now);
+        let is_pinned = rules.names(&text) || *query.name == Key::OVERFLOW;
+        let of = NodeOf::Resource {
+            is_known: is_pinned || has_matched,
+        };
+        let (node, gate) = shared.node(flows, before, longest_wait, of, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let kept_breakers = match old {
             Some(_) => None,
@@ -132,9 +134,9 @@ impl Resource {
             id: old.map_or(id, |old| old.id),
             slots: own.and_then(|own| own.slots),
             extras,
-            is_pinned: rules.names(&text) || query.name.is(OVERFLOW),
+            is_pinned,
             version: AtomicU64::new(rules.version()),
-            place: AtomicU32::new(0),
+            place: ListPlace::default(),
             // The whole set would live for as long as the resource, through all reloads.
             rules: if own.is_some() {
                 rules.clone()
@@ -409,7 +411,7 @@ impl Resident for Resource {
         &self.key
     }
 
-    fn place(&self) -> &AtomicU32 {
+    fn place(&self) -> &ListPlace {
         &self.place
     }
 

@@ -17,7 +17,7 @@ use crate::entry::{Entry, end_on_panic};
 use crate::hook::{Hook, Hooks};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules};
-use crate::shared::{Config, Shared};
+use crate::shared::{Config, Minute, Shared};
 use crate::stat::{InvalidWindow, Outcome, Shape};
 use crate::sync::AtomicU64;
 use crate::system::Sampler;
@@ -579,14 +579,7 @@ impl Builder {
     /// evenly or is a multiple of it.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
-        let Config {
-            shape,
-            branch_shape,
-            ..
-        } = &mut self.config;
-        for shape in [shape, branch_shape] {
-            *shape = Arc::new(Shape::new(bucket_ns, buckets, shape.minute));
-        }
+        self.config.shape = Arc::new(Shape::new(bucket_ns, buckets));
         Ok(self)
     }
 
@@ -605,6 +598,13 @@ impl Builder {
     /// one. Default: 16 384. Calls to any further resource are counted under
     /// `__overflow__`, and the rules for that name apply to them. A resource with a rule
     /// always has a place, and so does one that is named by the path that axum has matched.
+    /// A call that names `__overflow__` or `-` itself is none of those that are counted there:
+    /// a hash of the name takes its place.
+    ///
+    /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
+    /// bytes long, has been called in several seconds and was refused, by a system rule or a
+    /// window for `*`. Other rules for `*` take what they take for each resource. With
+    /// [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.config.max_resources = max.max(1);
         self
@@ -649,16 +649,38 @@ impl Builder {
         self
     }
 
-    /// Sets whether resources keep statistics for each second of the last minute: 3.5 KiB
-    /// for each resource that is called or read in two different seconds. Default: yes.
+    /// Sets whether all resources keep statistics for each second of the last minute, or none:
+    /// 3.5 KiB for each resource that is called or read in two different seconds. Default: those
+    /// whose names callers cannot make up, which are the resources that a rule names (also in
+    /// shadow mode, for its own statistics), the routes that a router has matched and the names of
+    /// layers, when they are first called, and `__overflow__`. All others have the figures of the
+    /// [window](Self::window) and totals.
+    ///
+    /// A resource that a rule names only after a [reload](crate::Sentinel::reload) keeps its
+    /// seconds from then on. The second second after that is the first one that is known.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+    ///
+    /// let rule = || FlowRule::per_second("named", 5);
+    /// let builder = || Sentinel::builder().clock(ManualClock::new()).rules(rule());
+    /// let keep_seconds = |sentinel: Sentinel| {
+    ///     ["named", "made up"].map(|name| {
+    ///         drop(sentinel.try_enter(Call::new(name)));
+    ///         sentinel.node(name).is_some_and(|node| node.seconds().is_some())
+    ///     })
+    /// };
+    /// assert_eq!(keep_seconds(builder().build()), [true, false]);
+    /// assert_eq!(keep_seconds(builder().minute(true).build()), [true, true]);
+    /// ```
     pub fn minute(mut self, minute: bool) -> Self {
-        Arc::make_mut(&mut self.config.shape).minute = minute;
+        self.config.minute = if minute { Minute::All } else { Minute::None };
         self
     }
 
     /// Sets whether origins and contexts keep them as well. Default: no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
-        Arc::make_mut(&mut self.config.branch_shape).minute = minute;
+        self.config.minute_of_branches = minute;
         self
     }
 

@@ -4,35 +4,47 @@
 //! would have if it were enforced beside the enforced rules. It sees what those let pass.
 //! What it lets pass as well ends with the call itself; what it refuses is counted
 //! as blocked in its engine, and hooks are notified; what it would let wait starts at once.
+//!
+//! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
+//! version of the set that they are of, and comes into force together with that set. A call
+//! looks at the list before it is judged, and is judged anew if that is of another version
+//! than the rules of its resource.
 
 use std::sync::Arc as StdArc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use crate::call::{Call, Key, OwnedKey};
-use crate::engine::Engine;
+use crate::call_nodes::Reloaded;
+use crate::clock::Tick;
+use crate::engine::{Change, Engine};
 use crate::entry::Entry;
 use crate::hook::{BlockEvent, Subject};
 use crate::partners::partners;
 use crate::rule::{Named, Part, Rule, RuleSet};
-use crate::sync::Lock;
 use crate::verdict::Verdict;
 
 /// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]
 pub(crate) struct Shadows {
     list: ArcSwap<List>,
-    /// The version of the set that they are of, held while they are made. Calls
-    /// never wait for it.
-    version: Lock<u64>,
 }
 
 /// All of them, and which of them a call may be for: others are not looked at.
 #[derive(Debug, Default)]
-struct List {
+pub(crate) struct List {
+    /// That of the set that they are of.
+    version: u64,
     all: Vec<StdArc<Shadow>>,
     of_one: Named<Vec<usize>>,
     of_all: Vec<usize>,
+}
+
+/// Those of the next set, and what changes in the engines that they go on with.
+#[derive(Debug)]
+pub(crate) struct NextShadows {
+    list: StdArc<List>,
+    changes: Vec<(StdArc<Engine>, Change)>,
 }
 
 /// One rule in shadow mode, or all rules together.
@@ -64,14 +76,15 @@ struct Wanted<'a> {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Those of `set`; each goes on from the one of an equal rule or, else, of the
-    /// same id and resource. If a newer set has come in the meantime, nothing changes.
-    pub(crate) fn reload(&self, engine: &Engine, set: &RuleSet) {
-        let mut version = self.version.lock();
-        if set.version() < *version {
-            return;
-        }
-        *version = set.version();
+    /// Those of `set`, in which calls will be judged that begin after `begun`; each goes on
+    /// from the one of an equal rule or, else, of the same id and resource. `None` if there are
+    /// none, and were none.
+    pub(crate) fn prepare(
+        &self,
+        engine: &Engine,
+        set: &RuleSet,
+        begun: Tick,
+    ) -> Option<NextShadows> {
         let old = self.list.load_full();
         let wanted: Vec<_> = set
             .part()
@@ -80,7 +93,7 @@ impl Shadows {
             .map(|part| Wanted::new(part, set))
             .collect();
         if wanted.is_empty() && old.all.is_empty() {
-            return;
+            return None;
         }
         let partners = partners(
             &wanted,
@@ -89,11 +102,39 @@ impl Shadows {
                 new.id == old.id && new.names_like(old)
             }],
         );
-        let all = wanted
-            .iter()
-            .zip(partners)
-            .map(|(new, old)| StdArc::new(new.shadow(engine, set, old.map(|old| &**old))));
-        self.list.store(StdArc::new(List::new(all.collect())));
+        let (mut all, mut changes) = (Vec::new(), Vec::new());
+        for (new, old) in wanted.iter().zip(partners) {
+            let engine = match old {
+                Some(old) => {
+                    let listed = set.listed().clone();
+                    let change = old.engine.prepare(listed, new.part, begun);
+                    changes.push((old.engine.clone(), change));
+                    old.engine.clone()
+                }
+                None => new.engine(engine, set),
+            };
+            all.push(StdArc::new(new.shadow(engine)));
+        }
+        let list = StdArc::new(List::new(set.version(), all));
+        Some(NextShadows { list, changes })
+    }
+
+    /// Has calls judged by `next` from here on, together with the set that they are of.
+    pub(crate) fn put_in_force(&self, next: &NextShadows) {
+        for (engine, change) in &next.changes {
+            engine.put_shadow_in_force(change);
+        }
+        self.list.store(next.list.clone());
+    }
+
+    /// Those beside the enforced rules of this version, unless others have come into force.
+    pub(crate) fn of_version(&self, version: u64) -> Result<Guard<StdArc<List>>, Reloaded> {
+        let list = self.list.load();
+        if list.version == version {
+            Ok(list)
+        } else {
+            Err(Reloaded)
+        }
     }
 
     /// All of them, as they are now.
@@ -102,11 +143,25 @@ impl Shadows {
     }
 }
 
+// === impl NextShadows ===
+
+impl NextShadows {
+    /// What is left to do once they are in force.
+    pub(crate) fn settle(&self) {
+        for (engine, change) in &self.changes {
+            engine.settle_shadow(change);
+        }
+    }
+}
+
 // === impl List ===
 
 impl List {
-    fn new(all: Vec<StdArc<Shadow>>) -> Self {
-        let mut list = Self::default();
+    fn new(version: u64, all: Vec<StdArc<Shadow>>) -> Self {
+        let mut list = Self {
+            version,
+            ..Self::default()
+        };
         for (place, shadow) in all.iter().enumerate() {
             match &shadow.resource {
                 Some(own) => list.of_one.change(&own.name, |places| places.push(place)),
@@ -144,16 +199,14 @@ impl<'a> Wanted<'a> {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }
 
-    /// The rule with the engine of `old` or one beside `engine`.
-    fn shadow(&self, engine: &Engine, set: &RuleSet, old: Option<&Shadow>) -> Shadow {
-        let listed = set.listed().clone();
-        let engine = match old {
-            Some(old) => {
-                old.engine.reload_listed(listed, self.part);
-                old.engine.clone()
-            }
-            None => StdArc::new(Engine::new(listed, engine.shared().for_shadow(self.part))),
-        };
+    /// An engine for the rule, beside `engine`.
+    fn engine(&self, engine: &Engine, set: &RuleSet) -> StdArc<Engine> {
+        let shared = engine.shared().for_shadow(self.part);
+        StdArc::new(Engine::new(set.listed().clone(), shared))
+    }
+
+    /// The rule with its engine.
+    fn shadow(&self, engine: StdArc<Engine>) -> Shadow {
         Shadow {
             id: self.id.clone(),
             rule: self.rule.cloned(),
@@ -167,8 +220,10 @@ impl<'a> Wanted<'a> {
 
 impl Target {
     fn new(name: &str) -> Self {
-        // As for enforced rules, a key is known by its text.
+        // As for enforced rules, a key is known by its text; one that reads like what many
+        // calls share is none of them.
         let keys = Key::spellings(name).filter(|key| key.to_string() == name);
+        let keys = keys.filter(|key| key.reserved().is_none());
         Self {
             name: name.to_owned(),
             keys: keys.map(OwnedKey::from).collect(),
@@ -197,7 +252,7 @@ impl Shadow {
         };
         let is_named = || own.keys.iter().any(|key| call.resource.is_kept_as(key));
         (own.name == resource || is_named()).then(|| Call {
-            resource: Key::Str(&own.name),
+            resource: Key::Str(&own.name).meant(),
             ..*call
         })
     }
@@ -231,10 +286,11 @@ impl Shadow {
 }
 
 /// Has `call` to `resource`, which the enforced rules have given `verdict`, judged
-/// by the rules in shadow mode.
+/// by the rules in shadow mode of the same set.
 #[cold]
 pub(crate) fn judge_shadows(
     engine: &Engine,
+    list: &List,
     resource: &str,
     call: &Call<'_>,
     verdict: Verdict,
@@ -242,7 +298,6 @@ pub(crate) fn judge_shadows(
     if matches!(verdict, Verdict::Block(_)) {
         return verdict;
     }
-    let list = engine.shadows().list.load();
     let entries = list.of(resource, &call.resource).filter_map(|shadow| {
         let call = shadow.view(resource, call)?;
         shadow.judge(engine, &call)
@@ -262,17 +317,16 @@ pub(crate) fn judge_shadows(
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use crate::clock::ManualClock;
-    use crate::rule::{FlowRule, Part, RuleSet, Rules};
-    use crate::sentinel::Sentinel;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn shadow(id: &str) -> FlowRule {
-        FlowRule::per_second("r", 1).id(id)
-    }
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::rule::{FlowRule, Rules};
+    use crate::sentinel::Sentinel;
 
     #[test]
     fn a_rule_looks_at_the_numbers_and_addresses_that_are_written_as_its_resource() {
-        use crate::call::{Call, Key};
         use std::net::IpAddr;
 
         let ip = |text: &str| Key::Ip(text.parse::<IpAddr>().unwrap());
@@ -303,9 +357,6 @@ mod tests {
 
     #[test]
     fn a_call_looks_at_the_rules_of_its_resource_alone_and_all_share_one_copy() {
-        use crate::call::Key;
-        use crate::rule::Rule;
-
         let rules = (0..20).map(|n| FlowRule::per_second(format!("r{}", n % 10), 1));
         let rules = rules.map(FlowRule::shadow);
         let everywhere = FlowRule::per_second("*", 1).shadow();
@@ -329,25 +380,51 @@ mod tests {
         assert!(are_shared && set.rules().iter().all(Rule::is_shadow));
     }
 
+    /// Counts what rules in shadow mode would have refused.
+    #[derive(Debug, Default)]
+    struct Count(std::sync::atomic::AtomicU64);
+
+    impl crate::hook::Hook for Count {
+        fn on_shadow_block(&self, _: &BlockEvent<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
-    fn an_older_set_that_comes_late_changes_nothing() {
+    fn a_rule_that_changes_its_mode_is_never_both_nor_neither() {
+        // In shadow mode it refuses all calls, and enforced none: each tells by which it was
+        // judged.
+        let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));
+        let sets = [rule(0).shadow(), rule(1_000_000_000)].map(Rules::from);
+        let count = Arc::new(Count::default());
         let sentinel = Sentinel::builder()
-            .rules(shadow("first").shadow())
+            .rules(sets[0].clone())
+            .hook("count", count.clone())
             .clock(ManualClock::new())
             .build();
-        let engine = sentinel.engine();
-        // Two reloads: what the first has put in force last is of the older set.
-        let [older, newer] = [("older", 1), ("newer", 2)].map(|(id, version)| {
-            RuleSet::new(Rules::from(shadow(id).shadow()), version, Part::Enforced)
+        let is_over = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                let mut seen = [[0_u64; 2]; 2];
+                while !is_over.load(Ordering::Relaxed) {
+                    let before = count.0.load(Ordering::Relaxed);
+                    let Verdict::Pass(entry) = sentinel.try_enter(Call::new("r")) else {
+                        panic!("neither refuses");
+                    };
+                    let is_seen = count.0.load(Ordering::Relaxed) - before;
+                    let is_enforced = entry.quota_left().is_some();
+                    seen[usize::from(is_enforced)][is_seen as usize] += 1;
+                }
+                seen
+            });
+            for turn in 1..=4_000 {
+                sentinel.reload(sets[turn % 2].clone());
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            caller.join().unwrap()
         });
-        engine.shadows().reload(engine, &newer);
-        engine.shadows().reload(engine, &older);
-        let ids: Vec<_> = engine
-            .shadows()
-            .list()
-            .iter()
-            .map(|shadow| shadow.id().to_string())
-            .collect();
-        assert_eq!(ids, ["newer"]);
+        let [[neither, shadow], [enforced, both]] = seen;
+        assert_eq!((neither, both), (0, 0), "of {shadow} and {enforced}");
     }
 }

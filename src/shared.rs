@@ -22,9 +22,11 @@ const BRANCH_BUCKETS: u64 = 32;
 /// What a user configures. Engines of rules in shadow mode have the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// How figures per second are kept, for resources and for branches.
+    /// How figures per second are kept.
     pub(crate) shape: StdArc<Shape>,
-    pub(crate) branch_shape: StdArc<Shape>,
+    /// Which nodes keep the seconds of the last minute as well.
+    pub(crate) minute: Minute,
+    pub(crate) minute_of_branches: bool,
     /// The longest that a call may wait for tokens of a coming bucket.
     pub(crate) occupy_timeout: Duration,
     /// How long something must not have been used before it is forgotten.
@@ -37,6 +39,25 @@ pub(crate) struct Config {
     pub(crate) contexts: bool,
     /// What the machine says.
     pub(crate) sampler: Option<Sampler>,
+}
+
+/// Which resources keep the seconds of the last minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Minute {
+    /// Those that callers cannot make up: a rule names them, or a router has matched them.
+    Known,
+    All,
+    None,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeOf {
+    /// A resource. Callers can make up its name, unless it `is_known`.
+    Resource {
+        is_known: bool,
+    },
+    Branch,
 }
 
 /// What does not change while an engine lives, and what all its parts need.
@@ -57,10 +78,10 @@ pub(crate) struct Shared {
 
 impl Default for Config {
     fn default() -> Self {
-        let shape = |minute| StdArc::new(Shape::new(500_000_000, 2, minute));
         Self {
-            shape: shape(true),
-            branch_shape: shape(false),
+            shape: StdArc::new(Shape::new(500_000_000, 2)),
+            minute: Minute::Known,
+            minute_of_branches: false,
             occupy_timeout: Duration::from_millis(500),
             idle: Duration::from_secs(60),
             max_resources: 16_384,
@@ -81,20 +102,24 @@ impl Shared {
         rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
         before: Option<Before<'a>>,
         longest_wait: Duration,
-        is_branch: bool,
+        of: NodeOf,
         now: Tick,
     ) -> (Node, Gate) {
         let config = &self.config;
-        let (shape, most) = if is_branch {
-            (&config.branch_shape, BRANCH_BUCKETS)
-        } else {
-            (&config.shape, RESOURCE_BUCKETS)
+        let (most, keeps_minute) = match of {
+            NodeOf::Resource { is_known } => {
+                let is_wanted = config.minute == Minute::Known && is_known;
+                (RESOURCE_BUCKETS, is_wanted || config.minute == Minute::All)
+            }
+            NodeOf::Branch => (BRANCH_BUCKETS, config.minute_of_branches),
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));
-        Plan::new(rules, before, shape, most, patience).build(shape, config.sampler.as_ref(), now)
+        let (shape, sampler) = (&config.shape, config.sampler.as_ref());
+        let plan = Plan::new(rules, before, shape, most, patience);
+        plan.build(shape, keeps_minute, sampler, now)
     }
 
     /// The same for an engine in shadow mode.
@@ -121,14 +146,10 @@ impl Shared {
     /// From now on all inbound calls are counted together, if they are not already.
     pub(crate) fn count_inbound(&self, now: Tick) {
         self.inbound.get_or_init(|| {
+            let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
+            let plan = Plan::new([], None, shape, RESOURCE_BUCKETS, patience);
             // What the service can hold is told by its last seconds.
-            let shape = Shape {
-                minute: true,
-                ..*self.config.shape
-            };
-            let patience = self.config.occupy_timeout;
-            let plan = Plan::new([], None, &shape, RESOURCE_BUCKETS, patience);
-            let (node, _) = plan.build(&StdArc::new(shape), None, now);
+            let (node, _) = plan.build(shape, true, None, now);
             node
         });
     }

@@ -154,6 +154,14 @@ pub(crate) enum Bug {
     HeadBeforeCut,
     /// An evictor reads an entry before everyone else has let go of it.
     ReadBeforeLast,
+    /// Who finds its own name being made where a table is full does not wait for it.
+    SameKeyIsAnother,
+    /// Who finds another name being made where a table is full does not look for its own again.
+    PlaceWithoutSecondLook,
+    /// A node that begins to keep seconds late knows them from the next one on.
+    MinuteFromNextSecond,
+    /// Who opens a second looks without a swap whether it is kept.
+    MinuteByLoad,
     /// Who loses a race for tokens is refused.
     LostRaceIsFull,
     /// Who misses a cut is refused.

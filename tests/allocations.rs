@@ -495,7 +495,7 @@ fn a_resource_at_rest_is_small() {
     assert!(view.footprint() <= 768, "{}", view.footprint());
     // What each kind of rule has refused.
     (0..10).for_each(|_| call());
-    assert!(view.footprint() <= 768 + 104, "{}", view.footprint());
+    assert!(view.footprint() <= 768 + 120, "{}", view.footprint());
     // The seconds of a minute are made in the second second.
     clock.advance(Duration::from_secs(1));
     call();

@@ -191,6 +191,9 @@ fn made_up_paths_take_no_place_of_a_matched_route() {
     }
     assert_eq!(sentinel.snapshot().overflowed(), 17);
     assert_eq!(sentinel.node("/a/{id}").unwrap().totals().pass(), 2);
+    // Callers cannot make its name up, so it keeps its minute as well.
+    let keeps_minute = |name: &str| sentinel.node(name).unwrap().seconds().is_some();
+    assert_eq!(["/a/{id}", "/0"].map(keeps_minute), [true, false]);
 }
 
 // === the wire ===

@@ -404,3 +404,15 @@ fn calls_without_a_key_share_a_quota_or_are_let_go_or_refused() {
     let blocked = refused.extensions().get::<Blocked>().unwrap();
     assert_eq!(blocked.kind(), BlockKind::MissingKey);
 }
+
+#[test]
+fn no_request_weighs_more_than_a_call_may() {
+    let (sentinel, _clock) = engine(Rules::new());
+    let layer = SentinelLayer::with(sentinel.clone()).weight(|_| u32::MAX);
+    for _ in 0..3 {
+        assert_eq!(status(&layer, get("/heavy")), StatusCode::OK);
+    }
+    let totals = sentinel.node("/heavy").unwrap().totals();
+    let most = 3 * u64::from(Call::MAX_WEIGHT);
+    assert_eq!((totals.pass(), totals.complete()), (most, most));
+}

@@ -6,8 +6,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use allocation_counter::measure;
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Scope, Sentinel, Verdict};
+use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Scope, Sentinel, SystemRule, Verdict};
 
 use support::attempts;
 
@@ -66,6 +68,48 @@ fn a_flood_of_paths_leaves_the_registry_at_its_bound() {
         snapshot.totals().pass() + snapshot.totals().block(),
         attempts + 100
     );
+}
+
+/// What so many made-up names of the greatest length leave behind that are called in three
+/// seconds, and read meanwhile, with the defaults.
+fn bytes_of_made_up_names(names: usize, rules: impl Into<Rules>) -> u64 {
+    let rules = rules.into();
+    let mut sentinel = None;
+    let cost = measure(|| {
+        let clock = ManualClock::new();
+        let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+        let engine = sentinel.insert(builder.build());
+        for _ in 0..3 {
+            for number in 0..names {
+                let name = format!("/{number:0255x}");
+                for _ in 0..2 {
+                    drop(engine.try_enter(Call::new(&name)));
+                }
+            }
+            drop(engine.snapshot());
+            clock.advance(Duration::from_secs(1));
+        }
+    });
+    let snapshot = sentinel.unwrap().snapshot();
+    assert!(snapshot.resources() >= names.min(RESOURCES));
+    let bytes = cost.bytes_current as u64;
+    println!("{bytes} bytes, {} KiB at most", cost.bytes_max >> 10);
+    bytes
+}
+
+#[test]
+fn the_defaults_bound_what_made_up_names_take() {
+    // What the documentation of `Builder::max_resources` says.
+    const MOST: u64 = 20 << 20;
+    let all = [
+        bytes_of_made_up_names(RESOURCES, Rules::new()),
+        bytes_of_made_up_names(RESOURCES * 2, Rules::new()),
+        // Each is refused as well.
+        bytes_of_made_up_names(RESOURCES, SystemRule::new().qps(RESOURCES as u32)),
+        bytes_of_made_up_names(RESOURCES, FlowRule::per_second("*", 1)),
+    ];
+    println!("{all:?}");
+    assert!(all.iter().all(|&bytes| bytes <= MOST), "{all:?}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, NodeSnapshot,
-    Rules, Scope, Sentinel, Snapshot, Verdict,
+    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Key,
+    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, Verdict,
 };
 
 use support::{configured, enter, run};
@@ -263,6 +263,122 @@ fn a_long_name_is_known_by_a_short_one() {
         [3, 2]
     );
     assert!(node(&first).resource().len() <= 256);
+}
+
+// === names of what many share ===
+
+/// Every way to share a quota with all calls that have no key, and whether a call by `key`
+/// passes after one without a key has taken that quota.
+fn passes_after_one_without(key: Option<&str>) -> Vec<bool> {
+    let by = |rule: FlowRule| Rules::from(rule.by_origin());
+    let of = |rule: HotParamRule| Rules::from(rule);
+    let one = || HotParamRule::per_second("r", 1);
+    let ways = [
+        by(FlowRule::per_second("r", 1)),
+        by(FlowRule::per_second("r", 1).lend(true)),
+        by(FlowRule::per_second("r", 1).strict()),
+        of(one()),
+        of(one().window()),
+        of(one().throttle(Duration::ZERO)),
+        of(HotParamRule::concurrency("r", 1)),
+        of(one().by_origin()),
+    ];
+    let judge = |rules: Rules| {
+        let (sentinel, _clock) = configured(rules, |builder| builder);
+        let call = Call::new("r");
+        let _running = enter(&sentinel, call).unwrap();
+        let call = key.map_or(call, |key| call.origin(key).param(key));
+        passes(&sentinel, call)
+    };
+    ways.map(judge).into()
+}
+
+#[test]
+fn a_key_that_reads_like_the_missing_one_has_a_quota_of_its_own() {
+    assert_eq!(passes_after_one_without(None), [false; 8]);
+    assert_eq!(passes_after_one_without(Some("-")), [true; 8]);
+    // A program may say that there is none.
+    let (sentinel, _clock) = configured(HotParamRule::per_second("r", 1), |builder| builder);
+    assert!(passes(&sentinel, Call::new("r").param(Key::MISSING)));
+    assert!(!passes(&sentinel, Call::new("r")));
+    let params = &sentinel.node("r").unwrap().hot_params()[0];
+    assert_eq!((params.left(Key::MISSING), params.left("-")), (0, 1));
+}
+
+#[test]
+fn a_quota_of_its_own_for_the_missing_key_is_named_by_what_it_reads_like() {
+    let rule = HotParamRule::per_second("r", 5).except("-", 1);
+    let (sentinel, _clock) = configured(rule, |builder| builder);
+    assert!(passes(&sentinel, Call::new("r")));
+    assert!(!passes(&sentinel, Call::new("r")));
+}
+
+#[test]
+fn a_client_that_sends_the_name_of_the_overflow_has_no_part_in_it() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second(OVERFLOW, 2).id("rest"))
+        .with(FlowRule::per_second("-", 2).id("no name"))
+        .with(FlowRule::per_second("*", 3).id("all"))
+        .with(Rule::from(FlowRule::per_second(OVERFLOW, 0).id("shadow")).shadow());
+    let (sentinel, _clock) = configured(rules, |builder| builder.max_resources(4));
+    let passed = |name: Key<'_>| {
+        let calls = (0..9).filter(|_| passes(&sentinel, Call::new(name)));
+        calls.count()
+    };
+    // Each is one of all other names, and known by a hash.
+    let joined = Key::Joined("__overflow__", "");
+    assert_eq!(["-", OVERFLOW].map(|name| passed(name.into())), [3, 3]);
+    assert_eq!(passed(Key::MISSING), 2);
+    assert_eq!(passed(joined), 3, "which is another name");
+    assert!(sentinel.node(OVERFLOW).is_none());
+    assert_eq!(sentinel.shadows()[0].would_block(), 0);
+    let blocked = enter(&sentinel, Call::new("-")).unwrap_err();
+    assert_eq!(blocked.rule(), "all");
+    assert!(blocked.resource().starts_with('#'), "{blocked:?}");
+
+    // What has no place is counted where it always was.
+    assert_eq!(["d", "e"].map(|name| passed(name.into())), [2, 0]);
+    let node = sentinel.node(OVERFLOW).unwrap();
+    assert_eq!((node.resource(), node.totals().pass()), (OVERFLOW, 2));
+    assert_eq!(sentinel.node("-").unwrap().totals().pass(), 2);
+    assert_eq!(sentinel.shadows()[0].would_block(), 2);
+    let shown = |name| {
+        let snapshot = sentinel.snapshot();
+        let all = resources(&snapshot).into_iter();
+        all.filter(|shown| *shown == name).count()
+    };
+    assert_eq!([shown(OVERFLOW), shown("-")], [1, 1]);
+}
+
+#[test]
+fn a_rule_that_looks_at_the_overflow_looks_at_what_has_no_place() {
+    let rules = Rules::new().with(FlowRule::per_second("r", 2).when(OVERFLOW));
+    let (sentinel, _clock) = configured(rules, |builder| builder.max_resources(1));
+    // It is by name alone that these count elsewhere.
+    call_all(&sentinel, (0..5).map(|_| OVERFLOW.to_owned()));
+    assert!(passes(&sentinel, Call::new("r")));
+    call_all(&sentinel, ["b", "c", "d"].map(String::from));
+    assert!(!passes(&sentinel, Call::new("r")));
+}
+
+#[test]
+fn an_origin_that_reads_like_a_shared_one_has_a_node_of_its_own() {
+    let (sentinel, _clock) = configured(Rules::new(), |builder| {
+        builder.origins(true).contexts(true).max_origins(2)
+    });
+    for origin in ["-", OVERFLOW, "late"] {
+        assert!(passes(&sentinel, Call::new("r").origin(origin)));
+    }
+    let snapshot = sentinel.snapshot();
+    let pass = |scope: &Scope| {
+        let mut nodes = snapshot.nodes().iter();
+        let node = nodes.find(|node| node.scope() == scope);
+        node.map(|node| node.totals().pass())
+    };
+    let own = ["-", OVERFLOW].map(|name| pass(&Scope::Origin(name.to_owned())));
+    assert_eq!(own, [Some(1); 2]);
+    assert_eq!(pass(&Scope::OverflowOrigins), Some(1));
+    assert_eq!(pass(&Scope::MissingOrigin), None);
 }
 
 // === origins ===

@@ -5,10 +5,11 @@ mod support;
 
 use serde_json::{Value, json};
 use tower_sentinel::call::Param;
+use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Builder, Call,
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, MissingKey,
-    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Tick, Verdict,
+    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Tick, Verdict,
 };
 
 use support::{configured, enter, ms, ready, run};
@@ -464,6 +465,85 @@ fn a_window_does_not_change_who_keeps_seconds() {
     }
 }
 
+#[test]
+fn names_that_callers_can_make_up_keep_no_minute_unless_asked() {
+    let rules = || {
+        Rules::new()
+            .with(FlowRule::per_second("named", 9))
+            .with(FlowRule::per_second("*", 9))
+            .with(FlowRule::per_second("shadow", 9).shadow())
+    };
+    let kept = |configure: fn(Builder) -> Builder| {
+        let (sentinel, _clock) = configured(rules(), |builder| configure(builder).max_resources(2));
+        let names = ["named", "made up", "another", "no place"];
+        for name in names {
+            drop(run(&sentinel, Call::new(name)));
+        }
+        let names = ["named", "made up", "__overflow__"];
+        names.map(|name| sentinel.node(name).unwrap().seconds().is_some())
+    };
+    assert_eq!(kept(|builder| builder), [true, false, true]);
+    assert_eq!(kept(|builder| builder.minute(true)), [true; 3]);
+    assert_eq!(kept(|builder| builder.minute(false)), [false; 3]);
+    // In shadow mode the rule has a node of its own.
+    let (sentinel, _clock) = configured(rules(), |builder| builder);
+    drop(run(&sentinel, Call::new("shadow")));
+    let node = sentinel.shadows()[0].node("shadow").unwrap();
+    assert!(node.seconds().is_some());
+}
+
+#[test]
+fn a_resource_keeps_its_minute_from_the_reload_on_that_names_it() {
+    let (sentinel, clock) = configured(Rules::new(), |builder| builder);
+    let mut calls = 0;
+    // One call in the first second, two in the next and so on.
+    let mut second = || {
+        calls += 1;
+        (0..calls).for_each(|_| drop(run(&sentinel, Call::new("r"))));
+        clock.advance(ms(1_000));
+    };
+    (0..3).for_each(|_| second());
+    let node = || sentinel.node("r").unwrap();
+    let minute = |view: NodeView| {
+        let seconds = view.seconds()?;
+        Some(seconds.iter().map(NodeBucket::pass).collect::<Vec<_>>())
+    };
+    assert_eq!(minute(node()), None);
+    assert!(sentinel.reload(FlowRule::per_second("r", 1_000).into()));
+    (0..4).for_each(|_| second());
+    // The next second, and the present one, in which nothing was called.
+    let known = minute(node()).unwrap();
+    assert!(
+        [vec![5, 6, 7, 0], vec![6, 7, 0]].contains(&known),
+        "{known:?}"
+    );
+    // It goes on when the rule has gone.
+    assert!(sentinel.reload(Rules::new()));
+    (0..2).for_each(|_| second());
+    let known = minute(node()).unwrap();
+    assert!(known.ends_with(&[6, 7, 8, 9, 0]), "{known:?}");
+    // In all, nothing is lost.
+    assert_eq!(node().totals().pass(), (1..=9).sum::<u64>());
+}
+
+#[test]
+fn borrowed_tokens_are_known_where_no_minute_is_kept() {
+    let (sentinel, clock) = configured(FlowRule::per_second("*", 1), |builder| builder);
+    let call = Call::new("made up").prioritized(true);
+    drop(run(&sentinel, Call::new("made up")));
+    clock.advance(ms(600));
+    let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+        panic!("the window has room in 400 ms");
+    };
+    clock.advance(ms(400));
+    drop(waiting.admit().unwrap());
+    let node = sentinel.node("made up").unwrap();
+    assert_eq!((node.seconds(), node.sum(Event::Occupied)), (None, 1));
+    assert_eq!(sentinel.inbound().qps(Event::Occupied), 1.0);
+    clock.advance(ms(1_000));
+    assert_eq!(node.sum(Event::Occupied), 0);
+}
+
 // === what is added up ===
 
 #[test]
@@ -471,7 +551,10 @@ fn what_is_added_up_begins_with_its_first_part() {
     // The first bucket of a clock begins at 0, as an empty one of no bucket does.
     for beginning in [0, 60_000] {
         let clock = ManualClock::starting_at(Tick::from_millis(beginning + 600));
-        let sentinel = Sentinel::builder().clock(clock.clone()).build();
+        let sentinel = Sentinel::builder()
+            .clock(clock.clone())
+            .minute(true)
+            .build();
         drop(run(&sentinel, Call::new("job")));
         let (node, _) = node(&sentinel.snapshot(), "job");
         assert_eq!(node.window().start(), Tick::from_millis(beginning));

@@ -10,6 +10,8 @@ use super::{Encoded, canonical};
 /// Longest text, in bytes, that is kept as it is; a longer key is known by a
 /// keyed hash of it.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
+/// What [`Key::OVERFLOW`] reads like.
+pub(crate) const OVERFLOW: &str = "__overflow__";
 
 /// A name under which calls are counted: a resource, an origin, a context, a tier, or the
 /// value of a parameter; see the [cookbook](crate::guide::cookbook#words).
@@ -52,16 +54,37 @@ pub enum Key<'a> {
     /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
+    /// What many calls share. It reads like a text, and no text is the same key.
+    #[doc(hidden)]
+    Reserved(&'static str),
 }
 
 impl<'a> Key<'a> {
-    /// The key under which all calls without a key are counted together.
-    pub const MISSING: Key<'static> = Key::Str("-");
+    /// The key under which all calls without a key are counted together. It is displayed as
+    /// `-`. The text `-`, which a client may send, is another key.
+    pub const MISSING: Key<'static> = Key::Reserved("-");
+
+    /// The key under which all calls are counted that have no place of their own.
+    pub(crate) const OVERFLOW: Key<'static> = Key::Reserved(OVERFLOW);
+
+    /// The shared key that reads like this one, if this is a text.
+    pub(crate) fn reserved(&self) -> Option<Key<'static>> {
+        let all = [("-", Self::MISSING), (OVERFLOW, Self::OVERFLOW)];
+        let mut alike = all.into_iter().filter(|(text, _)| self.is(text));
+        alike.next().map(|(_, key)| key)
+    }
+
+    /// What a rule or a program that has this name means: what many calls share, if it reads
+    /// like that.
+    pub(crate) fn meant(self) -> Self {
+        self.reserved().unwrap_or(self)
+    }
 
     /// The keys that `text` stands for where a rule names it: the text, and the
     /// address or the number that is written so. Not every text of a number is
     /// one: "007" and "+7" are names. An address of IPv6 with one of IPv4 inside also
-    /// stands for that one, as extractors know such a client by it.
+    /// stands for that one, as extractors know such a client by it. What many calls share is
+    /// named by what it reads like.
     pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
         let ip = text.parse::<IpAddr>().ok();
         let plain = ip.map(canonical);
@@ -69,7 +92,9 @@ impl<'a> Key<'a> {
         let number = number.filter(|number| number.to_string() == text);
         let ips = ip.into_iter().chain(plain.filter(|_| plain != ip));
         let others = ips.map(Key::Ip).chain(number.map(Key::Int));
-        [Key::Str(text)].into_iter().chain(others)
+        let text = Key::Str(text);
+        let others = others.chain(text.reserved());
+        [text].into_iter().chain(others)
     }
 
     /// The same key, short enough to be kept; `room` holds the short form of a
@@ -108,6 +133,7 @@ impl<'a> Key<'a> {
             (Key::Ip(ip), OwnedKey::Ip(kept)) => ip == kept,
             (Key::Int(number), OwnedKey::Int(kept)) => number == kept,
             (Key::Digest(a, b), OwnedKey::Digest(c, d)) => (a, b) == (c, d),
+            (Key::Reserved(text), OwnedKey::Reserved(kept)) => text == kept,
             _ => false,
         }
     }
@@ -153,6 +179,7 @@ impl fmt::Display for Key<'_> {
             Key::Int(number) => number.fmt(f),
             Key::Encoded(encoded) => encoded.with_text(|text| f.write_str(text)),
             Key::Digest(high, low) => write!(f, "#{high:016x}{low:016x}"),
+            Key::Reserved(text) => f.write_str(text),
         }
     }
 }
@@ -227,6 +254,7 @@ impl Key<'_> {
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
             Key::Digest(high, low) => (high, low).hash(state),
+            Key::Reserved(text) => state.write(text.as_bytes()),
         }
         if MARKS {
             state.write_u8(0xfe);
@@ -255,6 +283,7 @@ impl PartialEq for Key<'_> {
             (Key::Ip(a), Key::Ip(b)) => a == b,
             (Key::Int(a), Key::Int(b)) => a == b,
             (Key::Digest(a, b), Key::Digest(c, d)) => a == c && b == d,
+            (Key::Reserved(a), Key::Reserved(b)) => a == b,
             _ => false,
         }
     }
@@ -308,6 +337,7 @@ pub(crate) enum OwnedKey {
     Ip(IpAddr),
     Int(u64),
     Digest(u64, u64),
+    Reserved(&'static str),
 }
 
 impl OwnedKey {
@@ -317,6 +347,7 @@ impl OwnedKey {
             OwnedKey::Ip(ip) => Key::Ip(ip),
             OwnedKey::Int(number) => Key::Int(number),
             OwnedKey::Digest(high, low) => Key::Digest(high, low),
+            OwnedKey::Reserved(text) => Key::Reserved(text),
         }
     }
 }
@@ -329,6 +360,7 @@ impl From<Key<'_>> for OwnedKey {
             Key::Ip(ip) => OwnedKey::Ip(ip),
             Key::Int(number) => OwnedKey::Int(number),
             Key::Digest(high, low) => OwnedKey::Digest(high, low),
+            Key::Reserved(text) => OwnedKey::Reserved(text),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::call::{Direction, Key};
 use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
 use crate::recent::{self, Fingerprint};
-use crate::resource::{OVERFLOW, Resource, ResourceQuery};
+use crate::resource::{Resource, ResourceQuery};
 use crate::sync::{Arc, Ordering};
 
 impl Engine {
@@ -39,24 +39,29 @@ impl Engine {
 
     /// The resource that `query` asks for, made or renewed if need be. When the table is
     /// full there is a place only for one that has a rule, or that `has_place`; for any
-    /// other it is the resource of the overflow.
+    /// other it is the resource of the overflow. Who sends the name of what many calls share
+    /// has no part in that: such a text is known by its hash, and no rule names it.
     pub(super) fn find_or_make(
         &self,
         query: &ResourceQuery<'_>,
         has_place: bool,
         now: Tick,
     ) -> Arc<Resource> {
+        if query.name.reserved().is_some() {
+            let name = &query.name.digest(&self.shared.hash);
+            return self.find_or_make(&ResourceQuery { name, ..*query }, has_place, now);
+        }
         loop {
             if let Some(found) = self.find_or_renew(query, now) {
                 return found;
             }
             if has_place {
-                return self.install(query, now);
+                return self.install(query, true, now);
             }
             let Some(new) = self.try_make(query, now) else {
                 self.overflowed.fetch_add(1, Ordering::Relaxed);
                 let overflow = ResourceQuery {
-                    name: &Key::Str(OVERFLOW),
+                    name: &Key::OVERFLOW,
                     ..*query
                 };
                 return self.find_or_make(&overflow, true, now);
@@ -88,7 +93,7 @@ impl Engine {
             // one that is known by its hash alone.
             let is_named = !matches!(query.name, Key::Digest(..));
             if is_named && rules.names(&query.name.to_string()) {
-                return Some(self.install(query, now));
+                return Some(self.install(query, false, now));
             }
             if rules.version() == self.shared.version.load(Ordering::Acquire) {
                 break rules;
@@ -98,18 +103,19 @@ impl Engine {
         };
         let now = self.shared.time.check_making(now);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let make = || Resource::new(query, id, &rules, self.shared.clone(), None, now);
+        let make = || Resource::new(query, id, &rules, self.shared.clone(), None, false, now);
         self.resources.find_or_make(query, now, make)
     }
 
-    /// The resource `name`, by the present rules, if it has ever been called.
+    /// The resource that a rule or a program means by `name`, by the present rules, if it has
+    /// ever been called.
     pub(crate) fn known<'a>(
         &self,
         direction: Direction,
         name: impl Into<Key<'a>>,
         now: Tick,
     ) -> Option<Arc<Resource>> {
-        let (name, mut buffer) = (name.into(), None);
+        let (name, mut buffer) = (name.into().meant(), None);
         let query = ResourceQuery {
             direction,
             name: name.shortened(&self.shared.hash, &mut buffer),
@@ -132,12 +138,12 @@ impl Engine {
         if has_agreed {
             return self.resources.find(query, Arc::clone);
         }
-        Some(self.install(query, now))
+        Some(self.install(query, false, now))
     }
 
     /// Puts the resource of `query` in its place, by the present rules and over
     /// the node that it had.
-    fn install(&self, query: &ResourceQuery<'_>, now: Tick) -> Arc<Resource> {
+    fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Tick) -> Arc<Resource> {
         let now = self.shared.time.check_making(now);
         let renewal = self.renewal.lock();
         // Another call may have done it while this one waited.
@@ -155,6 +161,7 @@ impl Engine {
                 &rules,
                 self.shared.clone(),
                 old.map(|old| &**old),
+                has_matched,
                 now,
             )
         });
@@ -219,7 +226,7 @@ impl Engine {
         if query.kind == BranchKind::Context {
             return Ok(None);
         }
-        self.branch(resource, BranchKind::Overflow, &Key::Str(OVERFLOW), now)
+        self.branch(resource, BranchKind::Overflow, &Key::OVERFLOW, now)
     }
 
     fn install_branch(

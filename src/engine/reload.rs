@@ -9,6 +9,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{Listed, Part, RuleSet, Rules};
+use crate::shadow::NextShadows;
 use crate::stat::Resident;
 use crate::sync::{Arc, Ordering};
 
@@ -19,46 +20,69 @@ const MOST_OLDER: usize = 8;
 /// Sets of rules that were in force.
 pub(super) type Older = Vec<Weak<RuleSet>>;
 
+/// Other rules, made ready to come into force.
+#[derive(Debug)]
+pub(crate) struct Change {
+    old: StdArc<RuleSet>,
+    new: StdArc<RuleSet>,
+    /// Those in shadow mode, if there are or were any.
+    shadows: Option<NextShadows>,
+    begun: Tick,
+}
+
 impl Engine {
     /// Puts `rules` in force. Every call from here on is judged by them; what
     /// they do not change keeps its counts. False, and nothing happens, if they are in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
-        let begun = self.begin();
+        // Which may be what makes the node of all inbound calls.
+        let begun = self.shared.time.check_making(self.shared.time.now());
         let older = self.older.lock();
         if *self.rules.load().rules() == rules {
             return false;
         }
-        self.replace(older, rules.into(), self.shared.part, begun);
+        let change = self.prepare(rules.into(), self.shared.part, begun);
+        let renewal = self.renewal.lock();
+        self.put_in_force(&change);
+        drop(renewal);
+        self.settle(older, &change);
         true
     }
 
-    /// The same for an engine beside another one, which has looked whether they are new.
-    pub(crate) fn reload_listed(&self, listed: Listed, part: Part) {
-        let begun = self.begin();
-        self.replace(self.older.lock(), listed, part, begun);
-    }
-
-    /// When a reload begins, which may be what makes the node of all inbound calls.
-    fn begin(&self) -> Tick {
-        self.shared.time.check_making(self.shared.time.now())
-    }
-
-    /// Makes the set and puts it in force, while `older` is held.
-    fn replace(
-        &self,
-        mut older: impl DerefMut<Target = Older>,
-        listed: Listed,
-        part: Part,
-        begun: Tick,
-    ) {
+    /// Makes the set that is to come, and those of the engines in shadow mode, beside the
+    /// calls. Only one reload is at work at a time.
+    pub(crate) fn prepare(&self, listed: Listed, part: Part, begun: Tick) -> Change {
         let old = self.rules.load_full();
         let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
-        self.put_in_force(&new, begun);
+        Change {
+            shadows: self.shadows.prepare(self, &new, begun),
+            old,
+            new,
+            begun,
+        }
+    }
+
+    /// The same for an engine in shadow mode, whose rules come into force with those of the
+    /// engine beside it.
+    pub(crate) fn put_shadow_in_force(&self, change: &Change) {
+        let _renewal = self.renewal.lock();
+        self.put_in_force(change);
+    }
+
+    /// The rest, once an engine in shadow mode goes by other rules.
+    pub(crate) fn settle_shadow(&self, change: &Change) {
+        self.settle(self.older.lock(), change);
+    }
+
+    /// What is left to do once other rules are in force.
+    fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &Change) {
+        let Change { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
-        older.push(StdArc::downgrade(&old));
+        older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        self.shadows.reload(self, &new);
+        if let Some(shadows) = &change.shadows {
+            shadows.settle();
+        }
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.now();
         for name in old.resources().filter(|name| !new.names(name)) {
@@ -79,14 +103,14 @@ impl Engine {
         }
     }
 
-    /// Has calls judged by the rules of `new` from here on.
-    fn put_in_force(&self, new: &StdArc<RuleSet>, now: Tick) {
+    /// Has calls judged by the rules of `change` from here on, while `renewal` is held. Calls
+    /// wait for that lock: the sets are made, and the user's clock, which may be slow, is read
+    /// before.
+    fn put_in_force(&self, change: &Change) {
+        let new = &change.new;
         let has_templates = new.has_templates();
-        // Calls wait for this lock: the set is made, and the user's clock, which may be
-        // slow, is read before.
-        let _renewal = self.renewal.lock();
         if !new.limits().is_empty() {
-            self.shared.count_inbound(now);
+            self.shared.count_inbound(change.begun);
         }
         if has_templates {
             self.has_templates.store(true, Ordering::Relaxed);
@@ -94,6 +118,10 @@ impl Engine {
         // From this store on every resource is stale. The next call to it
         // waits for the lock, finds the rules, and makes it anew.
         self.shared.version.store(new.version(), Ordering::Release);
+        // A call looks for those in shadow mode of the version that it is judged by.
+        if let Some(shadows) = &change.shadows {
+            self.shadows.put_in_force(shadows);
+        }
         self.rules.store(new.clone());
         // Only now: while the old rules are in force, theirs are to be found. `Routes` reads it.
         self.has_templates.store(has_templates, Ordering::Release);
@@ -118,12 +146,11 @@ impl Engine {
     /// Has every resource take the present rules over.
     #[cold]
     fn renew_all(&self, now: Tick) {
-        let all = self.resources.census().entries;
-        for old in &all {
+        self.resources.read_all(|old| {
             if !old.is_fresh() && !old.rules().is_bare() {
                 old.key().with_query(|query| self.renew(query, old, now));
             }
-        }
+        });
     }
 }
 
@@ -170,9 +197,9 @@ mod tests {
         assert!(left <= 9, "{left}");
         let now = sentinel.engine().shared().time.now();
         sentinel.engine().renew_all(now);
-        for resource in sentinel.engine().resources().census().entries {
+        sentinel.engine().resources().read_all(|resource| {
             assert!(resource.is_fresh(), "{}", resource.text());
-        }
+        });
     }
 
     #[test]

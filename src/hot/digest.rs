@@ -9,6 +9,7 @@
 //! ```text
 //! text      its UTF-8   ff        address   4 octets    04
 //! number    8 bytes     08                  16 octets   06
+//! reserved  its text    fe
 //! ```
 //!
 //! The standard library has the same function, for messages that come bit by
@@ -33,6 +34,7 @@ const IP_V4: u64 = 4;
 const IP_V6: u64 = 6;
 const INT: u64 = 8;
 const LONG: u64 = 16;
+const RESERVED: u64 = 0xfe;
 
 /// A keyed hash: all that is known of a key. Two of a million keys have the same
 /// one with a chance of 3 in 10⁸; they then share a quota.
@@ -71,7 +73,7 @@ impl Sip {
     pub(super) fn digest(&self, key: &Key<'_>) -> Digest {
         // By reference, as to move a key that was just made is dear.
         let hash = match key {
-            Key::Str(text) => self.text(text.as_bytes()),
+            Key::Str(text) => self.text(text.as_bytes(), TEXT),
             Key::Joined(first, second) => self.joined(first, second),
             Key::Ip(IpAddr::V4(ip)) => {
                 let octets = u32::from_le_bytes(ip.octets());
@@ -84,15 +86,16 @@ impl Sip {
                 all.end(0, 16, IP_V6)
             }
             Key::Int(number) => self.block(*number).end(0, 8, INT),
-            Key::Encoded(encoded) => encoded.with_text(|text| self.text(text.as_bytes())),
+            Key::Encoded(encoded) => encoded.with_text(|text| self.text(text.as_bytes(), TEXT)),
             Key::Digest(high, low) => self.block(*high).block(*low).end(0, 16, LONG),
+            Key::Reserved(text) => self.text(text.as_bytes(), RESERVED),
         };
         // 0 is nobody's.
         Digest(hash.max(1))
     }
 
     #[inline]
-    fn text(&self, text: &[u8]) -> u64 {
+    fn text(&self, text: &[u8], kind: u64) -> u64 {
         let mut sip = *self;
         let mut rest = text;
         while let Some((block, after)) = rest.split_first_chunk() {
@@ -105,7 +108,7 @@ impl Sip {
             Some(last) => (u64::from_le_bytes(*last) >> 8) >> (56 - 8 * rest.len()),
             None => little_endian(rest),
         };
-        sip.end(tail, text.len(), TEXT)
+        sip.end(tail, text.len(), kind)
     }
 
     /// The same for the text of both, with a space between them.
@@ -210,6 +213,7 @@ mod tests {
         assert_eq!(plain(&Key::Ip(v6.into())), with(&v6, 6));
         let both = [7_u64.to_le_bytes(), 9_u64.to_le_bytes()].concat();
         assert_eq!(plain(&Key::Digest(7, 9)), with(&both, 16));
+        assert_eq!(plain(&Key::MISSING), with(b"-", 0xfe));
     }
 
     /// Two of the vectors of SipHash-1-3 that Rust's own tests have: the bytes 0, 1, 2
@@ -249,6 +253,8 @@ mod tests {
             Key::Ip([b'A', b'B', b'C', b'D'].into()),
             Key::Str(""),
             Key::Str("\0"),
+            Key::Str("-"),
+            Key::MISSING,
         ];
         let mut hashes = keys.map(|key| plain(&key));
         hashes.sort_unstable();

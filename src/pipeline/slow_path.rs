@@ -62,11 +62,20 @@ pub(crate) fn judge(
     now: Tick,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
-    let verdict = judge_enforced(engine, resource, call, now);
     if !resource.rules().has_shadows() {
-        return verdict;
+        return judge_enforced(engine, resource, call, now);
     }
-    Ok(judge_shadows(engine, resource.text(), call, verdict?))
+    // Those beside the rules that judge it: a rule that changes its mode is either in this list
+    // or enforced.
+    let shadows = engine.shadows().of_version(resource.version())?;
+    let verdict = judge_enforced(engine, resource, call, now)?;
+    Ok(judge_shadows(
+        engine,
+        &shadows,
+        resource.text(),
+        call,
+        verdict,
+    ))
 }
 
 fn judge_enforced(

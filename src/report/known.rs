@@ -192,13 +192,12 @@ impl ShadowSnapshot {
 pub(super) fn would_block(engine: &Engine) -> u64 {
     let time = &engine.shared().time;
     let now = time.now();
-    // One census, so that what is being evicted is seen either alive or retired.
-    let census = engine.resources().census();
-    let living = census.entries.iter();
-    let living = living.map(|resource| {
+    let mut living = 0_u64;
+    let gone = engine.resources().read_all(|resource| {
         let node = resource.node().latest();
-        node.totals(time.check(now, node.seen())).block()
+        let totals = node.totals(time.check(now, node.seen()));
+        living = living.wrapping_add(totals.block());
     });
-    let retired = census.retired.iter().map(Totals::block);
-    living.chain(retired).fold(0, u64::wrapping_add)
+    let retired = gone.retired.iter().map(Totals::block);
+    retired.fold(living, u64::wrapping_add)
 }

@@ -339,8 +339,9 @@ impl NodeSnapshot {
         &self.totals
     }
 
-    /// Returns the counts of the last minute, added up; `None` for a node that does not keep
-    /// them.
+    /// Returns the counts of the last minute, added up; `None` for a node that does not
+    /// [keep them](crate::Builder::minute). One that has begun to keep them knows the seconds
+    /// since then.
     #[must_use]
     pub const fn minute(&self) -> Option<&NodeBucket> {
         self.minute.as_ref()
@@ -390,35 +391,31 @@ impl Snapshot {
         let now = time.now();
         let present = |node: &Node| time.check(now, node.seen());
         let rules = engine.rules();
-        let resources = engine.resources().census();
-        let branches = engine.branches().census();
-        let ids: HashSet<_> = resources.entries.iter().map(|it| it.id()).collect();
+        let (mut nodes, mut ids) = (Vec::new(), HashSet::new());
         let mut totals = Totals::default();
-        for retired in &resources.retired {
-            totals.add(retired);
-        }
-        let mut nodes: Vec<_> = resources
-            .entries
-            .iter()
-            .map(|resource| engine.renewed(resource, &rules))
-            .map(|resource| NodeSnapshot::of_resource(&resource, present(resource.node())))
-            .inspect(|node| totals.add(node.totals()))
-            .collect();
-        nodes.extend(
-            branches
-                .entries
-                .iter()
-                // That of an evicted resource would look like one of its successor.
-                .filter(|branch| ids.contains(&branch.resource_id()))
-                .map(|branch| NodeSnapshot::of_branch(branch, present(branch.node()))),
-        );
+        let gone = engine.resources().read_all(|resource| {
+            ids.insert(resource.id());
+            let resource = engine.renewed(resource, &rules);
+            let node = NodeSnapshot::of_resource(&resource, present(resource.node()));
+            totals.add(node.totals());
+            nodes.push(node);
+        });
+        gone.retired.iter().for_each(|retired| totals.add(retired));
+        let (resources, mut origins) = (nodes.len(), 0);
+        let gone_branches = engine.branches().read_all(|branch| {
+            origins += 1;
+            // That of an evicted resource would look like one of its successor.
+            if ids.contains(&branch.resource_id()) {
+                nodes.push(NodeSnapshot::of_branch(branch, present(branch.node())));
+            }
+        });
         nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
         Self {
             nodes,
             totals,
-            resources: resources.entries.len(),
-            origins: branches.entries.len(),
-            evicted: resources.evicted + branches.evicted,
+            resources,
+            origins,
+            evicted: gone.evicted + gone_branches.evicted,
             overflowed: engine.overflowed(),
             shadows: ShadowSnapshot::of(engine),
         }

@@ -157,7 +157,9 @@ impl NodeView {
         self.read(Node::totals)
     }
 
-    /// Returns the seconds of the last minute; see [`Node::seconds`].
+    /// Returns the seconds of the last minute; see [`Node::seconds`]. `None` for a resource that
+    /// [keeps none](crate::Builder::minute): by default, one that no rule names and no router has
+    /// matched.
     #[must_use]
     pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
         self.read(Node::seconds)
@@ -235,6 +237,9 @@ impl BreakerView {
 /// The statistics of many nodes together, summed up at each reading. The window
 /// is that of [`Builder::window`](crate::Builder::window).
 ///
+/// A reading looks at each node once. It keeps no call waiting and holds a few nodes at a time,
+/// so others can be evicted meanwhile. Readings of all nodes wait for each other.
+///
 /// # Examples
 ///
 /// ```
@@ -262,29 +267,29 @@ impl<'a> InboundView<'a> {
         Self { engine, context }
     }
 
-    /// Calls `read` with each node and its present. Returns what evicted nodes have counted:
-    /// from one census, so that a node which is being evicted is seen either alive or retired.
+    /// Calls `read` with each node and its present, and returns what evicted nodes have counted:
+    /// one that is being evicted is seen either alive or retired.
     fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
         let shared = self.engine.shared();
         let (now, mut room) = (shared.time.now(), None);
         let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
         let Some(context) = &self.context else {
-            let census = self.engine.resources().census();
-            let resources = census.entries.iter();
-            resources
-                .filter(|resource| resource.direction() == Direction::Inbound)
-                .for_each(|resource| read(&resource.node().latest()));
-            return census.retired[Direction::Inbound as usize];
+            let gone = self.engine.resources().read_all(|resource| {
+                if resource.direction() == Direction::Inbound {
+                    read(&resource.node().latest());
+                }
+            });
+            return gone.retired[Direction::Inbound as usize];
         };
         // As it is kept.
         let context = context.shortened(&shared.hash, &mut room);
-        let branches = self.engine.branches().census().entries;
-        branches
-            .iter()
-            .filter(|branch| branch.kind() == BranchKind::Context)
-            .filter(|branch| branch.direction() == Direction::Inbound)
-            .filter(|branch| branch.name() == *context)
-            .for_each(|branch| read(&branch.node().latest()));
+        self.engine.branches().read_all(|branch| {
+            let is_inbound = branch.direction() == Direction::Inbound;
+            let is_context = is_inbound && branch.kind() == BranchKind::Context;
+            if is_context && branch.name() == *context {
+                read(&branch.node().latest());
+            }
+        });
         Totals::default()
     }
 
@@ -345,7 +350,8 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns the second before the current one, for the nodes that keep seconds.
+    /// Returns the second before the current one, for the nodes that
+    /// [keep seconds](crate::Builder::minute).
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
         let mut sum: Option<NodeBucket> = None;
@@ -368,7 +374,8 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns the seconds of the last minute, oldest first, for the nodes that keep them.
+    /// Returns the seconds of the last minute, oldest first, for the nodes that
+    /// [keep them](crate::Builder::minute): by default, not for names that callers make up.
     #[must_use]
     pub fn seconds(&self) -> Vec<NodeBucket> {
         let mut sum = Vec::new();

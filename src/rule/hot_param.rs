@@ -277,7 +277,7 @@ impl HotParamRule {
     }
 
     /// Sets what happens to a call that has no value. Default: all such calls share one
-    /// quota, that of the value `-`. If no call has one, because nobody sets the parameter
+    /// quota, that of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because nobody sets the parameter
     /// or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there), that is
     /// one quota for all callers: [`HotParamView::missing`](crate::HotParamView::missing)
     /// then grows with each call.

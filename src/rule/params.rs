@@ -283,7 +283,7 @@ impl HotParam {
             OwnedKey::Str(text) => {
                 shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
             }
-            OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) => 0,
+            OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) | OwnedKey::Reserved(_) => 0,
         });
         let prepared = shared_size::<Exceptions>()
             + self.exceptions.capacity() * exception

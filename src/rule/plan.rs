@@ -130,18 +130,23 @@ impl<'a> Plan<'a> {
     }
 
     /// Carries the plan out: the node, whose figures are of `shape`, and the gate over
-    /// it. It is the one place where rings are moved; see the [module](self).
+    /// it. It keeps the seconds of the last minute from now on if `keeps_minute`. This is the one
+    /// place where rings are moved; see the [module](self).
     pub(crate) fn build(
         self,
         shape: &StdArc<Shape>,
+        keeps_minute: bool,
         sampler: Option<&Sampler>,
         now: Tick,
     ) -> (Node, Gate) {
         let node = match self.before.map(|before| before.node) {
-            None => Node::with_grid(self.grid, shape.clone(), now),
+            None => Node::with_grid(self.grid, shape.clone(), keeps_minute, now),
             Some(node) if self.is_served_by(node.ring()) => node.clone(),
             Some(node) => node.over(Arc::new(node.ring_at(now).move_to(self.grid, now))),
         };
+        if keeps_minute {
+            node.keep_minute();
+        }
         let bucket_ns = node.ring().grid().bucket_ns;
         let quotas = self.shared.iter();
         let quotas = quotas.map(|(index, rule)| (*index, rule.quota(bucket_ns)));
@@ -303,7 +308,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape::new(500_000_000, 2, true)
+        Shape::new(500_000_000, 2)
     }
 
     fn plan(rules: &[FlowRule]) -> Plan<'_> {

@@ -10,8 +10,9 @@
 //! does not touch them.
 //!
 //! The seconds of the last minute are cuts of the same words, so they cost the
-//! request nothing. Their ring is made when a node is first used in a second
-//! after its first one: names that are seen once never pay for it.
+//! request nothing. Their ring is made when a node that keeps them is first used in a
+//! second after its first one: names that are seen once never pay for it. A node may also
+//! [begin](super::minute) to keep them later.
 //!
 //! A response time and its completion come from two cuts, which another thread
 //! may take at two moments. So in a bucket's first instant the response times
@@ -25,6 +26,7 @@ use super::cuts::{Cuts, MAX_JUMP, ROUND, StepHead};
 use super::event::Outcome;
 use super::extremes::Extremes;
 use super::leap_array::LeapArray;
+use super::minute::{Minute, ThisSecond};
 use super::word::divide;
 use crate::block_kind::BlockKind;
 use crate::clock::{Tick, nanos};
@@ -70,8 +72,6 @@ pub(crate) struct Shape {
     pub(crate) stride: u32,
     /// Steps of one second.
     pub(crate) per_second: u32,
-    /// Whether the last minute is kept second by second.
-    pub(crate) minute: bool,
 }
 
 /// See the [module](self).
@@ -106,8 +106,8 @@ pub(super) struct Counters {
     pub(super) extremes: Extremes,
     later: OnceLock<Box<Later>>,
     pub(super) shape: StdArc<Shape>,
-    /// The step in which the node was made.
-    pub(super) born: u64,
+    /// Whether and since when the last minute is kept second by second.
+    pub(super) minute: Minute,
 }
 
 /// What counters have no room for until they need it.
@@ -115,10 +115,20 @@ pub(super) struct Counters {
 struct Later {
     /// Refusals by kind, each at its place.
     refused: [AtomicU64; BlockKind::ALL.len()],
-    second_cuts: OnceLock<Cuts<SECOND_WORDS>>,
+    second_cuts: OnceLock<SecondCuts>,
+    /// Borrowed tokens of the newest second, for nodes that keep no others.
+    lent: ThisSecond,
     /// The ring of the newest node over these counters, if there was another one
     /// before. Only who finds its own ring moved looks here.
     successor: Lock<Option<Arc<LeapArray>>>,
+}
+
+/// The cuts of seconds.
+#[derive(Debug)]
+pub(super) struct SecondCuts {
+    /// The first second that they know.
+    pub(super) first: u64,
+    pub(super) cuts: Cuts<SECOND_WORDS>,
 }
 
 // === impl Shape ===
@@ -126,7 +136,7 @@ struct Later {
 impl Shape {
     /// Figures over `buckets` buckets of `bucket_ns` each, which is a part or a
     /// multiple of a second.
-    pub(crate) fn new(bucket_ns: u64, buckets: u32, minute: bool) -> Self {
+    pub(crate) fn new(bucket_ns: u64, buckets: u32) -> Self {
         const SECOND_NS: u64 = 1_000_000_000;
         let step_ns = bucket_ns.min(SECOND_NS);
         debug_assert!(bucket_ns % step_ns == 0 && SECOND_NS % step_ns == 0);
@@ -135,7 +145,6 @@ impl Shape {
             buckets,
             stride: (bucket_ns / step_ns) as u32,
             per_second: (SECOND_NS / step_ns) as u32,
-            minute,
         }
     }
 
@@ -177,7 +186,8 @@ impl Shape {
 // === impl Counters ===
 
 impl Counters {
-    pub(super) fn new(shape: StdArc<Shape>, now: Tick) -> Self {
+    /// Counters made at `now`, which keep the seconds of the last minute or not.
+    pub(super) fn new(shape: StdArc<Shape>, keeps_minute: bool, now: Tick) -> Self {
         let head = now.as_nanos() / shape.step_ns;
         let zero = || AtomicU64::new(0);
         // The window, whose newest bucket is the present one, and the bucket
@@ -206,8 +216,8 @@ impl Counters {
             bucket_cuts: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             later: OnceLock::new(),
+            minute: Minute::new(keeps_minute, shape.second(head)),
             shape,
-            born: head,
         }
     }
 
@@ -217,7 +227,7 @@ impl Counters {
             + self.bucket_cuts.footprint()
             + self.extremes.footprint()
             + self.later.get().map_or(0, |_| size_of::<Later>())
-            + self.second_cuts().map_or(0, Cuts::footprint)
+            + self.second_cuts().map_or(0, |it| it.cuts.footprint())
     }
 
     /// `ring` takes the place of those before.
@@ -243,8 +253,19 @@ impl Counters {
     }
 
     /// The cuts of the last minute's seconds, if there are any.
-    pub(super) fn second_cuts(&self) -> Option<&Cuts<SECOND_WORDS>> {
+    pub(super) fn second_cuts(&self) -> Option<&SecondCuts> {
         self.later.get()?.second_cuts.get()
+    }
+
+    /// Keeps the seconds of the last minute from now on.
+    pub(super) fn keep_minute(&self) {
+        self.minute.begin(|| self.shape.second(self.head()));
+    }
+
+    /// Borrowed tokens of the newest second, where no seconds are kept.
+    pub(super) fn lent_now(&self) -> u64 {
+        let later = self.later.get();
+        later.map_or(0, |later| later.lent.of(self.shape.second(self.head())))
     }
 
     /// The newest step.
@@ -339,6 +360,10 @@ impl Counters {
     pub(super) fn waited(&self, occupied: u32, wait: Duration) {
         self.occupied
             .fetch_add(u64::from(occupied), Ordering::Relaxed);
+        if occupied > 0 {
+            let second = self.shape.second(self.head());
+            self.later().lent.add(second, occupied);
+        }
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waited_us
             .fetch_add(nanos(wait) / 1_000, Ordering::Relaxed);
@@ -416,7 +441,7 @@ impl Counters {
         let stride = u64::from(self.shape.stride);
         let per_second = u64::from(self.shape.per_second);
         let mut reach = self.bucket_cuts.slots() * stride;
-        if self.shape.minute {
+        if self.minute.is_kept() {
             reach = reach.max(u64::from(MINUTE_SLOTS) * per_second);
         }
         if self.shape.second(self.head()) < self.shape.second(to) {
@@ -445,7 +470,7 @@ impl Counters {
         self.bucket_cuts.is_whole(self.shape.bucket(head))
             && self
                 .second_cuts()
-                .is_none_or(|cuts| cuts.is_whole(self.shape.second(head)))
+                .is_none_or(|it| it.cuts.is_whole(self.shape.second(head)))
     }
 
     fn cut_bucket(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
@@ -457,10 +482,10 @@ impl Counters {
     }
 
     fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
-        if !self.shape.minute {
+        if !self.minute.needs_cut() {
             return true;
         }
-        let cuts = self.second_cuts_before(ring, second);
+        let cuts = &self.second_cuts_before(ring, second).cuts;
         let passed = self.passed_before_second(ring, second);
         (0..SECOND_WORDS as u32).all(|word| {
             let value = self.second_value(word, || passed);
@@ -469,20 +494,23 @@ impl Counters {
     }
 
     /// The cuts of seconds, made now, before that of `second`, if there are none.
-    fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &Cuts<SECOND_WORDS> {
+    fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &SecondCuts {
         let made = &self.later().second_cuts;
         if made.get().is_none() {
-            // Everything so far happened in the second in which the node was
-            // made: any later one would have come by here.
-            let born = self.shape.second(self.born);
+            // If seconds were kept from the first one on, everything so far happened in the
+            // one in which the node was made: any later one would have come by here.
+            let (first, born) = match self.minute.born() {
+                Some(born) => (0, born.min(second - 1)),
+                None => (second, second - 1),
+            };
             let cuts = Cuts::new(MINUTE_SLOTS, second - 1);
-            let idle = (second - 1 - born.min(second - 1)).min(u64::from(MINUTE_SLOTS) - 1);
+            let idle = (second - 1 - born).min(u64::from(MINUTE_SLOTS) - 1);
             for missed in (second - idle)..second {
                 let passed = self.passed_before_second(ring, missed);
                 cuts.replace(missed, |word| self.second_value(word, || passed));
             }
             // Another thread may have been faster; its cuts say the same.
-            let _ = made.set(cuts);
+            let _ = made.set(SecondCuts { first, cuts });
         }
         made.get().expect("they have been made")
     }

@@ -60,7 +60,7 @@ impl Counters {
     }
 
     fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
-        let cuts = self.second_cuts()?;
+        let cuts = &self.second_cuts()?.cuts;
         let later = if second == self.shape.second(head) {
             self.second_value(word, || self.passed_before_second(ring, second + 1))
         } else {
@@ -156,31 +156,41 @@ impl Counters {
     }
 
     /// What the seconds of the last minute counted, oldest first; the last one
-    /// is the present one. `None` if they are not kept.
+    /// is the present one. Those that are known, if they were not kept from the first one on;
+    /// `None` if they are not kept.
     pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
-        self.shape.minute.then(|| {
-            self.steady(|head| {
-                let newest = self.shape.second(head);
-                ((newest + 1).saturating_sub(60)..=newest)
-                    .map(|second| self.second_at(ring, second, head))
-                    .collect::<Option<Vec<_>>>()
-            })
-        })
+        self.minute.first()?;
+        Some(self.steady(|head| {
+            let newest = self.shape.second(head);
+            let first = (newest + 1).saturating_sub(60).max(self.first_known()?);
+            (first..=newest)
+                .map(|second| self.second_at(ring, second, head))
+                .collect::<Option<Vec<_>>>()
+        }))
+    }
+
+    /// The first second that is known; `None` if they are not kept.
+    fn first_known(&self) -> Option<u64> {
+        let cut = self.second_cuts().map_or(0, |it| it.first);
+        Some(self.minute.first()?.max(cut))
     }
 
     /// What the second that was the present one `ago` seconds ago counted; `None`
-    /// likewise.
+    /// if that is not known.
     pub(super) fn second_ago(&self, ring: &LeapArray, ago: u64) -> Option<NodeBucket> {
-        self.shape.minute.then(|| {
-            self.steady(|head| {
-                let newest = self.shape.second(head);
-                self.second_at(ring, newest.checked_sub(ago)?, head)
-            })
-        })
+        let asked = self.shape.second(self.head()).saturating_sub(ago);
+        if asked < self.first_known()? {
+            return None;
+        }
+        Some(self.steady(|head| {
+            let newest = self.shape.second(head);
+            self.second_at(ring, newest.checked_sub(ago)?, head)
+        }))
     }
 
     fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
         if self.second_cuts().is_none() {
+            self.minute.born()?;
             return Some(self.first_second(ring, second, head));
         }
         let of = |word| self.in_second(ring, word, second, head);
@@ -320,7 +330,7 @@ mod tests {
             ahead: 1,
         };
         let ring = LeapArray::with_grid(grid, at(0));
-        let counters = Counters::new(Arc::new(Shape::new(500_000_000, 2, true)), at(0));
+        let counters = Counters::new(Arc::new(Shape::new(500_000_000, 2)), true, at(0));
         let passes = || -> Vec<u64> {
             let seconds = counters.seconds(&ring).expect("they are kept");
             seconds.iter().map(NodeBucket::pass).collect()

@@ -457,3 +457,17 @@ model! {
     a_drop_beside_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
     super::table::models::drop_beside_evict
 }
+
+model! {
+    a_minute_that_begins_beside_new_seconds at 3 fails with
+        a_minute_that_is_known_too_soon: MinuteFromNextSecond,
+        a_second_that_is_opened_by_an_old_look: MinuteByLoad;
+    super::minute::models::a_late_beginning
+}
+
+model! {
+    one_new_name_twice_at_the_bound at 3 fails with
+        a_call_that_does_not_wait_for_its_own_name: SameKeyIsAnother,
+        a_call_that_does_not_look_again: PlaceWithoutSecondLook;
+    super::turn::models::one_name_twice
+}

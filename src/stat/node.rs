@@ -90,8 +90,10 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | reference counts | 32 |
 ///
 /// The seconds of the last minute take 3.5 KiB more, from the second second after the node
-/// was made on. Of these, 104 bytes, which count the refusals of each kind of rule, are
-/// already allocated with the first call that is refused, if that is earlier.
+/// was made on. Of these, 120 bytes, which count the refusals of each kind of rule, are
+/// already allocated with the first call that is refused or has borrowed, if that is earlier.
+/// A resource of an engine takes more than its node; see
+/// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source
 ///
@@ -115,21 +117,32 @@ impl Node {
     /// of one second.
     pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
         let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
-        let shape = Shape::new(bucket_ns, buckets, true);
+        let shape = Shape::new(bucket_ns, buckets);
         let grid = Grid {
             bucket_ns: shape.step_ns,
             buckets: buckets * shape.stride,
             ahead: buckets.min(64),
         };
-        Ok(Self::with_grid(grid, StdArc::new(shape), now))
+        Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
     }
 
-    /// A node with a ring of its own shape, whose buckets are parts of a step.
-    pub(crate) fn with_grid(grid: Grid, shape: StdArc<Shape>, now: Tick) -> Self {
+    /// A node with a ring of its own shape, whose buckets are parts of a step. It keeps the
+    /// seconds of the last minute or not.
+    pub(crate) fn with_grid(
+        grid: Grid,
+        shape: StdArc<Shape>,
+        keeps_minute: bool,
+        now: Tick,
+    ) -> Self {
         Self::of(
             Arc::new(LeapArray::with_grid(grid, now)),
-            Arc::new(Counters::new(shape, now)),
+            Arc::new(Counters::new(shape, keeps_minute, now)),
         )
+    }
+
+    /// Keeps the seconds of the last minute from now on, if it has not before.
+    pub(crate) fn keep_minute(&self) {
+        self.counters.keep_minute();
     }
 
     fn of(ring: Arc<LeapArray>, counters: Arc<Counters>) -> Self {
@@ -444,7 +457,7 @@ impl Node {
             }
             Event::Occupied => {
                 let second = self.counters.second_ago(&self.ring, 0);
-                second.map_or(0, |second| second.occupied)
+                second.map_or_else(|| self.counters.lent_now(), |second| second.occupied)
             }
             event => self.counters.sum(event),
         }
@@ -544,7 +557,9 @@ impl Node {
     }
 
     /// Returns the seconds of the last minute, oldest first, the present one last. `None`
-    /// for nodes that do not keep them. Copies them.
+    /// for nodes that do not keep them; those that are known for a node that has begun to keep
+    /// them since. A node that was made by [`new`](Self::new) keeps them; for those of an engine
+    /// see [`Builder::minute`](crate::Builder::minute). Copies them.
     #[must_use]
     pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
@@ -552,7 +567,7 @@ impl Node {
     }
 
     /// Returns the second before the present one; `None` for nodes that do not keep
-    /// seconds.
+    /// seconds, or did not in that one.
     #[must_use]
     pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.advance_for_read(now);

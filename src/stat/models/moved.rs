@@ -19,8 +19,8 @@ model! {
     || {
         let at = |seconds: u64| Tick::from_millis(1_000 * seconds);
         let grid = |buckets| Grid { bucket_ns: 1_000_000_000, buckets, ahead: 1 };
-        let shape = StdArc::new(Shape::new(1_000_000_000, 1, true));
-        let old = Node::with_grid(grid(1), shape, at(0));
+        let shape = StdArc::new(Shape::new(1_000_000_000, 1));
+        let old = Node::with_grid(grid(1), shape, true, at(0));
         old.pass(at(0), 1);
         old.pass(at(1), 1);
         let ending = old.clone();

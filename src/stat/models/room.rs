@@ -79,8 +79,8 @@ model! {
 
 /// Counters over windows of a second.
 fn counters() -> Arc<Counters> {
-    let shape = StdArc::new(Shape::new(500_000_000, 2, false));
-    Arc::new(Counters::new(shape, Tick::ZERO))
+    let shape = StdArc::new(Shape::new(500_000_000, 2));
+    Arc::new(Counters::new(shape, false, Tick::ZERO))
 }
 
 model! {

@@ -38,7 +38,11 @@ fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
 
 /// How a node with these figures reads that was in use until a `pause`, and has
 /// been called once since.
-fn after_a_pause(shape: Shape, pause: Duration) -> (u64, u64, Option<Duration>, u32) {
+fn after_a_pause(
+    shape: Shape,
+    keeps_minute: bool,
+    pause: Duration,
+) -> (u64, u64, Option<Duration>, u32) {
     let interval_ns = nanos(shape.interval());
     let grid = Grid {
         bucket_ns: shape.step_ns,
@@ -46,7 +50,7 @@ fn after_a_pause(shape: Shape, pause: Duration) -> (u64, u64, Option<Duration>, 
         ahead: 1,
     };
     let mut now = Tick::from_millis(1_000_000);
-    let node = Node::with_grid(grid, StdArc::new(shape), now);
+    let node = Node::with_grid(grid, StdArc::new(shape), keeps_minute, now);
     for _ in 0..70 {
         now = now + shape.interval() / shape.buckets;
         node.pass(now, 1);
@@ -66,7 +70,7 @@ fn after_a_pause(shape: Shape, pause: Duration) -> (u64, u64, Option<Duration>, 
 
 #[test]
 fn after_a_pause_of_any_length_no_old_figure_comes_back() {
-    let shape = |bucket_ms, buckets, minute| Shape::new(bucket_ms * 1_000_000, buckets, minute);
+    let shape = |bucket_ms, buckets| Shape::new(bucket_ms * 1_000_000, buckets);
     let shapes = [(500, 2), (100, 10), (2_000, 2)];
     // Where stamps come again and the longest jumps end, and near them.
     for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
@@ -74,9 +78,9 @@ fn after_a_pause_of_any_length_no_old_figure_comes_back() {
             for (bucket_ms, buckets) in shapes {
                 for minute in [false, true] {
                     for unit_ms in [bucket_ms, 1_000] {
-                        let shape = shape(bucket_ms, buckets, minute);
+                        let shape = shape(bucket_ms, buckets);
                         let pause = Duration::from_millis(pause * unit_ms);
-                        let seen = after_a_pause(shape, pause);
+                        let seen = after_a_pause(shape, minute, pause);
                         assert_eq!(seen, (1, 0, None, 1), "{pause:?} {shape:?}");
                     }
                 }
@@ -140,7 +144,7 @@ fn figures_per_second_are_of_the_whole_window() {
 fn jumps_of_decades_take_few_steps() {
     const CENTURY: u64 = 3_155_760_000;
     for (bucket_ms, buckets, most) in [(500, 2, 10), (100, 10, 50), (2_000, 2, 10)] {
-        let shape = Shape::new(bucket_ms * 1_000_000, buckets, true);
+        let shape = Shape::new(bucket_ms * 1_000_000, buckets);
         let to = CENTURY * u64::from(shape.per_second);
         let jumps = std::iter::successors(Some(7), |&from| {
             (from < to).then(|| shape.landing(from, to))
@@ -248,4 +252,96 @@ fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
     let buckets = node.buckets(at(600));
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
     assert_eq!(seen, [(at(1_000), 0), (at(1_500), 0)]);
+}
+
+// === seconds that are kept later ===
+
+/// A node that keeps no seconds at first, with buckets of half a second.
+fn forgetful() -> Node {
+    let grid = Grid {
+        bucket_ns: 500_000_000,
+        buckets: 2,
+        ahead: 1,
+    };
+    let shape = StdArc::new(Shape::new(500_000_000, 2));
+    Node::with_grid(grid, shape, false, Tick::ZERO)
+}
+
+#[test]
+fn seconds_that_are_kept_later_are_those_from_the_one_after_the_next_on() {
+    let at = Tick::from_millis;
+    let node = forgetful();
+    // One call in second 0, two in second 1 and so on.
+    let call = |second: u64| {
+        for _ in 0..=second {
+            node.pass(at(second * 1_000 + 600), 1);
+            node.complete(
+                at(second * 1_000 + 700),
+                1,
+                Duration::from_millis(100),
+                Outcome::Success,
+            );
+        }
+    };
+    (0..5).for_each(call);
+    let seconds = |now| node.seconds(at(now));
+    assert_eq!(seconds(4_900), None);
+    node.keep_minute();
+    node.keep_minute();
+    assert_eq!(seconds(4_900), Some(Vec::new()));
+    assert_eq!(node.previous_second(at(5_100)), None);
+    (5..8).for_each(call);
+    let known: Vec<_> = seconds(7_900).unwrap();
+    let passed = known
+        .iter()
+        .map(|second| (second.start(), second.pass(), second.calls));
+    assert_eq!(
+        passed.collect::<Vec<_>>(),
+        [(at(6_000), 7, 7), (at(7_000), 8, 8)]
+    );
+    assert_eq!(node.previous_second(at(8_100)).unwrap().pass(), 8);
+    // From a minute later on there is no difference.
+    (8..80).for_each(call);
+    let known = seconds(79_900).unwrap();
+    assert_eq!((known.len(), known[0].start()), (60, at(20_000)));
+    assert!(
+        known
+            .iter()
+            .zip(21..)
+            .all(|(second, calls)| second.pass() == calls)
+    );
+}
+
+#[test]
+fn seconds_that_are_kept_later_hold_nothing_from_before_after_a_pause() {
+    let at = Tick::from_millis;
+    for pause in [2, 61, 100, 1 << 22, 1 << 24] {
+        let node = forgetful();
+        node.pass(at(100), 5);
+        node.keep_minute();
+        node.pass(at(pause * 1_000 + 100), 1);
+        node.pass(at(pause * 1_000 + 1_100), 2);
+        let seconds = node.seconds(at(pause * 1_000 + 1_200)).unwrap();
+        let passed: Vec<_> = seconds.iter().map(NodeBucket::pass).collect();
+        let idle = passed.len() - 2;
+        assert_eq!(passed[idle..], [1, 2], "after {pause} s");
+        assert!(
+            passed[..idle].iter().all(|&passed| passed == 0),
+            "{passed:?}"
+        );
+    }
+}
+
+#[test]
+fn borrowed_tokens_of_the_present_second_are_known_without_kept_seconds() {
+    let at = Tick::from_millis;
+    let node = forgetful();
+    let wait = Duration::from_millis(100);
+    node.start_waited(at(1_100), 1, 3, wait);
+    node.start_waited(at(1_900), 1, 4, wait);
+    assert_eq!(node.sum(at(1_950), Event::Occupied), 7);
+    assert_eq!(node.sum(at(2_050), Event::Occupied), 0);
+    node.start_waited(at(2_100), 1, 1, wait);
+    assert_eq!(node.sum(at(2_200), Event::Occupied), 1);
+    assert_eq!(node.totals(at(2_200)).occupied(), 8);
 }

@@ -1,7 +1,7 @@
 //! Who gets a place in the table, who keeps it, and who makes place.
 
 use super::*;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -9,7 +9,7 @@ struct Counter {
     key: u64,
     used: Tick,
     count: AtomicU64,
-    place: AtomicU32,
+    place: Place,
 }
 
 impl Resident for Counter {
@@ -20,7 +20,7 @@ impl Resident for Counter {
         &self.key
     }
 
-    fn place(&self) -> &AtomicU32 {
+    fn place(&self) -> &Place {
         &self.place
     }
 
@@ -38,7 +38,7 @@ fn make(key: u64, used: Tick) -> impl FnOnce() -> Counter {
         key,
         used,
         count: AtomicU64::new(0),
-        place: AtomicU32::new(0),
+        place: Place::default(),
     }
 }
 
@@ -56,15 +56,11 @@ fn a_new_key_takes_the_place_of_an_idle_one_and_nothing_is_lost() {
             .expect("one is idle");
         entry.count.fetch_add(key, Ordering::Relaxed);
     }
-    let census = table.census();
     assert!(table.len() <= 4);
-    let alive: u64 = census
-        .entries
-        .iter()
-        .map(|e| e.count.load(Ordering::Relaxed))
-        .sum();
-    assert_eq!(alive + census.retired, (0..100).sum::<u64>());
-    assert_eq!(census.evicted, 96);
+    let mut alive = 0;
+    let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
+    assert_eq!(alive + gone.retired, (0..100).sum::<u64>());
+    assert_eq!(gone.evicted, 96);
 }
 
 #[test]
@@ -94,12 +90,8 @@ fn a_replaced_entry_keeps_its_place() {
         assert!(old.is_none());
         make(9, at(0))()
     });
-    let mut used: Vec<_> = table
-        .census()
-        .entries
-        .iter()
-        .map(|e| (e.key, e.used))
-        .collect();
+    let mut used = Vec::new();
+    table.read_all(|entry| used.push((entry.key, entry.used)));
     used.sort_unstable();
     assert_eq!(used, [(0, at(0)), (1, at(77)), (2, at(0)), (9, at(0))]);
 }
@@ -139,7 +131,7 @@ struct Shy {
     key: u64,
     used_ms: AtomicU64,
     looks: AtomicU32,
-    place: AtomicU32,
+    place: Place,
 }
 
 impl Resident for Shy {
@@ -150,7 +142,7 @@ impl Resident for Shy {
         &self.key
     }
 
-    fn place(&self) -> &AtomicU32 {
+    fn place(&self) -> &Place {
         &self.place
     }
 
@@ -174,7 +166,7 @@ fn what_a_call_has_used_since_the_evictor_looked_stays() {
             key,
             used_ms: AtomicU64::new(0),
             looks: AtomicU32::new(0),
-            place: AtomicU32::new(0),
+            place: Place::default(),
         }
     };
     assert!(table.find_or_make(&1, at(0), make(1)).is_some());
@@ -195,7 +187,7 @@ fn what_comes_back_before_it_is_gone_was_not_evicted() {
     table.find_or_make(&1, at(0), make(1, at(0)));
     let evicted_for = |key| {
         table.find_or_make(&key, at(9), make(key, at(9)));
-        table.census().evicted
+        table.read_all(|_| {}).evicted
     };
     // As long as somebody looks at what is in the table, nothing is freed.
     let looking = table.guard();
@@ -204,4 +196,82 @@ fn what_comes_back_before_it_is_gone_was_not_evicted() {
     drop(looking);
     assert_eq!(evicted_for(2), 1);
     assert!(table.find(&1, |_| ()).is_none());
+}
+
+// === reading all ===
+
+/// A full table of idle entries, each of which has counted 1.
+fn idle_ones(count: u64) -> Table<Counter> {
+    let table = Table::<Counter>::new(count as usize);
+    for key in 0..count {
+        let entry = table.find_or_make(&key, at(0), make(key, at(0)));
+        entry.unwrap().count.fetch_add(1, Ordering::Relaxed);
+    }
+    table
+}
+
+/// As many new keys as make the table let go of what it has evicted.
+fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
+    let placed = keys.filter(|key| table.find_or_make(key, at(9), make(*key, at(9))).is_some());
+    placed.count()
+}
+
+#[test]
+fn entries_make_place_while_all_are_read_and_each_is_read_or_retired() {
+    const KEYS: u64 = 1_000;
+    // Where the reader stands when others come: the clock's hand goes round on its own.
+    for from in [0, 1, 7, 8, 300, 800] {
+        let table = idle_ones(KEYS);
+        let (mut read, mut placed) = (0, 0);
+        let gone = table.read_all(|entry| {
+            // The new ones have counted nothing.
+            read += entry.count.load(Ordering::Relaxed);
+            if read >= from && placed < 600 {
+                placed += push_out(&table, 10_000 + read * 10..10_000 + read * 10 + 10);
+            }
+        });
+        assert!(placed >= 600, "{placed} of 600 have found a place");
+        assert_eq!(read + gone.retired, KEYS, "from {from} on");
+        // Nothing is left of it for the next one.
+        let mut alive = 0;
+        let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
+        assert_eq!(alive + gone.retired, KEYS);
+    }
+}
+
+#[test]
+fn an_entry_that_is_replaced_or_comes_back_is_read_once() {
+    const KEYS: u64 = 100;
+    let table = idle_ones(KEYS);
+    let (mut read, mut renewed) = (Vec::new(), 0);
+    table.read_all(|entry| {
+        read.push(entry.key);
+        // Those that are read and those that are not, and some from limbo.
+        for key in [entry.key, (entry.key + 50) % KEYS] {
+            push_out(&table, 1_000 + key..1_001 + key);
+            table.replace(&key, at(9), |old| {
+                let count = old.map_or(0, |old| old.count.load(Ordering::Relaxed));
+                let counter = make(key, at(9))();
+                counter.count.store(count, Ordering::Relaxed);
+                renewed += 1;
+                counter
+            });
+        }
+    });
+    let all = read.len();
+    read.sort_unstable();
+    read.dedup();
+    assert_eq!(all, read.len(), "one was read twice");
+    assert!(renewed > KEYS / 2, "{renewed}");
+}
+
+#[test]
+fn a_reader_that_panics_keeps_nothing() {
+    let table = idle_ones(20);
+    let read = std::panic::AssertUnwindSafe(|| table.read_all(|_| panic!("in a reader")));
+    assert!(std::panic::catch_unwind(read).is_err());
+    assert!(push_out(&table, 100..110) > 0);
+    let mut alive = 0;
+    let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
+    assert_eq!(alive + gone.retired, 20);
 }

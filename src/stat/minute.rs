@@ -1,0 +1,189 @@
+//! From which second on a node keeps the seconds of its last minute.
+//!
+//! Most nodes do so from their first second on, or never. One may also begin later, as when a
+//! reload brings a rule for a resource that has been called before:
+//!
+//! ```text
+//! second      7          8          9          10
+//! head        |----------|----------|----------|--
+//!               begins:  not cut?   cut        cut
+//!               9 is the first second that is known
+//! ```
+//!
+//! Who opens a second looks whether its cut is to be taken, by a swap. So who begins later
+//! than that look sees the head where it was before, and the second that is opened without a
+//! cut is at most the next one. From the one after it on, all are cut.
+
+use crate::sync::{AtomicU64, Bug, Ordering, planted};
+
+/// Seconds of nodes that have begun later than they were made have this bit.
+const LATE: u64 = 1 << 63;
+/// No seconds are kept.
+const OFF: u64 = u64::MAX;
+/// They will be; from when on is not known yet.
+const BEGINNING: u64 = OFF - 1;
+
+/// The second in which the node was made, the first one that is known if it has begun later, or
+/// one of those words.
+#[derive(Debug)]
+pub(super) struct Minute(AtomicU64);
+
+impl Minute {
+    /// That of a node that is made in second `born`.
+    pub(super) fn new(is_kept: bool, born: u64) -> Self {
+        Self(AtomicU64::new(if is_kept { born } else { OFF }))
+    }
+
+    /// Keeps seconds from now on, if it has not before; `second` tells the newest one.
+    pub(super) fn begin(&self, second: impl FnOnce() -> u64) {
+        // Acquire: pairs with the swap of whoever has looked before.
+        let begun = self
+            .0
+            .compare_exchange(OFF, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
+        if begun.is_ok() {
+            let next = second() + 1;
+            let first = if planted(Bug::MinuteFromNextSecond) {
+                next
+            } else {
+                next + 1
+            };
+            // Pairs with the look of a reader.
+            self.0.store(LATE | first, Ordering::Release);
+        }
+    }
+
+    /// Whether the cut of a second that is to be opened must be taken. Asked after the head was
+    /// read and before it is moved.
+    pub(super) fn needs_cut(&self) -> bool {
+        if self.0.load(Ordering::Relaxed) != OFF {
+            return true;
+        }
+        // Release: pairs with who begins.
+        !planted(Bug::MinuteByLoad) && self.0.fetch_add(0, Ordering::AcqRel) != OFF
+    }
+
+    /// Whether seconds are kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != OFF
+    }
+
+    /// The first second that is known: 0 if nothing has happened before; `None` if none is kept.
+    pub(super) fn first(&self) -> Option<u64> {
+        match self.0.load(Ordering::Acquire) {
+            OFF => None,
+            BEGINNING => Some(u64::MAX),
+            late if late & LATE != 0 => Some(late & !LATE),
+            _ => Some(0),
+        }
+    }
+
+    /// The second in which the node was made, if it has kept seconds ever since.
+    pub(super) fn born(&self) -> Option<u64> {
+        let found = self.0.load(Ordering::Relaxed);
+        (found & LATE == 0).then_some(found)
+    }
+}
+
+/// What was counted in the newest second in which anything was: `[ second:35 | count:29 ]`. The
+/// count saturates.
+#[derive(Debug, Default)]
+pub(super) struct ThisSecond(AtomicU64);
+
+impl ThisSecond {
+    const COUNT_BITS: u32 = 29;
+    const MOST: u64 = (1 << Self::COUNT_BITS) - 1;
+
+    /// Adds `n` in `second`, or in a later one that has been counted in already.
+    pub(super) fn add(&self, second: u64, n: u32) {
+        let add = |found: u64| {
+            let newest = found >> Self::COUNT_BITS;
+            let count = if newest < second {
+                0
+            } else {
+                found & Self::MOST
+            };
+            let count = (count + u64::from(n)).min(Self::MOST);
+            Some(newest.max(second) << Self::COUNT_BITS | count)
+        };
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// What was counted in `second`, if that is the newest one.
+    pub(super) fn of(&self, second: u64) -> u64 {
+        let found = self.0.load(Ordering::Relaxed);
+        if found >> Self::COUNT_BITS == second {
+            found & Self::MOST
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(all(test, sentinel_loom))]
+pub(super) mod models {
+    //! A node that begins to keep seconds while they are opened.
+
+    use super::super::cuts::{Cuts, StepHead};
+    use super::*;
+    use crate::sync::Arc;
+
+    struct Kept {
+        head: StepHead,
+        counter: AtomicU64,
+        minute: Minute,
+        cuts: Cuts<1>,
+    }
+
+    impl Kept {
+        fn event(&self, second: u64) {
+            while self.head.step() < second {
+                self.head.advance(self.head.step(), |next, stands| {
+                    let cut = || self.counter.load(Ordering::Relaxed);
+                    !self.minute.needs_cut() || self.cuts.publish(next, 0, cut(), stands)
+                });
+            }
+            self.counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One event in each second: every second that is said to be known has its cut.
+    pub(in crate::stat) fn a_late_beginning() {
+        let kept = Arc::new(Kept {
+            head: StepHead::new(0),
+            counter: AtomicU64::new(0),
+            minute: Minute::new(false, 0),
+            cuts: Cuts::new(4, 0),
+        });
+        let caller = kept.clone();
+        let caller = loom::thread::spawn(move || (1..=3).for_each(|second| caller.event(second)));
+        kept.minute.begin(|| kept.head.step());
+        caller.join().unwrap();
+        let first = kept.minute.first().expect("it has begun");
+        for second in first..=3 {
+            let before = kept.cuts.get(second, 0);
+            assert_eq!(before, Some(second - 1), "the cut of second {second}");
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_late_is_of_the_newest_second() {
+        let lent = ThisSecond::default();
+        lent.add(7, 2);
+        lent.add(7, 3);
+        assert_eq!([lent.of(6), lent.of(7), lent.of(8)], [0, 5, 0]);
+        lent.add(8, 1);
+        lent.add(7, 1);
+        assert_eq!([lent.of(7), lent.of(8)], [0, 2]);
+        let last = u64::MAX / 1_000_000_000;
+        lent.add(last, u32::MAX);
+        lent.add(last, u32::MAX);
+        assert_eq!(lent.of(last), ThisSecond::MOST);
+    }
+}
