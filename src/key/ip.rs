@@ -255,7 +255,9 @@ impl ClientIp for PeerNetwork {
 /// bits, unless set otherwise; 128 or more cuts nothing.
 ///
 /// An IPv4 address is inside of the IPv6 addresses of `::ffff:0:0/96` (sockets for both
-/// versions), `::ffff:0:0:0/96` and `64:ff9b::/96` (translators: SIIT and NAT64).
+/// versions), `::ffff:0:0:0/96` and `64:ff9b::/96` (translators: SIIT and NAT64). If a
+/// translator has a prefix of its own, let an earlier layer insert the IPv4 address as a
+/// [`ClientAddr`].
 ///
 /// Use it for an address that you give to a [`Call`](crate::Call) yourself. Otherwise
 /// whoever has an IPv6 network has a quota for each address in it.

@@ -440,7 +440,7 @@ impl Resource {
 /// assert_eq!(status("/orders").await, StatusCode::FORBIDDEN);
 /// # });
 /// ```
-#[diagnostic::on_unimplemented(note = "a closure becomes one by `key::from_fn`")]
+#[diagnostic::on_unimplemented(note = "closures: `key::from_fn`; one name: `SentinelLayer::named`")]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Returns the key, or `None` if the request has no key; see
     /// [requests without a key](self#requests-without-a-key).
