@@ -287,7 +287,7 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// As that of [`run`](Self::run#cancel-safety).
+    /// As that of [`run`](Self::run).
     ///
     /// # Examples
     ///
