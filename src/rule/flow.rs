@@ -249,7 +249,8 @@ impl FlowRule {
     ///
     /// The rule then counts one bucket more than the interval has. The price is a lower
     /// sustained rate while calls keep the limit exhausted: `n / (n + 1)` of the threshold
-    /// for `n` buckets, so 67 % for two and 91 % for ten.
+    /// for `n` buckets, so 67 % for two and 91 % for ten. For a quota that another service
+    /// counts, use `.strict().buckets(10)`.
     ///
     /// The guarantee is about the moment of admission. A strict rule does not lend unless
     /// [`lend(true)`](Self::lend) is set. A call that borrows then counts in the bucket
