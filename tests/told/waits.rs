@@ -195,7 +195,8 @@ proptest! {
 fn beside_a_queue_a_call_is_told_when_it_may_wait_there() {
     // Six in a minute, one each ten seconds, of which nobody waits more than 9.95 s.
     let queue = FlowRule::per("r", 6, SECOND * 60).throttle(ms(9_950));
-    let window = FlowRule::per("r", 60, SECOND * 60).buckets(60);
+    // It is full until ten seconds are over, and lends what leaves it then.
+    let window = FlowRule::per("r", 1, SECOND * 10).buckets(1);
     let alone = Rules::from(queue.clone());
     let beside = Rules::new().with(queue.clone()).with(window);
     let values = HotParamRule::per("r", 6, SECOND * 60).throttle(ms(9_950));
