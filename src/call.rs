@@ -31,7 +31,7 @@ mod percent;
 
 pub(crate) use address::{canonical, ipv4_inside};
 pub use key::Key;
-pub(crate) use key::{MAX_KEY_BYTES, OwnedKey, joined};
+pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use percent::Encoded;
 
 /// Whether a call comes in to be served here (inbound) or goes out to be served elsewhere

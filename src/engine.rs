@@ -1,5 +1,6 @@
 //! The tables of everything that is counted, and the rules that apply.
 
+mod findings;
 mod lookup;
 mod reload;
 
@@ -219,6 +220,9 @@ impl Engine {
         named_by: Option<u64>,
         now: Tick,
     ) -> Option<Verdict> {
+        if named_by.is_none() {
+            self.shared.provided.note_direct_call();
+        }
         loop {
             let resource = self.find_or_make(query, call.is_matched, now);
             if named_by.is_some_and(|version| version != resource.version()) {

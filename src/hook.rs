@@ -47,6 +47,7 @@ use crate::blocked::Blocked;
 use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::caught::caught;
+use crate::finding::Finding;
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 
@@ -109,6 +110,14 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     /// reported, although earlier calls may still end there.
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let _ = event;
+    }
+
+    /// Called when the engine has found what looks like a mistake in the set-up: once for each
+    /// kind of finding and each rule, and at most 1,024 times. That is within the first calls
+    /// where a call shows it, and otherwise when somebody asks for
+    /// [`findings`](crate::Sentinel::findings) or a [`snapshot`](crate::Sentinel::snapshot).
+    fn on_finding(&self, finding: &Finding) {
+        let _ = finding;
     }
 }
 
@@ -336,6 +345,21 @@ event! {
         /// Returns the time from the start of the call to its response or error; if it was
         /// cancelled, to its end.
         rt: Duration,
+    }
+}
+
+/// A hook that passes findings on.
+pub(crate) struct OnFinding<F>(pub(crate) F);
+
+impl<F> fmt::Debug for OnFinding<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnFinding(..)")
+    }
+}
+
+impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
+    fn on_finding(&self, finding: &Finding) {
+        (self.0)(finding);
     }
 }
 

@@ -55,6 +55,7 @@
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
 //! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
 //! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
+//! | Why does a rule refuse nobody? | [`Sentinel::findings`] |
 //! | What do clients see? | [`rejection`] |
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
@@ -128,6 +129,7 @@ pub mod clock;
 pub mod document;
 mod engine;
 mod entry;
+mod finding;
 pub mod guide;
 pub mod hook;
 pub mod hot;
@@ -162,6 +164,7 @@ pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use entry::Entry;
+pub use finding::{Finding, FindingKind};
 pub use hook::{Hook, Hooks};
 pub use hot::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};

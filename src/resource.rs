@@ -123,8 +123,8 @@ impl Resource {
             None => shared.kept_breakers.take(|| query.name_hash(&shared)),
         };
         let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
-        let extras =
-            own.and_then(|own| Extras::new(rules, own, &shared, old_extras, old_breakers, now));
+        let extras = own
+            .and_then(|own| Extras::new(rules, own, &text, &shared, old_extras, old_breakers, now));
         if let Some(old) = old_breakers {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.retire(new.map(|new| &new.breakers));
@@ -334,7 +334,8 @@ impl Extras {
     fn new(
         rules: &RuleSet,
         own: &ResourceRules,
-        shared: &Shared,
+        text: &StdArc<str>,
+        shared: &StdArc<Shared>,
         old: Option<&Self>,
         old_breakers: Option<&Breakers>,
         now: Tick,
@@ -354,7 +355,9 @@ impl Extras {
                 };
                 (rule, limiter)
             }),
-            params: HotParams::new(rules, &own.params, max_origins, old_params, now),
+            params: HotParams::new(rules, &own.params, max_origins, old_params, now, |rule| {
+                notify::on_missing(rules, rule, text, shared)
+            }),
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
         };
         extras.has_any().then(|| Box::new(extras))

@@ -14,7 +14,8 @@ use crate::call::{Call, Direction, Key};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::{Engine, Routes};
 use crate::entry::{Entry, end_on_panic};
-use crate::hook::{Hook, Hooks};
+use crate::finding::{Finding, Provided, Told};
+use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rules};
 use crate::shared::{Config, Minute, Shared};
@@ -395,6 +396,32 @@ impl Sentinel {
         &self.engine.shared().hooks
     }
 
+    /// Returns what looks like a mistake in the set-up: rules that no call has met although
+    /// calls came, with the name that was probably meant; keys that no layer takes out of
+    /// requests, or that every call lacked; limits by figures of the machine that nobody
+    /// measures. Empty if nothing does.
+    ///
+    /// Each finding is a suspicion: a route that nobody has called yet is one as well. So look at
+    /// it when every route has been called, as at the end of a test:
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_second("search", 5));
+    /// drop(sentinel.try_enter(Call::new("search")));
+    /// assert_eq!(sentinel.findings(), []);
+    /// ```
+    ///
+    /// [Hooks](crate::Hook::on_finding) are told of each finding once, most of them without
+    /// being asked for; see also [`Builder::on_finding`].
+    ///
+    /// Looks at every resource and every rule, and where a rule by parameter has only met calls
+    /// without one, at its whole table. Returns at most 1,000 findings. Calls pay nothing for it.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.engine.findings()
+    }
+
     /// Returns the statistics of inbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
@@ -448,6 +475,11 @@ impl Sentinel {
 
     pub(crate) fn routes(&self) -> Routes<'_> {
         self.engine.routes()
+    }
+
+    /// What layers of this engine take out of requests.
+    pub(crate) fn provided(&self) -> &Provided {
+        &self.engine.shared().provided
     }
 }
 
@@ -561,6 +593,35 @@ impl Builder {
     pub fn hook(self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) -> Self {
         self.hooks.register(name, hook);
         self
+    }
+
+    /// Has `tell` called with each [finding](Sentinel::findings), once. Default: nobody is told.
+    ///
+    /// A program that prints them learns of a misspelt rule with the first calls:
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// let log = Arc::new(Mutex::new(Vec::new()));
+    /// let lines = log.clone();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("/serach", 5))
+    ///     .on_finding(move |finding| lines.lock().unwrap().push(finding.to_string()))
+    ///     .build();
+    /// for _ in 0..3 {
+    ///     drop(sentinel.try_enter(Call::new("/search")));
+    /// }
+    /// assert_eq!(
+    ///     *log.lock().unwrap(),
+    ///     ["rule \"flow-0\" for \"/serach\" has met no call, although calls came: \"/search\" \
+    ///       was called once; is that the name that is meant?"],
+    /// );
+    /// ```
+    ///
+    /// It is a [hook](crate::Hook) of the name `findings`, called on the thread of the request.
+    pub fn on_finding(self, tell: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
+        self.hook("findings", Arc::new(OnFinding(tell)))
     }
 
     /// Sets the window of the statistics: `interval` in `buckets` buckets. Rates per second
@@ -723,6 +784,8 @@ impl Builder {
             config: self.config,
             time: Timekeeper::new(self.clock),
             hooks: self.hooks,
+            provided: Provided::default(),
+            told: Told::default(),
             inbound: OnceLock::new(),
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             kept_breakers: KeptBreakers::default(),

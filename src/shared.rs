@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
+use crate::finding::{Finding, Provided, Told};
 use crate::hook::Hooks;
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
@@ -65,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
+    /// What calls bring with them.
+    pub(crate) provided: Provided,
+    /// The findings that hooks have been told of.
+    pub(crate) told: Told,
     /// The figures of all inbound calls, from the first system rule on.
     pub(crate) inbound: OnceLock<Node>,
     pub(crate) hash: [foldhash::quality::RandomState; 2],
@@ -129,11 +134,20 @@ impl Shared {
             // A sampler that both ask must not take one of them for a clock that has stepped.
             time: self.time.clone(),
             hooks: Hooks::default(),
+            provided: Provided::default(),
+            told: Told::default(),
             inbound: OnceLock::new(),
             hash: self.hash.clone(),
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             part,
+        }
+    }
+
+    /// Tells hooks of `finding`, unless they have been told of one of its kind for its rule.
+    pub(crate) fn tell(&self, finding: &Finding) {
+        if !self.hooks.is_empty() && self.told.is_first(finding) {
+            self.hooks.notify(|hook| hook.on_finding(finding));
         }
     }
 

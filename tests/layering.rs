@@ -24,6 +24,7 @@ const ORDER: &[&[&str]] = &[
     &["adaptive", "breaker", "hot"],
     &["system"],
     &["blocked"],
+    &["finding"],
     &["hook"],
     &["rule"],
     &["document"],

@@ -104,7 +104,11 @@ impl Engine {
         let now = self.shared.time.check_making(now);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let make = || Resource::new(query, id, &rules, self.shared.clone(), None, false, now);
-        self.resources.find_or_make(query, now, make)
+        let found = self.resources.find_or_make(query, now, make)?;
+        if found.id() == id {
+            self.compare_new(&found);
+        }
+        Some(found)
     }
 
     /// The resource that a rule or a program means by `name`, by the present rules, if it has
@@ -166,6 +170,9 @@ impl Engine {
             )
         });
         drop(renewal);
+        if old.is_none() {
+            self.compare_new(&new);
+        }
         // Nobody waits while it frees the whole set that it may be the last to hold.
         drop(old);
         new

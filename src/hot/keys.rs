@@ -117,6 +117,12 @@ impl HotKeys {
         }
     }
 
+    /// Whether a key but `digest` has spent anything since the table was made. Looks at slots
+    /// until it finds one.
+    pub(crate) fn knows_others_than(&self, digest: Digest) -> bool {
+        self.table.has_owner_but(digest.0)
+    }
+
     /// By what `key` is known.
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {

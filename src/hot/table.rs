@@ -209,6 +209,15 @@ impl Table {
         self.overflows.load(Ordering::Relaxed)
     }
 
+    /// Whether a slot is owned by another key than `tag`.
+    pub(super) fn has_owner_but(&self, tag: u64) -> bool {
+        let mut slots = self.sets.iter().flat_map(|set| &set.0);
+        slots.any(|slot| {
+            let owner = slot.tag.load(Ordering::Relaxed);
+            owner != NOBODY && owner != tag
+        })
+    }
+
     /// How many keys are not at rest. Looks at every slot.
     pub(super) fn in_use(&self, judge: impl Judge) -> usize {
         let slots = self.sets.iter().flat_map(|set| &set.0);

@@ -15,6 +15,8 @@ use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
 use crate::entry::Entry;
+use crate::finding::{Finding, LayerFacts};
+use crate::hook::OnFinding;
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
 use crate::rule::Rules;
@@ -258,6 +260,32 @@ impl<M> SentinelLayer<M> {
     #[must_use]
     pub fn sentinel(&self) -> &Sentinel {
         &self.settings.sentinel
+    }
+
+    /// Has `tell` called with each [finding](Sentinel::findings) of the engine, once: what looks
+    /// like a mistake in the set-up, most of it with the first calls. Default: nobody is told.
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 5).by_origin())
+    ///     .on_finding(|finding| eprintln!("tower-sentinel: {finding}"));
+    /// # let service = tower::Layer::layer(&layer, ());
+    /// // Where the layer is applied, callers are not told apart.
+    /// assert_eq!(
+    ///     layer.sentinel().findings()[1].to_string(),
+    ///     "rule \"flow-0\" for \"/search\" looks at a key that no call has: no layer has \
+    ///      `.origin(…)`; all callers share one quota",
+    /// );
+    /// ```
+    ///
+    /// It is a [hook](crate::Hook) of the name `findings`; see
+    /// [`Builder::on_finding`](crate::Builder::on_finding).
+    #[must_use]
+    pub fn on_finding(self, tell: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
+        let hook = Arc::new(OnFinding(tell));
+        self.settings.sentinel.hooks().register("findings", hook);
+        self
     }
 
     /// Exempts the requests that `choose` selects: they go straight to the service, are
@@ -593,6 +621,7 @@ impl<S, M> Layer<S> for SentinelLayer<M> {
     type Service = SentinelService<S, M>;
 
     fn layer(&self, inner: S) -> Self::Service {
+        self.settings.note_layer();
         SentinelService::new(inner, self.settings.clone())
     }
 }
@@ -600,6 +629,16 @@ impl<S, M> Layer<S> for SentinelLayer<M> {
 // === impl Settings ===
 
 impl Settings {
+    /// A layer with these settings is around a service.
+    fn note_layer(&self) {
+        self.sentinel.provided().note_layer(&LayerFacts {
+            has_origin: self.origin.is_some(),
+            has_context: self.context.is_some(),
+            has_tier: self.tier.is_some(),
+            params: &self.params,
+        });
+    }
+
     /// The settings as a response future needs them: `None` if the defaults will do.
     #[inline]
     pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {

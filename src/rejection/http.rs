@@ -10,6 +10,7 @@ use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
 use crate::call_nodes::QuotaLeft;
 use crate::key::Head;
+use crate::report::write_text;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -52,6 +53,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub struct Http {
     statuses: Vec<(BlockKind, StatusCode)>,
     fields: RateLimitFields,
+    has_details: bool,
 }
 
 impl Http {
@@ -76,6 +78,39 @@ impl Http {
     #[must_use]
     pub fn fields(mut self, fields: RateLimitFields) -> Self {
         self.fields = fields;
+        self
+    }
+
+    /// Sets whether problem documents have a `detail`: the refusal as [`Blocked`] displays it,
+    /// with the resource, the kind of rule and its id, or that a key was missing. Default: no,
+    /// as these are names that clients need not know.
+    ///
+    /// ```
+    /// use http::Request;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::rejection::Http;
+    /// use tower_sentinel::{FlowRule, MissingKey, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let rule = FlowRule::per_second("/search", 5).by_origin().missing(MissingKey::Refuse);
+    /// let layer = SentinelLayer::new(rule).reject(Http::new().details(true));
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    /// # }));
+    /// let request = Request::get("/search").header("accept", "application/problem+json");
+    /// let refused = service.oneshot(request.body(()).unwrap()).await.unwrap();
+    /// # use http_body_util::BodyExt;
+    /// # let body = refused.into_body().collect().await.unwrap().to_bytes();
+    /// let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    /// assert_eq!(
+    ///     problem["detail"],
+    ///     "call to \"/search\" refused for a missing key by rule \"flow-0\"",
+    /// );
+    /// # });
+    /// ```
+    #[must_use]
+    pub const fn details(mut self, details: bool) -> Self {
+        self.has_details = details;
         self
     }
 
@@ -105,7 +140,13 @@ impl Rejection for Http {
         *response.status_mut() = status;
         if has_content(status) {
             let (content_type, body) = if accepts_problem(head.headers()) {
-                (PROBLEM_JSON, problem(status, blocked.kind()))
+                let problem = problem(status, blocked.kind());
+                let problem = if self.has_details {
+                    with_detail(&problem, &blocked.to_string())
+                } else {
+                    problem
+                };
+                (PROBLEM_JSON, problem)
             } else {
                 let text = status.canonical_reason().unwrap_or("Refused");
                 (TEXT, Bytes::from_static(text.as_bytes()))
@@ -192,6 +233,17 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
         }
     };
     Bytes::from_static(document.as_bytes())
+}
+
+/// The `problem`, a JSON object, with a member `detail`.
+fn with_detail(problem: &[u8], detail: &str) -> Bytes {
+    let open = problem.strip_suffix(b"}").unwrap_or(problem);
+    let mut text = String::from_utf8_lossy(open).into_owned();
+    text.push_str(",\"detail\":");
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut text, detail);
+    text.push('}');
+    text.into()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -20,7 +20,9 @@ impl Snapshot {
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, and `hot_params`, with `overflows` and
     /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
-    /// are no such rules, and `adaptive_limit` is null.
+    /// are no such rules, and `adaptive_limit` is null. The whole also has `findings`, with
+    /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
+    /// whole sentence as `text`.
     ///
     /// Not included are the totals of all resources together; single buckets, the window
     /// added up, and the footprint of a node; of its minute and its previous second, all
@@ -68,6 +70,15 @@ impl Snapshot {
         write_list(json, "shadows", self.shadows(), |json, shadow| {
             write_rule(json, shadow.rule())?;
             write!(json, ",\"would_block\":{}}}", shadow.would_block())
+        })?;
+        write_list(json, "findings", self.findings(), |json, finding| {
+            write_rule(json, finding.rule())?;
+            write!(json, ",\"kind\":\"{}\",\"resource\":", finding.kind())?;
+            write_text(json, finding.resource())?;
+            json.push_str(",\"text\":");
+            write_text(json, &finding.to_string())?;
+            json.push('}');
+            Ok(())
         })?;
         write_list(json, "nodes", self.nodes(), |json, node| {
             node.write_json(json)
@@ -205,7 +216,7 @@ fn write_rule(json: &mut String, id: &str) -> fmt::Result {
 }
 
 /// Writes `text` as a JSON string.
-fn write_text(json: &mut String, text: &str) -> fmt::Result {
+pub(crate) fn write_text(json: &mut String, text: &str) -> fmt::Result {
     json.push('"');
     for c in text.chars() {
         match c {

@@ -12,3 +12,5 @@ pub use known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
 pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};
+
+pub(crate) use json::write_text;

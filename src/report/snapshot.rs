@@ -9,6 +9,7 @@ use crate::branch::{Branch, BranchKind};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Engine;
+use crate::finding::Finding;
 use crate::resource::Resource;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
@@ -383,6 +384,7 @@ pub struct Snapshot {
     evicted: u64,
     overflowed: u64,
     shadows: Vec<ShadowSnapshot>,
+    findings: Vec<Finding>,
 }
 
 impl Snapshot {
@@ -418,6 +420,7 @@ impl Snapshot {
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: engine.overflowed(),
             shadows: ShadowSnapshot::of(engine),
+            findings: engine.findings(),
         }
     }
 
@@ -466,5 +469,12 @@ impl Snapshot {
     #[must_use]
     pub fn shadows(&self) -> &[ShadowSnapshot] {
         &self.shadows
+    }
+
+    /// Returns what looks like a mistake in the set-up; see
+    /// [`Sentinel::findings`](crate::Sentinel::findings).
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
     }
 }

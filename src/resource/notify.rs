@@ -3,13 +3,17 @@
 //! Of a call that has waited hooks get neither origin nor parameter: they were borrowed from
 //! a request that may be gone.
 
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::Resource;
 use crate::blocked::Blocked;
 use crate::breaker::{Breakers, Change};
 use crate::call::Call;
+use crate::finding::{Finding, FindingKind};
 use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent, Subject};
+use crate::rule::{MissingKey, OnMissing, RuleSet};
+use crate::shared::Shared;
 use crate::stat::Outcome;
 
 // === impl Resource ===
@@ -76,6 +80,14 @@ impl Resource {
         hooks.notify(|hook| hook.on_breaker(&event));
     }
 
+    /// The finding that the rule at `rule` has met only calls without its key, so many.
+    #[cold]
+    pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
+        let missing = self.rules.missing_key(rule)?;
+        let id = self.rules.id(rule);
+        Some(missing_key(id, self.text.clone(), missing, calls))
+    }
+
     fn subject(&self, weight: u32) -> Subject<'_> {
         Subject {
             resource: &self.text,
@@ -83,4 +95,38 @@ impl Resource {
             weight,
         }
     }
+}
+
+/// Tells hooks when the rule at `rule` has met only calls to `resource` without its key.
+pub(super) fn on_missing(
+    rules: &RuleSet,
+    rule: u32,
+    resource: &StdArc<str>,
+    shared: &StdArc<Shared>,
+) -> OnMissing {
+    let missing = rules.missing_key(rule).unwrap_or_default();
+    let (id, resource, shared) = (rules.id(rule), resource.clone(), shared.clone());
+    OnMissing(Box::new(move |calls| {
+        if !shared.hooks.is_empty() {
+            shared.tell(&missing_key(id.clone(), resource.clone(), missing, calls));
+        }
+    }))
+}
+
+fn missing_key(
+    rule: StdArc<str>,
+    resource: StdArc<str>,
+    missing: MissingKey,
+    calls: u64,
+) -> Finding {
+    let effect = match missing {
+        MissingKey::Share => "they share one quota",
+        MissingKey::Refuse => "all of them were refused",
+        MissingKey::Skip => "it has limited none of them",
+    };
+    let cause = format!(
+        "{calls} calls, and {effect}; if the key is the address of the peer, is connect info on? \
+         axum: `into_make_service_with_connect_info::<SocketAddr>()`, and the feature `axum`"
+    );
+    Finding::new(FindingKind::KeyMissing, rule, resource, cause)
 }

@@ -15,7 +15,7 @@ pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, isolation an
 
 impl Rule {
     /// Whether the rule is for every resource without one of the same kind.
-    pub(super) fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         self.resource() == ANY_RESOURCE
     }
 

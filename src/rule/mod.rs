@@ -102,6 +102,7 @@ mod gate;
 mod hot_param;
 mod isolation;
 mod named;
+mod needs;
 #[cfg(feature = "serde")]
 mod one_by_one;
 mod params;
@@ -147,7 +148,7 @@ pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use named::Named;
-pub(crate) use params::{HotParams, NoShare, Running, Shares};
+pub(crate) use params::{HotParams, NoShare, OnMissing, Running, Shares};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};

@@ -1,6 +1,7 @@
 //! The hot-parameter rules of one resource, with what they know of their keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ pub(super) const MOST_RUNNING: usize = 2;
 #[derive(Debug)]
 pub(crate) struct HotParams(Box<[HotParam]>);
 
+/// After so many calls without a value, and none with one, somebody is told.
+const SUSPICIOUS: u64 = 8;
+
+/// Called when a rule has met so many calls, all of them without the value that it looks at.
+pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
+
 /// One rule.
 #[derive(Debug)]
 struct HotParam {
@@ -37,6 +44,7 @@ struct HotParam {
     tiers: Box<[(OwnedKey, Quota)]>,
     /// How many calls had no value. It goes on with the keys.
     missing: Arc<AtomicU64>,
+    on_missing: OnMissing,
 }
 
 /// The quotas of single values. What they are known by is a keyed hash already.
@@ -92,6 +100,7 @@ impl HotParams {
         most_origins: u32,
         old: Option<&Self>,
         now: Tick,
+        on_missing: impl Fn(u32) -> OnMissing,
     ) -> Option<Self> {
         let rules: Vec<_> = indices
             .iter()
@@ -109,7 +118,7 @@ impl HotParams {
         let mut all: Box<[_]> = rules
             .into_iter()
             .zip(partners)
-            .map(|((index, rule), old)| HotParam::new(index, rule, old, now))
+            .map(|((index, rule), old)| HotParam::new(index, rule, old, now, on_missing(index)))
             .collect();
         let running = all
             .iter_mut()
@@ -260,6 +269,13 @@ impl HotParams {
         self.0[place].missing.load(Ordering::Relaxed)
     }
 
+    /// The rules, by their index in the set, that have met calls without a value and none
+    /// with one, and how many.
+    pub(crate) fn without_keys(&self) -> impl Iterator<Item = (u32, u64)> {
+        let silent = self.0.iter().filter(|rule| rule.has_met_no_key());
+        silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
+    }
+
     /// Bytes of the table of the rule at `place`.
     pub(crate) fn table_footprint(&self, place: usize) -> usize {
         self.0[place].keys.footprint()
@@ -289,10 +305,19 @@ impl HotParam {
             + self.exceptions.capacity() * exception
             + size_of_val(&*self.tiers)
             + tiers.sum::<usize>();
-        keys + shared_size::<AtomicU64>() + self.rule.heap() + prepared
+        keys + shared_size::<AtomicU64>()
+            + size_of_val(&*self.on_missing.0)
+            + self.rule.heap()
+            + prepared
     }
 
-    fn new(index: u32, rule: HotParamRule, old: Option<&Self>, now: Tick) -> Self {
+    fn new(
+        index: u32,
+        rule: HotParamRule,
+        old: Option<&Self>,
+        now: Tick,
+        on_missing: OnMissing,
+    ) -> Self {
         let keys = old.map_or_else(
             || {
                 let spec = Spec {
@@ -330,6 +355,7 @@ impl HotParam {
         });
         Self {
             missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
+            on_missing,
             index,
             running: None,
             limit: quota(rule.threshold()),
@@ -370,8 +396,25 @@ impl HotParam {
     /// The same for a call that asks to pass, which is counted.
     #[cold]
     fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
-        self.missing.fetch_add(1, Ordering::Relaxed);
+        let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
+        if missing == SUSPICIOUS {
+            self.suspect(missing);
+        }
         self.instead()
+    }
+
+    #[inline(never)]
+    fn suspect(&self, missing: u64) {
+        if self.has_met_no_key() {
+            (self.on_missing.0)(missing);
+        }
+    }
+
+    /// Whether calls came without a value, and none with one that took something. Looks at the
+    /// whole table if so.
+    fn has_met_no_key(&self) -> bool {
+        self.missing.load(Ordering::Relaxed) > 0
+            && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))
     }
 
     fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
@@ -435,6 +478,12 @@ impl HotParam {
     }
 }
 
+impl fmt::Debug for OnMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnMissing(..)")
+    }
+}
+
 impl NoShare {
     /// From when on there is room; `None` if there never is.
     pub(crate) const fn room_at(&self) -> Option<Tick> {
@@ -466,7 +515,10 @@ mod tests {
         let make = |threshold: u32, old: Option<&HotParams>| {
             let rule = HotParamRule::per_second("r", threshold).except("a", 2);
             let set = RuleSet::new(Rules::from(rule), 1, Part::Enforced);
-            HotParams::new(&set, &[0], 1, old, Tick::ZERO).unwrap()
+            HotParams::new(&set, &[0], 1, old, Tick::ZERO, |_| {
+                OnMissing(Box::new(|_| ()))
+            })
+            .unwrap()
         };
         let first = make(1, None);
         let [equal, other] = [make(1, Some(&first)), make(3, Some(&first))];

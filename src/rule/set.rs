@@ -263,6 +263,18 @@ impl RuleSet {
         &self.listed.labels[index as usize]
     }
 
+    /// All rules, enforced or in shadow mode, with their ids.
+    pub(crate) fn with_ids(&self) -> impl Iterator<Item = (&Rule, Arc<str>)> {
+        let labels = self.listed.labels.iter();
+        let ids = labels.map(|label| label.id.clone());
+        self.rules().iter().zip(ids)
+    }
+
+    /// What the rule at `index` does with calls without its key.
+    pub(crate) fn missing_key(&self, index: u32) -> Option<MissingKey> {
+        self.rule(index)?.missing_key()
+    }
+
     /// The id of the rule at `index`.
     pub(crate) fn id(&self, index: u32) -> Arc<str> {
         self.label(index).id.clone()
@@ -426,6 +438,11 @@ impl OriginRules {
         let mut rules: Vec<_> = self.each.iter().chain(&self.other).copied().collect();
         rules.sort_unstable();
         rules
+    }
+
+    /// The first rule that gives each origin a quota of its own.
+    pub(crate) fn of_each(&self) -> Option<u32> {
+        self.each.first().copied()
     }
 
     /// The rules for calls without an origin.

@@ -194,6 +194,11 @@ impl SystemRule {
         };
     }
 
+    /// Whether a limit looks at the load or the CPU.
+    pub(super) const fn looks_at_machine(&self) -> bool {
+        self.load.is_some() || self.cpu.is_some()
+    }
+
     pub(super) fn inspect(&self, inspector: &mut Inspector) {
         let mut own = Limits::default();
         self.tighten(&mut own, 0);

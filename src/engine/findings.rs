@@ -1,0 +1,256 @@
+//! Comparing what rules look at with what calls have brought: see [`finding`](crate::finding).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc as StdArc;
+
+use super::Engine;
+use crate::block_kind::BlockKind;
+use crate::branch::BranchKind;
+use crate::call::{Direction, Key, OVERFLOW};
+use crate::finding::{Finding, FindingKind, Need, cause_of_silence};
+use crate::resource::{Resource, ResourceQuery};
+use crate::rule::{MissingKey, Rule, RuleSet};
+use crate::stat::Node;
+
+/// Most findings that are told at once. Rules come from the operator, but may be many.
+const MOST_FINDINGS: usize = 1_000;
+/// Most rules whose names are compared with others.
+const MOST_RULES: usize = 256;
+/// Most names, of those called most often, that the name of a rule is compared with.
+const MOST_NAMES: usize = 256;
+
+/// The resources that were called, and how often.
+#[derive(Debug, Default)]
+struct Called {
+    calls: HashMap<StdArc<str>, u64>,
+    /// Those called most often, which names of rules are compared with.
+    most: Vec<(StdArc<str>, u64)>,
+    /// Also on resources that have been evicted.
+    total: u64,
+}
+
+/// What the branches of one resource say of its origins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Origins {
+    has_any: bool,
+    /// Calls without one that were counted apart.
+    missing: u64,
+}
+
+impl Engine {
+    /// All that looks like a mistake now. Hooks are told of what they have not been told yet.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let (set, mut called) = (self.rules(), self.called());
+        let mut found = Vec::new();
+        if called.total == 0 && !set.rules().is_empty() {
+            found.push(self.no_calls());
+        }
+        for (rule, id) in set.with_ids() {
+            if found.len() >= MOST_FINDINGS {
+                break;
+            }
+            if found.len() == MOST_RULES {
+                // The names that the others are meant for are not looked for: it takes time.
+                called.most.clear();
+            }
+            found.extend(self.of_rule(rule, &id, &set, &called));
+        }
+        let (mut missing, shadows) = (self.missing_keys(), self.shadows().list());
+        for shadow in shadows {
+            missing.extend(shadow.engine().missing_keys());
+        }
+        // That no layer provides a key says more than that no call had it.
+        let is_new = |it: &Finding| found.iter().all(|known| known.rule() != it.rule());
+        missing.retain(is_new);
+        found.extend(missing);
+        found.truncate(MOST_FINDINGS);
+        for finding in &found {
+            self.shared.tell(finding);
+        }
+        found
+    }
+
+    /// Hooks are told at once of mistakes that show at the first call to a resource. It has been
+    /// `made` for that call.
+    #[cold]
+    pub(super) fn compare_new(&self, made: &Resource) {
+        if self.shared.hooks.is_empty() || !self.shared.told.may_compare() {
+            return;
+        }
+        let (set, name) = (self.rules(), made.text());
+        let is_named = set.names(name);
+        for (rule, id) in set.with_ids().take(MOST_RULES) {
+            if is_named {
+                let is_own = rule.resource() == &**name;
+                let found = is_own.then(|| self.not_provided(rule, &id)).flatten();
+                found.iter().for_each(|finding| self.shared.tell(finding));
+            } else if is_silent(rule, |resource| self.was_called(resource)) {
+                let cause = cause_of_silence(rule.resource(), [(&**name, 1)]);
+                let found = cause.map(|cause| not_met(rule, &id, cause));
+                found.iter().for_each(|finding| self.shared.tell(finding));
+            }
+        }
+    }
+
+    fn no_calls(&self) -> Finding {
+        let cause = if self.shared.provided.has_layers() {
+            "if requests were answered, the layer is not around their routes; in axum, \
+             `.layer(…)` applies to the routes that were added before it"
+        } else {
+            "no layer of this engine is around a service, and the program enters no calls itself"
+        };
+        Finding::new(FindingKind::NoCalls, "", "", cause)
+    }
+
+    /// What is wrong with `rule`, as far as names and layers tell.
+    fn of_rule(&self, rule: &Rule, id: &str, set: &RuleSet, called: &Called) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let resource = rule.resource();
+        let is_met = |name: &str| called.calls.contains_key(name);
+        if called.total > 0 && is_silent(rule, is_met) {
+            let cause = called.cause_of_silence(resource);
+            found.push(not_met(rule, id, cause));
+        }
+        let related = rule.itself().related().filter(|name| !is_met(name));
+        if let Some(related) = related.filter(|_| is_met(resource)) {
+            let cause = called.cause_of_silence(related);
+            found.push(Finding::new(
+                FindingKind::RelatedNotCalled,
+                id,
+                related,
+                cause,
+            ));
+        }
+        if called.total > 0 && rule.is_default() && called.all_have_others(rule, set) {
+            let cause = "every resource that was called has a rule of the same kind of its own";
+            found.push(not_met(rule, id, cause.to_owned()));
+        }
+        found.extend(self.not_provided(rule, id));
+        if rule.looks_at_machine() && self.shared.config.sampler.is_none() {
+            let cause = "give the engine one by `Builder::sampler`";
+            found.push(Finding::new(FindingKind::NoSampler, id, resource, cause));
+        }
+        found
+    }
+
+    /// A key of `rule` that no layer takes out of requests.
+    fn not_provided(&self, rule: &Rule, id: &str) -> Option<Finding> {
+        let provided = &self.shared.provided;
+        let needs = rule.needs();
+        let (need, lack) = needs
+            .iter()
+            .find_map(|need| Some((need, provided.lacks(*need)?)))?;
+        let effect = match (need, rule.missing_key()) {
+            (Need::Tier, _) => "all callers have the default quota",
+            (_, Some(MissingKey::Share)) => "all callers share one quota",
+            (_, Some(MissingKey::Refuse)) => "every call is refused",
+            (_, Some(MissingKey::Skip)) | (_, None) => "it limits no call by that",
+        };
+        let cause = format!("{lack}; {effect}");
+        Some(Finding::new(
+            FindingKind::NotProvided,
+            id,
+            rule.resource(),
+            cause,
+        ))
+    }
+
+    /// The rules that have met calls, and none with the key that they look at.
+    fn missing_keys(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut origins: HashMap<u64, Origins> = HashMap::new();
+        self.branches.read_all(|branch| {
+            let of = origins.entry(branch.resource_id()).or_default();
+            match branch.kind() {
+                BranchKind::Origin | BranchKind::Overflow => of.has_any = true,
+                BranchKind::Missing => of.missing += calls(branch.node()),
+                BranchKind::Context => {}
+            }
+        });
+        self.resources.read_all(|resource| {
+            if let Some(params) = resource.params() {
+                let silent = params.without_keys();
+                found.extend(silent.filter_map(|(rule, calls)| resource.missing_key(rule, calls)));
+            }
+            let Some(rule) = resource.origins().and_then(|rules| rules.of_each()) else {
+                return;
+            };
+            let of = origins.get(&resource.id()).copied().unwrap_or_default();
+            let totals = resource.node().totals(resource.node().last_used());
+            let calls = of.missing.max(totals.block_by(BlockKind::MissingKey));
+            if calls > 0 && !of.has_any {
+                found.extend(resource.missing_key(rule, calls));
+            }
+        });
+        found
+    }
+
+    fn called(&self) -> Called {
+        let mut called = Called::default();
+        let gone = self.resources.read_all(|resource| {
+            let calls = calls(resource.node());
+            *called.calls.entry(resource.text().clone()).or_default() += calls;
+            // A call of weight 0 counts for nothing, and has been made.
+            called.total += calls.max(1);
+        });
+        for retired in &gone.retired {
+            called.total += retired.pass() + retired.block();
+        }
+        let mut most: Vec<_> = called
+            .calls
+            .iter()
+            .map(|(name, calls)| (name.clone(), *calls))
+            .collect();
+        most.sort_unstable_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
+        most.truncate(MOST_NAMES);
+        called.most = most;
+        called
+    }
+
+    fn was_called(&self, resource: &str) -> bool {
+        [Direction::Inbound, Direction::Outbound]
+            .into_iter()
+            .any(|direction| {
+                let query = ResourceQuery {
+                    direction,
+                    name: &Key::Str(resource).meant(),
+                };
+                self.resources.find(&query, |_| ()).is_some()
+            })
+    }
+}
+
+impl Called {
+    /// Why no call has come to `name`; nothing if no other name is like it.
+    fn cause_of_silence(&self, name: &str) -> String {
+        let others = self.most.iter().map(|(other, calls)| (&**other, *calls));
+        cause_of_silence(name, others).unwrap_or_default()
+    }
+
+    /// Whether each resource that was called has a rule of its own that keeps the default
+    /// `rule` away.
+    fn all_have_others(&self, rule: &Rule, set: &RuleSet) -> bool {
+        let others = set.rules().iter().filter(|other| !other.is_default());
+        let others = others.filter(|other| other.is_kind_of(rule));
+        let named: HashSet<_> = others.map(Rule::resource).collect();
+        self.calls.keys().all(|name| named.contains(&**name))
+    }
+}
+
+/// Whether `rule` has met no call, if those are the resources that were called.
+fn is_silent(rule: &Rule, was_called: impl Fn(&str) -> bool) -> bool {
+    let resource = rule.resource();
+    let is_of_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
+    // That no call is without a place of its own is as it should be.
+    is_of_one && resource != OVERFLOW && !was_called(resource)
+}
+
+fn not_met(rule: &Rule, id: &str, cause: String) -> Finding {
+    Finding::new(FindingKind::RuleNotMet, id, rule.resource(), cause)
+}
+
+/// The weight of all calls that `node` has counted.
+fn calls(node: &Node) -> u64 {
+    let totals = node.totals(node.last_used());
+    totals.pass() + totals.block()
+}

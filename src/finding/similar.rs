@@ -1,0 +1,266 @@
+//! Why a rule has met no call, told from the names that were called instead.
+//!
+//! Each cause is a likeness of two names, from the most telling one to the least: a method too
+//! much or missing, a slash at the end, other names for parameters, a template below which
+//! others were called, a path instead of a template, a prefix that a nested router takes off,
+//! capitals, and a few letters.
+
+/// Names that are longer are not compared letter by letter.
+const MOST_COMPARED: usize = 128;
+/// Most letters that a name may differ by from one that was meant.
+const MOST_LETTERS: usize = 2;
+
+/// Likenesses, the most telling one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Likeness {
+    Method,
+    NoMethod,
+    Slash,
+    Parameters,
+    Rest,
+    Path,
+    Prefix,
+    Capitals,
+    Letters,
+}
+
+/// Why the rule for `name` has met no call although those `called` were: the name that is most
+/// like it, how often it was called, and the cure. `None` if none is like it.
+pub(crate) fn cause_of_silence<'a>(
+    name: &str,
+    called: impl IntoIterator<Item = (&'a str, u64)>,
+) -> Option<String> {
+    let alike = called
+        .into_iter()
+        .filter_map(|(other, calls)| Some((likeness(name, other)?, other, calls)));
+    let (likeness, other, calls) =
+        alike.min_by_key(|&(likeness, other, calls)| (likeness, u64::MAX - calls, other))?;
+    let times = match calls {
+        0 | 1 => "once".to_owned(),
+        calls => format!("{calls} times"),
+    };
+    Some(format!(
+        "{other:?} was called {times}; {}",
+        likeness.cure(name)
+    ))
+}
+
+impl Likeness {
+    fn cure(self, name: &str) -> String {
+        match self {
+            Likeness::Method => {
+                "no layer names calls by their method: give it `.resource(MethodRoute)`, or leave \
+                 the method out of the rule's name"
+                    .to_owned()
+            }
+            Likeness::NoMethod => {
+                "the layer names calls by their method, and so must the rule".to_owned()
+            }
+            Likeness::Slash => "the names differ by the slash at the end".to_owned(),
+            Likeness::Parameters => "the parameters have other names there".to_owned(),
+            Likeness::Rest => format!(
+                "{name:?} is the name of one route, and not of all below it: for one quota over \
+                 several routes, give them one name with `.resource(…)` in a layer of their own"
+            ),
+            Likeness::Path => {
+                "the layer names calls by their paths, and not by templates".to_owned()
+            }
+            Likeness::Prefix => "one of the names lacks the prefix of a nested router".to_owned(),
+            Likeness::Capitals => "the names differ by capitals".to_owned(),
+            Likeness::Letters => "is that the name that is meant?".to_owned(),
+        }
+    }
+}
+
+/// How `called` is like `name`, if it is.
+fn likeness(name: &str, called: &str) -> Option<Likeness> {
+    let ((method, path), (other_method, other_path)) = (split(name), split(called));
+    if method.is_some() != other_method.is_some() {
+        let is_alike = path == other_path || is_same_shape(path, other_path);
+        let likeness = match method {
+            Some(_) => Likeness::Method,
+            None => Likeness::NoMethod,
+        };
+        return is_alike.then_some(likeness);
+    }
+    if method != other_method {
+        return None;
+    }
+    let without_slash = |path: &str| path.len() > 1 && path.ends_with('/');
+    if without_slash(path) != without_slash(other_path)
+        && path.trim_end_matches('/') == other_path.trim_end_matches('/')
+    {
+        return Some(Likeness::Slash);
+    }
+    if is_same_shape(path, other_path) {
+        return Some(Likeness::Parameters);
+    }
+    if let Some(prefix) = before_rest(path) {
+        if other_path.len() > prefix.len() && other_path.starts_with(prefix) {
+            return Some(Likeness::Rest);
+        }
+    }
+    if path.contains('{') && !other_path.contains('{') && matches(path, other_path) {
+        return Some(Likeness::Path);
+    }
+    if is_suffix(path, other_path) || is_suffix(other_path, path) {
+        return Some(Likeness::Prefix);
+    }
+    if path.eq_ignore_ascii_case(other_path) {
+        return Some(Likeness::Capitals);
+    }
+    is_misspelt(path, other_path).then_some(Likeness::Letters)
+}
+
+/// The method in a name such as `GET /users`, and the rest.
+fn split(name: &str) -> (Option<&str>, &str) {
+    match name.split_once(' ') {
+        Some((method, path))
+            if path.starts_with('/') && method.bytes().all(|b| b.is_ascii_uppercase()) =>
+        {
+            (Some(method), path)
+        }
+        _ => (None, name),
+    }
+}
+
+fn is_parameter(segment: &str) -> bool {
+    segment.starts_with('{') && !segment.starts_with("{{") && segment.ends_with('}')
+}
+
+/// Whether two templates differ by nothing but the names of their parameters.
+fn is_same_shape(one: &str, other: &str) -> bool {
+    let is_same = |(a, b): (&str, &str)| {
+        a == b || is_parameter(a) && is_parameter(b) && a.starts_with("{*") == b.starts_with("{*")
+    };
+    one.contains('{')
+        && one.split('/').count() == other.split('/').count()
+        && one.split('/').zip(other.split('/')).all(is_same)
+}
+
+/// What stands before the parameter for the rest of a path, if `template` ends with one.
+fn before_rest(template: &str) -> Option<&str> {
+    let (prefix, name) = template.strip_suffix('}')?.rsplit_once('{')?;
+    name.starts_with('*').then_some(prefix)
+}
+
+/// Whether `path` matches `template`, segment by segment.
+fn matches(template: &str, path: &str) -> bool {
+    let is_match = |(a, b): (&str, &str)| a == b || is_parameter(a) && !b.is_empty();
+    template.split('/').count() == path.split('/').count()
+        && template.split('/').zip(path.split('/')).all(is_match)
+}
+
+/// Whether `whole` is `end` behind at least one more segment.
+fn is_suffix(end: &str, whole: &str) -> bool {
+    end.len() > 1 && end.starts_with('/') && whole.len() > end.len() && whole.ends_with(end)
+}
+
+/// Whether few letters differ, in what is no parameter in either.
+fn is_misspelt(one: &str, other: &str) -> bool {
+    let longest = one.len().max(other.len());
+    if longest > MOST_COMPARED || one.split('/').count() != other.split('/').count() {
+        return false;
+    }
+    let (mut letters, mut differing) = (0, 0);
+    for (a, b) in one.split('/').zip(other.split('/')) {
+        if a.starts_with("{*") != b.starts_with("{*") {
+            return false;
+        }
+        if is_parameter(a) || is_parameter(b) {
+            continue;
+        }
+        letters += a.len().min(b.len());
+        if a != b {
+            if a.len().abs_diff(b.len()) > MOST_LETTERS {
+                return false;
+            }
+            differing += distance(a, b);
+        }
+    }
+    differing <= MOST_LETTERS.min(letters / 3)
+}
+
+/// How many letters have to be added, removed, replaced or swapped with their neighbour.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<_>, Vec<_>) = (one.chars().collect(), other.chars().collect());
+    let width = other.len() + 1;
+    let mut table = vec![0; (one.len() + 1) * width];
+    for i in 0..=one.len() {
+        for j in 0..=other.len() {
+            table[i * width + j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let at = |i: usize, j: usize| table[i * width + j];
+                let replaced = at(i - 1, j - 1) + usize::from(one[i - 1] != other[j - 1]);
+                let mut least = replaced.min(at(i - 1, j) + 1).min(at(i, j - 1) + 1);
+                let is_swapped =
+                    i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+                if is_swapped {
+                    least = least.min(at(i - 2, j - 2) + 1);
+                }
+                least
+            };
+        }
+    }
+    table[one.len() * width + other.len()]
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_alike_in_the_way_that_people_mistake_them() {
+        let cases = [
+            ("GET /a", "/a", Some(Likeness::Method)),
+            ("GET /u/{id}", "/u/{user}", Some(Likeness::Method)),
+            ("/a", "POST /a", Some(Likeness::NoMethod)),
+            ("GET /a", "POST /a", None),
+            ("GET /a", "/b", None),
+            ("/users/", "/users", Some(Likeness::Slash)),
+            ("/users", "/users/", Some(Likeness::Slash)),
+            ("/u/{user}", "/u/{id}", Some(Likeness::Parameters)),
+            ("/u/{user}", "/u/{*rest}", None),
+            ("/api/{*rest}", "/api/users", Some(Likeness::Rest)),
+            ("/api/{*rest}", "/api/users/{id}", Some(Likeness::Rest)),
+            ("/api/{*rest}", "/apis", None),
+            ("/u/{id}", "/u/7", Some(Likeness::Path)),
+            ("/api/users/{id}", "/users/{id}", Some(Likeness::Prefix)),
+            ("/users", "/v1/users", Some(Likeness::Prefix)),
+            ("/Users", "/users", Some(Likeness::Capitals)),
+            ("/user/{id}", "/users/{id}", Some(Likeness::Letters)),
+            ("/user/{id}", "/users/7", Some(Likeness::Letters)),
+            ("/oders", "/orders", Some(Likeness::Letters)),
+            ("serach", "search", Some(Likeness::Letters)),
+            (
+                "/shop.Orders/List",
+                "/shop.Order/List",
+                Some(Likeness::Letters),
+            ),
+            ("/a", "/b", None),
+            ("/cat", "/dog", None),
+            ("/", "/users", None),
+            ("job", "report", None),
+        ];
+        for (name, called, expected) in cases {
+            assert_eq!(likeness(name, called), expected, "{name} {called}");
+        }
+    }
+
+    #[test]
+    fn the_most_telling_name_is_told_and_of_those_the_most_called() {
+        let called = [("/usrs", 9), ("/users", 3), ("/usr", 8)];
+        let cause = cause_of_silence("/users/", called).unwrap();
+        assert!(
+            cause.starts_with("\"/users\" was called 3 times; "),
+            "{cause}"
+        );
+        let cause = cause_of_silence("/users", [("/uses", 8), ("/usrs", 9)]).unwrap();
+        assert!(
+            cause.starts_with("\"/usrs\" was called 9 times; "),
+            "{cause}"
+        );
+        assert_eq!(cause_of_silence("/users", [("/report", 8)]), None);
+    }
+}

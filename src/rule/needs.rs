@@ -1,0 +1,63 @@
+//! What a rule needs to have any effect: something of each call, or of the machine.
+
+use super::hot_param::ParamOf;
+use super::{Basis, MissingKey, Rule, Who};
+use crate::finding::Need;
+
+impl Rule {
+    /// What the rule looks at in calls, beside their resource.
+    pub(crate) fn needs(&self) -> Vec<Need<'_>> {
+        match self.itself() {
+            Rule::Flow(rule) => {
+                let context = matches!(rule.basis(), Basis::Context(_)).then_some(Need::Context);
+                let origin = !matches!(rule.who, Who::Anyone);
+                context
+                    .into_iter()
+                    .chain(origin.then_some(Need::Origin))
+                    .collect()
+            }
+            Rule::HotParam(rule) => {
+                let value = match &rule.of {
+                    ParamOf::Index(index) => Need::ParamAt(*index),
+                    ParamOf::Named(name) => Need::ParamNamed(name),
+                    ParamOf::Origin => Need::Origin,
+                };
+                let tier = (!rule.tiers.is_empty()).then_some(Need::Tier);
+                [value].into_iter().chain(tier).collect()
+            }
+            Rule::Authority(_) => vec![Need::Origin],
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the rule does with calls without its key; `None` for a rule without one.
+    pub(crate) fn missing_key(&self) -> Option<MissingKey> {
+        match self.itself() {
+            Rule::Flow(rule) => matches!(rule.who, Who::Each).then_some(rule.missing),
+            Rule::HotParam(rule) => Some(rule.missing),
+            _ => None,
+        }
+    }
+
+    /// The resource that the rule looks at instead of its own.
+    pub(crate) fn related(&self) -> Option<&str> {
+        match self.itself() {
+            Rule::Flow(rule) => rule.related(),
+            _ => None,
+        }
+    }
+
+    /// Whether both are rules of one kind.
+    pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
+        self.kind() == other.kind()
+    }
+
+    /// Whether the rule looks at figures of the machine.
+    pub(crate) fn looks_at_machine(&self) -> bool {
+        match self.itself() {
+            Rule::System(rule) => rule.looks_at_machine(),
+            Rule::Flow(rule) => rule.shaping.memory.is_some(),
+            _ => false,
+        }
+    }
+}

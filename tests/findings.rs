@@ -1,0 +1,459 @@
+//! Mistakes in the set-up that limit nobody, or everybody together, are told with the first calls.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_types, reason = "a hook of a test keeps a list")]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use axum::routing::get;
+use tower::ServiceExt;
+use tower_sentinel::hook::Hook;
+use tower_sentinel::key::{Header, MethodRoute, PeerIp};
+use tower_sentinel::system::{ManualProbe, Sampler};
+use tower_sentinel::{
+    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, HotParamRule,
+    IsolationRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+};
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Finding>>);
+
+impl Hook for Told {
+    fn on_finding(&self, finding: &Finding) {
+        self.0.lock().unwrap().push(finding.clone());
+    }
+}
+
+impl Told {
+    fn all(&self) -> Vec<Finding> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// An engine with `rules`, and what its hooks are told.
+fn engine<R: Into<Rule>>(rules: impl IntoIterator<Item = R>) -> (Sentinel, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let sentinel = Sentinel::builder()
+        .rules(Rules::build(rules).unwrap())
+        .clock(ManualClock::new())
+        .hook("told", told.clone())
+        .build();
+    (sentinel, told)
+}
+
+fn router() -> Router {
+    let hello = || async { "hello" };
+    Router::new()
+        .route("/users/{id}", get(hello))
+        .route("/search", get(hello))
+        .route("/api/orders", get(hello))
+        .route("/api/{*rest}", get(hello))
+}
+
+/// Ten calls to each of the paths, from one client.
+async fn call(app: &Router, paths: &[&str], peer: Option<&str>) -> Vec<StatusCode> {
+    let mut statuses = Vec::new();
+    for path in paths {
+        for _ in 0..10 {
+            let mut request = Request::get(*path).body(Body::empty()).unwrap();
+            if let Some(peer) = peer {
+                let peer: SocketAddr = peer.parse().unwrap();
+                request.extensions_mut().insert(ConnectInfo(peer));
+            }
+            let response = app.clone().oneshot(request).await.unwrap();
+            statuses.push(response.status());
+        }
+    }
+    statuses
+}
+
+type Build = fn(SentinelLayer) -> Router;
+
+/// A server with a mistake.
+struct Case {
+    mistake: &'static str,
+    rule: Rule,
+    build: Build,
+    paths: &'static [&'static str],
+    kind: FindingKind,
+    /// Stands in the finding's sentence.
+    says: &'static str,
+    /// Whether hooks are told before anybody asks.
+    is_told: bool,
+}
+
+fn plain(layer: SentinelLayer) -> Router {
+    router().layer(layer)
+}
+
+fn cases() -> Vec<Case> {
+    let case = |mistake, rule: Rule, build: Build, paths, kind, says, is_told| Case {
+        mistake,
+        rule,
+        build,
+        paths,
+        kind,
+        says,
+        is_told,
+    };
+    vec![
+        case(
+            "layer before the route",
+            FlowRule::per_second("/search", 5).into(),
+            |layer| {
+                let hello = || async { "hello" };
+                Router::new().layer(layer).route("/search", get(hello))
+            },
+            &["/search"],
+            FindingKind::NoCalls,
+            "`.layer(…)` applies to the routes that were added before it",
+            false,
+        ),
+        case(
+            "typo",
+            FlowRule::per_second("/serach", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "\"/search\" was called",
+            true,
+        ),
+        case(
+            "another parameter name",
+            FlowRule::per_second("/users/{user}", 5).into(),
+            plain,
+            &["/users/7"],
+            FindingKind::RuleNotMet,
+            "\"/users/{id}\" was called",
+            true,
+        ),
+        case(
+            "a template for a group",
+            FlowRule::per_second("/api/{*all}", 5).into(),
+            plain,
+            &["/api/orders"],
+            FindingKind::RuleNotMet,
+            "the name of one route, and not of all below it",
+            true,
+        ),
+        case(
+            "trailing slash",
+            FlowRule::per_second("/search/", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "the names differ by the slash at the end",
+            true,
+        ),
+        case(
+            "method in the name",
+            FlowRule::per_second("GET /search", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "`.resource(MethodRoute)`",
+            true,
+        ),
+        case(
+            "no method in the name",
+            FlowRule::per_second("/search", 5).into(),
+            |layer| router().layer(layer.resource(MethodRoute)),
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "\"GET /search\" was called",
+            true,
+        ),
+        case(
+            "no connect info",
+            FlowRule::per_second("/search", 100).by_origin().into(),
+            |layer| router().layer(layer.origin(PeerIp)),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "is connect info on?",
+            true,
+        ),
+        case(
+            "no connect info, as a parameter",
+            HotParamRule::per_second("/search", 100).into(),
+            |layer| router().layer(layer.param(PeerIp)),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "they share one quota",
+            true,
+        ),
+        case(
+            "no connect info, and a rule that needs a node for each origin",
+            FlowRule::per_second("/search", 100)
+                .by_origin()
+                .lend(true)
+                .into(),
+            |layer| router().layer(layer.origin(PeerIp)),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "they share one quota",
+            false,
+        ),
+        case(
+            "a layer without the parameter",
+            HotParamRule::per_second("/search", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::NotProvided,
+            "no layer has a parameter 0",
+            true,
+        ),
+        case(
+            "names of a parameter that differ",
+            HotParamRule::per_second("/search", 5).param("user").into(),
+            |layer| router().layer(layer.param_named("usr", Header::from_static("x-user"))),
+            &["/search"],
+            FindingKind::NotProvided,
+            "the named parameters are \"usr\"",
+            true,
+        ),
+        case(
+            "by origin without an origin",
+            FlowRule::per_second("/search", 5).by_origin().into(),
+            plain,
+            &["/search"],
+            FindingKind::NotProvided,
+            "no layer has `.origin(…)`; all callers share one quota",
+            true,
+        ),
+        case(
+            "a list of callers without an origin",
+            AuthorityRule::deny("/search", ["mallory"]).into(),
+            plain,
+            &["/search"],
+            FindingKind::NotProvided,
+            "no layer has `.origin(…)`; it limits no call by that",
+            true,
+        ),
+        case(
+            "a context that no layer knows",
+            FlowRule::per_second("/search", 5).in_context("web").into(),
+            plain,
+            &["/search"],
+            FindingKind::NotProvided,
+            "no layer has `.context(…)`",
+            true,
+        ),
+        case(
+            "tiers that no layer knows",
+            HotParamRule::per_second("/search", 5)
+                .tier("paid", 50)
+                .into(),
+            |layer| router().layer(layer.param(Header::from_static("x-user"))),
+            &["/search"],
+            FindingKind::NotProvided,
+            "no layer has `.tier(…)`; all callers have the default quota",
+            true,
+        ),
+        case(
+            "limits by CPU without a sampler",
+            SystemRule::new().cpu(0.9).into(),
+            plain,
+            &["/search"],
+            FindingKind::NoSampler,
+            "Builder::sampler",
+            false,
+        ),
+        case(
+            "a related resource with a typo",
+            FlowRule::per_second("/search", 5).when("/api/oders").into(),
+            plain,
+            &["/search", "/api/orders"],
+            FindingKind::RelatedNotCalled,
+            "\"/api/orders\" was called 10 times",
+            false,
+        ),
+        case(
+            "a breaker and a rule in shadow mode with a typo",
+            CircuitBreakerRule::error_ratio("/Search", 0.5).shadow(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "the names differ by capitals",
+            true,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_mistake_of_a_table_yields_its_finding() {
+    for case in cases() {
+        let mistake = case.mistake;
+        let (sentinel, told) = engine([case.rule]);
+        let app = (case.build)(SentinelLayer::with(sentinel.clone()));
+        call(&app, case.paths, None).await;
+
+        let at_once = told.all();
+        let found = sentinel.findings();
+        let kinds: Vec<_> = found.iter().map(Finding::kind).collect();
+        assert_eq!(kinds, [case.kind], "{mistake}: {found:#?}");
+        let sentence = found[0].to_string();
+        assert!(sentence.contains(case.says), "{mistake}: {sentence}");
+        let kinds: Vec<_> = at_once.iter().map(Finding::kind).collect();
+        let expected: &[_] = if case.is_told { &[case.kind] } else { &[] };
+        assert_eq!(kinds, expected, "{mistake} at once");
+        // Whoever asks has hooks told of the rest, and of nothing twice.
+        let _ = sentinel.snapshot();
+        assert_eq!(told.all().len(), 1, "{mistake}");
+    }
+}
+
+/// What cannot be right is refused before there is a call.
+#[test]
+fn other_mistakes_are_errors_when_rules_are_made() {
+    let mistakes: [(Rule, &str); 4] = [
+        (FlowRule::per_second("/users/:id", 5).into(), "/users/{id}"),
+        (FlowRule::per_second("/files/*", 5).into(), "{*"),
+        (
+            FlowRule::per_second("/a", 5)
+                .missing(MissingKey::Refuse)
+                .into(),
+            "by_origin",
+        ),
+        (FlowRule::per_second("/a", 0.5).into(), "0.5"),
+    ];
+    for (rule, cure) in mistakes {
+        let error = Rules::build([rule]).unwrap_err().to_string();
+        assert!(error.contains(cure), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_mistakes_has_no_findings() {
+    let rules: Vec<Rule> = vec![
+        FlowRule::per_second("/users/{id}", 5).into(),
+        FlowRule::per_second("/search", 50).by_origin().into(),
+        HotParamRule::per_second("/api/{*rest}", 50)
+            .param("user")
+            .into(),
+        IsolationRule::new("*", 100).into(),
+        SystemRule::new().cpu(0.9).into(),
+    ];
+    let told = Arc::new(Told::default());
+    let sentinel = Sentinel::builder()
+        .rules(Rules::build(rules).unwrap())
+        .sampler(Sampler::new(ManualProbe::new()))
+        .hook("told", told.clone())
+        .build();
+    let layer = SentinelLayer::with(sentinel.clone())
+        .origin(PeerIp)
+        .param_named("user", PeerIp);
+    let app = router().layer(layer);
+    let paths = ["/users/7", "/search", "/api/x/y", "/nowhere"];
+    call(&app, &paths, Some("192.0.2.7:4000")).await;
+    assert_eq!(sentinel.findings(), []);
+    assert_eq!(told.all(), []);
+    assert_eq!(sentinel.snapshot().findings(), []);
+    assert!(sentinel.snapshot().to_json().contains("\"findings\":[]"));
+}
+
+#[tokio::test]
+async fn some_calls_without_a_key_are_no_mistake() {
+    let (sentinel, told) = engine([FlowRule::per_second("/search", 100).by_origin()]);
+    let layer = SentinelLayer::with(sentinel.clone()).origin(PeerIp);
+    let app = router().layer(layer);
+    call(&app, &["/search"], Some("192.0.2.7:4000")).await;
+    call(&app, &["/search"], None).await;
+    assert_eq!(sentinel.findings(), []);
+    assert_eq!(told.all(), []);
+}
+
+#[tokio::test]
+async fn refusals_for_want_of_a_key_are_told_with_their_number() {
+    for lend in [false, true] {
+        let rule = FlowRule::per_second("/search", 100).by_origin().lend(lend);
+        let (sentinel, _) = engine([rule.missing(MissingKey::Refuse)]);
+        let layer = SentinelLayer::with(sentinel.clone()).origin(PeerIp);
+        let statuses = call(&router().layer(layer), &["/search"], None).await;
+        assert!(statuses.iter().all(|it| *it == StatusCode::FORBIDDEN));
+        let found = sentinel.findings();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let cause = found[0].cause();
+        assert!(
+            cause.starts_with("10 calls, and all of them were refused; "),
+            "{cause}"
+        );
+    }
+}
+
+#[test]
+fn calls_that_the_program_enters_may_have_any_key() {
+    let rules: [Rule; 2] = [
+        AuthorityRule::deny("job", ["mallory"]).into(),
+        HotParamRule::per_second("job", 5).tier("paid", 50).into(),
+    ];
+    let (sentinel, told) = engine(rules);
+    let _service = tower::Layer::layer(&SentinelLayer::with(sentinel.clone()), ());
+    let call = || Call::new("job").origin("ann").param("x").tier("paid");
+    drop(sentinel.try_enter(call()));
+    assert_eq!(sentinel.findings(), []);
+    assert_eq!(told.all(), []);
+}
+
+#[test]
+fn a_default_rule_that_others_keep_away_is_told() {
+    let rules = [FlowRule::per_second("*", 5), FlowRule::per_second("job", 5)];
+    let (sentinel, _) = engine(rules);
+    drop(sentinel.try_enter(Call::new("job")));
+    let found = sentinel.findings();
+    assert_eq!((found.len(), found[0].rule()), (1, "flow-0"), "{found:?}");
+    drop(sentinel.try_enter(Call::new("other")));
+    assert_eq!(sentinel.findings(), []);
+}
+
+#[test]
+fn made_up_names_add_bounded_work_and_findings() {
+    let (sentinel, told) = engine((0..50).map(|n| FlowRule::per_second(format!("/route{n}"), 5)));
+    for n in 0..20_000 {
+        drop(sentinel.try_enter(Call::new(&*format!("/rout{n}"))));
+    }
+    assert!(told.all().len() <= 50, "{}", told.all().len());
+    assert!(sentinel.findings().len() <= 50);
+    let rules = (0..2_000).map(|n| FlowRule::per_second(format!("/silent{n}"), 5));
+    let (sentinel, _) = engine(rules);
+    drop(sentinel.try_enter(Call::new("/x")));
+    assert_eq!(sentinel.findings().len(), 1_000);
+}
+
+#[test]
+fn after_a_reload_findings_are_of_the_rules_in_force() {
+    let (sentinel, told) = engine([FlowRule::per_second("/serach", 5)]);
+    drop(sentinel.try_enter(Call::new("/search")));
+    assert_eq!(sentinel.findings().len(), 1);
+    sentinel.reload(FlowRule::per_second("/search", 5).into());
+    assert_eq!(sentinel.findings(), []);
+    // The same id with the same mistake is not told again.
+    sentinel.reload(FlowRule::per_second("/serach", 7).into());
+    assert_eq!(sentinel.findings().len(), 1);
+    assert_eq!(told.all().len(), 1);
+}
+
+#[test]
+fn a_hook_that_panics_or_asks_again_harms_nobody() {
+    #[derive(Debug)]
+    struct Curious(Mutex<Option<Sentinel>>);
+    impl Hook for Curious {
+        fn on_finding(&self, _: &Finding) {
+            let sentinel = self.0.lock().unwrap().clone().unwrap();
+            assert_eq!(sentinel.findings().len(), 1);
+            panic!("no log");
+        }
+    }
+    let curious = Arc::new(Curious(Mutex::new(None)));
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("/serach", 5))
+        .hook("curious", curious.clone())
+        .build();
+    *curious.0.lock().unwrap() = Some(sentinel.clone());
+    drop(sentinel.try_enter(Call::new("/search")));
+    assert_eq!(sentinel.hooks().panics(), 1);
+    curious.0.lock().unwrap().take();
+}
