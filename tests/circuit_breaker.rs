@@ -657,6 +657,88 @@ fn who_waits_through_a_reload_knows_how_long_the_new_rule_stays_open() {
 }
 
 #[test]
+fn a_view_knows_the_bad_calls_the_last_one_and_since_when_it_is_in_its_state() {
+    let ratio = || CircuitBreakerRule::error_ratio("r", 1.0).open_for(ms(2_000));
+    for (rule, after_a_second) in [
+        (ratio().min_calls(3).interval(ms(1_000)), 0),
+        (ratio().last_calls(3), 2),
+        (
+            CircuitBreakerRule::consecutive_errors("r", 3).open_for(ms(2_000)),
+            2,
+        ),
+        (
+            CircuitBreakerRule::error_count("r", 3).open_for(ms(2_000)),
+            0,
+        ),
+        (
+            CircuitBreakerRule::slow_ratio("r", ms(1), 1.0)
+                .min_calls(3)
+                .open_for(ms(2_000)),
+            0,
+        ),
+    ] {
+        let bench = Bench::new(rule.clone());
+        // It takes 2 ms, and fails.
+        let fail = || {
+            let mut call = bench.enter().unwrap();
+            bench.clock.advance(ms(2));
+            call.fail();
+        };
+        drop(bench.enter().unwrap());
+        let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+        let told = || {
+            (
+                view.in_state_for(),
+                view.bad_calls(),
+                view.since_last_bad_call(),
+            )
+        };
+        view.force_close();
+        assert_eq!(told(), (ms(0), 0, None));
+        fail();
+        fail();
+        bench.clock.advance(ms(100));
+        assert_eq!(told(), (ms(104), 2, Some(ms(100))), "{rule:?}");
+        bench.clock.advance(ms(1_000));
+        assert_eq!(view.bad_calls(), after_a_second, "{rule:?}");
+        view.force_close();
+        assert_eq!(
+            told(),
+            (ms(1_104), 0, Some(ms(1_100))),
+            "it was closed before"
+        );
+        for _ in 0..3 {
+            fail();
+        }
+        bench.clock.advance(ms(500));
+        assert_eq!(told(), (ms(500), 3, Some(ms(500))), "with which it opened");
+        bench.clock.advance(ms(1_500));
+        let mut probe = bench.enter().unwrap();
+        bench.clock.advance(ms(2));
+        assert_eq!(told(), (ms(2), 3, Some(ms(2_002))));
+        probe.fail();
+        drop(probe);
+        assert_eq!(told(), (ms(0), 3, Some(ms(0))));
+        // A rule that goes on from it knows the same.
+        bench.sentinel.reload(rule.clone().id("renamed").into());
+        bench.clock.advance(ms(2_000));
+        drop(bench.enter().unwrap());
+        let view = bench.sentinel.node("r").unwrap().breakers().remove(0);
+        let told = || {
+            (
+                view.in_state_for(),
+                view.bad_calls(),
+                view.since_last_bad_call(),
+            )
+        };
+        bench.clock.advance(ms(3));
+        assert_eq!(told(), (ms(3), 0, Some(ms(2_003))), "closed");
+        view.force_open();
+        assert_eq!(told(), (ms(0), 0, Some(ms(2_003))), "by hand");
+    }
+}
+
+#[test]
 fn a_view_knows_how_long_a_breaker_refuses() {
     let bench = open(errors().open_up_to(ms(60_000)));
     let view = bench.sentinel.node("r").unwrap().breakers().remove(0);

@@ -177,13 +177,28 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
         let rows = node.breakers().iter().map(|it| {
             let retry_after = it.retry_after().map(|time| time.as_millis() as u64);
             let state = it.state().to_string();
-            json!({ "rule": it.rule(), "state": state, "retry_after": retry_after })
+            let time = |time: std::time::Duration| time.as_nanos() as f64 / 1e6;
+            let whole = |time: f64| match time.fract() == 0.0 {
+                true => json!(time as u64),
+                false => json!(time),
+            };
+            json!({
+                "rule": it.rule(),
+                "state": state,
+                "retry_after": retry_after,
+                "in_state_for": whole(time(it.in_state_for())),
+                "bad_calls": it.bad_calls(),
+                "since_last_bad_call": it.since_last_bad_call().map(time).map(whole),
+            })
         });
         assert_eq!(written["breakers"], rows.collect::<Value>());
         let views = sentinel.node("pay").unwrap().breakers();
         for (view, copy) in views.iter().zip(node.breakers()) {
             assert_eq!((view.rule(), view.state()), (copy.rule(), copy.state()));
             assert_eq!(view.retry_after(), copy.retry_after());
+            assert_eq!(view.in_state_for(), copy.in_state_for());
+            assert_eq!(view.bad_calls(), copy.bad_calls());
+            assert_eq!(view.since_last_bad_call(), copy.since_last_bad_call());
         }
         assert_eq!(views.len(), states.len());
         states

@@ -332,6 +332,28 @@ impl Breakers {
         self.list[index].word().state()
     }
 
+    /// The breaker at `index` has changed its state at `now`, as was
+    /// [told](Change).
+    pub(crate) fn note_change(&self, index: usize, now: Tick) {
+        self.list[index].history().note_change(now);
+    }
+
+    /// How long the breaker at `index` has been in its state.
+    pub(crate) fn in_state_for(&self, index: usize, now: Tick) -> Duration {
+        self.list[index].history().since_change(now)
+    }
+
+    /// How long ago the last bad call ended that the breaker at `index` has seen.
+    pub(crate) fn since_last_bad_call(&self, index: usize, now: Tick) -> Option<Duration> {
+        self.list[index].history().since_bad(now)
+    }
+
+    /// The bad calls that the breaker at `index` counts at `now`, or with which it has
+    /// opened.
+    pub(crate) fn bad_calls(&self, index: usize, now: Tick) -> u64 {
+        self.list[index].bad_calls(now)
+    }
+
     /// How long a call at `now` would be told to stay away by the breaker at `index`
     /// alone; `None` if it passes, or if only an operator knows.
     pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use super::breakers::Change;
 use super::counts::{Counts, Ended, Sum};
+use super::history::History;
 use super::spec::{Limit, Spec};
 use super::word::{Kind, Moment, Word, is_newer};
 use crate::clock::{Tick, nanos};
@@ -51,6 +52,7 @@ struct Circuit {
     /// The epoch at which the half-open period began in which a place was given on last.
     period: AtomicU32,
     counts: Counts,
+    history: History,
     /// That of the rule in force.
     revision: AtomicU32,
     longest: Longest,
@@ -154,6 +156,10 @@ impl Breaker {
             moment: AtomicU64::new(moment.0),
             period: AtomicU32::new(0),
             counts: Counts::new(&spec, now),
+            history: match old {
+                Some(old) => old.circuit.history.clone(),
+                None => History::new(now),
+            },
             revision: AtomicU32::new(0),
             longest,
             name: Lock::new(None),
@@ -210,6 +216,20 @@ impl Breaker {
 
     pub(super) const fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// What it remembers.
+    pub(super) fn history(&self) -> &History {
+        &self.circuit.history
+    }
+
+    /// The bad calls that it counts at `now`, or with which it has opened.
+    pub(super) fn bad_calls(&self, now: Tick) -> u64 {
+        let word = self.word();
+        match word.kind() {
+            Kind::Closed => self.circuit.counts.bad(now, word.version()),
+            _ => self.circuit.history.opened_by(),
+        }
     }
 
     /// The longest time that it is open before it may be probed, by all rules so far.
@@ -273,6 +293,9 @@ impl Breaker {
         let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
             return;
         };
+        if end.is_bad {
+            self.circuit.history.note_bad(end.now);
+        }
         // A rule that has been replaced counts for the new one and decides nothing.
         let in_force = self.circuit.revision.load(Ordering::Relaxed);
         if !self.spec.is_met(sum) || in_force != self.revision {
@@ -292,6 +315,7 @@ impl Breaker {
                 None => return,
             }
         }
+        self.circuit.history.note_opened_by(sum.bad);
         self.publish(next, end.now + self.spec.open_time(next));
         self.tell(changes, word, next, Some(self.spec.value(sum)));
     }
@@ -328,6 +352,9 @@ impl Breaker {
                 return;
             }
             if self.swap(word, next) {
+                if word.kind() == Kind::Closed {
+                    self.circuit.history.note_opened_by(0);
+                }
                 return self.tell(changes, word, next, None);
             }
         }

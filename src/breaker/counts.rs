@@ -79,6 +79,15 @@ impl Counts {
         }
     }
 
+    /// The bad calls that are counted in `version` and still matter at `now`.
+    pub(super) fn bad(&self, now: Tick, version: u16) -> u64 {
+        match self {
+            Self::Window(window) => window.bad(now, version),
+            Self::LastCalls(calls) => calls.bad(version),
+            Self::Row(word) => word.count(version),
+        }
+    }
+
     /// Leaves nothing that was counted under the stamp of `version`, before that
     /// begins, unless `is_over` says that another change was faster.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {

@@ -82,6 +82,11 @@ impl LastCalls {
         Some(Calls(calls).sum())
     }
 
+    /// How many of the last calls of `version` were bad.
+    pub(super) fn bad(&self, version: u16) -> u64 {
+        Calls(self.word.count(version)).sum().bad
+    }
+
     /// See [`Stamped::forget`].
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         self.word.forget(version, is_over);

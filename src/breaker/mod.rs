@@ -59,6 +59,7 @@ mod breakers;
 mod circuit;
 mod counts;
 mod fraction;
+mod history;
 mod kept;
 mod last_calls;
 mod spec;
@@ -120,12 +121,27 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-impl fmt::Display for BreakerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl BreakerState {
+    /// Returns its name, the same as in JSON, events and logs: `closed`, `open` or
+    /// `half-open`.
+    ///
+    /// ```
+    /// use tower_sentinel::BreakerState;
+    ///
+    /// assert_eq!(BreakerState::HalfOpen.as_str(), "half-open");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
             BreakerState::Closed => "closed",
             BreakerState::Open => "open",
             BreakerState::HalfOpen => "half-open",
-        })
+        }
+    }
+}
+
+impl fmt::Display for BreakerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }

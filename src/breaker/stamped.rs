@@ -74,6 +74,11 @@ impl Stamped {
         }
     }
 
+    /// What was counted in `version`.
+    pub(super) fn count(&self, version: u16) -> u64 {
+        self.look().count(version)
+    }
+
     /// Empties the count if it has the stamp of `version`, before that begins. If
     /// `is_over` says that another change was faster it stays as it is.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {

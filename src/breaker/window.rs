@@ -173,6 +173,18 @@ impl Window {
         }
     }
 
+    /// The bad calls of the generation of `version` in the window that ends at `now`. It
+    /// changes nothing.
+    pub(super) fn bad(&self, now: Tick, version: u16) -> u64 {
+        let newest = self.head();
+        let bucket = bucket_of(now, self.bucket_ns, newest).max(newest);
+        if bucket - newest >= self.buckets() {
+            // All counts have left it, whatever stamps come round.
+            return 0;
+        }
+        self.sum(self.spot(bucket), generation(version)).bad
+    }
+
     /// A bad call is about to be counted in `bucket`.
     fn note_bad(&self, bucket: u64) {
         let after = bucket + 1;

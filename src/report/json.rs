@@ -18,7 +18,8 @@ impl Snapshot {
     /// The state of single rules is in lists, in which each has the id of its `rule`. Each
     /// node has `breakers`, with the `state` as the text of
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
-    /// `retry_after` in milliseconds or null, and `hot_params`, with `overflows` and
+    /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `bad_calls`, and
+    /// `since_last_bad_call` in milliseconds or null; and `hot_params`, with `overflows` and
     /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
     /// are no such rules, and `adaptive_limit` is null. The whole also has `findings`, with
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
@@ -120,7 +121,10 @@ impl NodeSnapshot {
             let (state, retry_after) = (breaker.state(), millis(breaker.retry_after()));
             write!(
                 json,
-                ",\"state\":\"{state}\",\"retry_after\":{retry_after}}}"
+                ",\"state\":\"{state}\",\"retry_after\":{retry_after},\"in_state_for\":{},\"bad_calls\":{},\"since_last_bad_call\":{}}}",
+                millis(Some(breaker.in_state_for())),
+                breaker.bad_calls(),
+                millis(breaker.since_last_bad_call()),
             )
         })?;
         write_list(json, "hot_params", self.hot_params(), |json, params| {

@@ -31,6 +31,9 @@ pub struct BreakerSnapshot {
     rule: Arc<str>,
     state: BreakerState,
     retry_after: Option<Duration>,
+    in_state_for: Duration,
+    bad_calls: u64,
+    since_last_bad_call: Option<Duration>,
 }
 
 /// A copy of a hot-parameter rule of a resource and what it has counted. Its values are not
@@ -97,6 +100,9 @@ impl BreakerSnapshot {
             rule: resource.rules().id(rule),
             state: breakers.state(index),
             retry_after: breakers.retry_after(index, now),
+            in_state_for: breakers.in_state_for(index, now),
+            bad_calls: breakers.bad_calls(index, now),
+            since_last_bad_call: breakers.since_last_bad_call(index, now),
         };
         rules.map(copy).collect()
     }
@@ -119,6 +125,27 @@ impl BreakerSnapshot {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Returns how long it had been in its state; see
+    /// [`BreakerView::in_state_for`](crate::BreakerView::in_state_for).
+    #[must_use]
+    pub const fn in_state_for(&self) -> Duration {
+        self.in_state_for
+    }
+
+    /// Returns how many bad calls it counted, or with which it opened; see
+    /// [`BreakerView::bad_calls`](crate::BreakerView::bad_calls).
+    #[must_use]
+    pub const fn bad_calls(&self) -> u64 {
+        self.bad_calls
+    }
+
+    /// Returns how long before the snapshot the last bad call ended; see
+    /// [`BreakerView::since_last_bad_call`](crate::BreakerView::since_last_bad_call).
+    #[must_use]
+    pub const fn since_last_bad_call(&self) -> Option<Duration> {
+        self.since_last_bad_call
     }
 }
 

@@ -186,7 +186,11 @@ impl NodeView {
 /// breakers[0].force_open();
 /// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Block(_)));
 /// breakers[0].force_close();
-/// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Pass(_)));
+/// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("pay")) else { panic!() };
+/// entry.fail();
+/// drop(entry);
+/// assert_eq!(breakers[0].bad_calls(), 1);
+/// assert!(breakers[0].since_last_bad_call() <= Some(breakers[0].in_state_for()));
 /// ```
 #[derive(Clone)]
 pub struct BreakerView {
@@ -217,6 +221,40 @@ impl BreakerView {
     pub fn retry_after(&self) -> Option<Duration> {
         let breakers = self.resource.breakers()?;
         breakers.retry_after(self.index, self.resource.now())
+    }
+
+    /// Returns how long it has been in its [state](Self::state), as users see it: an open
+    /// breaker that may be probed is open until a call arrives. A [reload] that keeps the
+    /// state keeps this time.
+    ///
+    /// [reload]: crate::CircuitBreakerRule#reloads
+    #[doc(alias("since", "state_since"))]
+    #[must_use]
+    pub fn in_state_for(&self) -> Duration {
+        let now = self.resource.now();
+        let breakers = self.resource.breakers();
+        breakers.map_or(Duration::ZERO, |all| all.in_state_for(self.index, now))
+    }
+
+    /// Returns how many bad calls it counts, failed or slow ones by its rule: in the
+    /// interval up to now, among the last calls, or since the last good one. While it is
+    /// open or half-open, these are the ones with which it opened; 0 if
+    /// [`force_open`](Self::force_open) did it.
+    #[doc(alias("failures", "failure_count"))]
+    #[must_use]
+    pub fn bad_calls(&self) -> u64 {
+        let now = self.resource.now();
+        let breakers = self.resource.breakers();
+        breakers.map_or(0, |all| all.bad_calls(self.index, now))
+    }
+
+    /// Returns how long ago the last bad call ended that it counted or that was a probe;
+    /// `None` if there was none. It does not change when the breaker closes.
+    #[doc(alias("last_failure", "last_error"))]
+    #[must_use]
+    pub fn since_last_bad_call(&self) -> Option<Duration> {
+        let breakers = self.resource.breakers()?;
+        breakers.since_last_bad_call(self.index, self.resource.now())
     }
 
     /// Opens it until [`force_close`](Self::force_close): no calls pass, and no probes
@@ -412,6 +450,9 @@ impl fmt::Debug for BreakerView {
             .field("rule", &self.rule)
             .field("state", &self.state())
             .field("retry_after", &self.retry_after())
+            .field("in_state_for", &self.in_state_for())
+            .field("bad_calls", &self.bad_calls())
+            .field("since_last_bad_call", &self.since_last_bad_call())
             .finish_non_exhaustive()
     }
 }

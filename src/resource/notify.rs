@@ -61,6 +61,7 @@ impl Resource {
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
     pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
+        breakers.note_change(change.index, self.now());
         let hooks = &self.shared.hooks;
         if hooks.is_empty() {
             return;

@@ -124,6 +124,7 @@ impl Breaker {
             };
             if self.swap(word, next) {
                 if end.is_bad {
+                    self.circuit.history.note_bad(end.now);
                     self.publish(next, end.now + self.spec.open_time(next));
                 }
                 self.tell(changes, word, next, value);

@@ -1,0 +1,116 @@
+//! What a breaker remembers for those who look at it: since when it has been in its state,
+//! when a bad call ended last, and how many bad calls opened it.
+//!
+//! Nothing is decided by it, so threads that change a breaker at the same instant may leave
+//! the figures of either.
+
+use std::time::Duration;
+
+use crate::clock::{SLACK_NS, Tick};
+use crate::sync::{AtomicU64, Ordering};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct History {
+    changed: Latest,
+    bad: Latest,
+    opened_by: AtomicU64,
+}
+
+/// The latest of several times, in ns; a clock that has stepped back far is believed.
+#[derive(Debug)]
+struct Latest(AtomicU64);
+
+/// There is no time yet. No clock comes that far.
+const NEVER: u64 = u64::MAX;
+
+// === impl Latest ===
+
+impl Latest {
+    fn note(&self, now: Tick) {
+        let (found, now) = (self.0.load(Ordering::Relaxed), now.as_nanos());
+        if found == NEVER || found < now || found - now > SLACK_NS {
+            self.0.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago it was, if ever.
+    fn ago(&self, now: Tick) -> Option<Duration> {
+        let time = self.0.load(Ordering::Relaxed);
+        (time != NEVER).then(|| now - Tick::from_nanos(time))
+    }
+}
+
+impl Clone for Latest {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+// === impl History ===
+
+impl History {
+    /// That of a breaker which is made at `now`.
+    pub(super) fn new(now: Tick) -> Self {
+        Self {
+            changed: Latest(AtomicU64::new(now.as_nanos())),
+            bad: Latest(AtomicU64::new(NEVER)),
+            opened_by: AtomicU64::new(0),
+        }
+    }
+
+    /// The state has changed.
+    pub(super) fn note_change(&self, now: Tick) {
+        self.changed.note(now);
+    }
+
+    /// A bad call has ended that counts, or that was a probe.
+    pub(super) fn note_bad(&self, now: Tick) {
+        self.bad.note(now);
+    }
+
+    /// So many bad calls have opened it; 0: an operator.
+    pub(super) fn note_opened_by(&self, bad: u64) {
+        self.opened_by.store(bad, Ordering::Relaxed);
+    }
+
+    pub(super) fn since_change(&self, now: Tick) -> Duration {
+        self.changed.ago(now).unwrap_or_default()
+    }
+
+    pub(super) fn since_bad(&self, now: Tick) -> Option<Duration> {
+        self.bad.ago(now)
+    }
+
+    pub(super) fn opened_by(&self) -> u64 {
+        self.opened_by.load(Ordering::Relaxed)
+    }
+}
+
+impl Clone for History {
+    fn clone(&self) -> Self {
+        Self {
+            changed: self.changed.clone(),
+            bad: self.bad.clone(),
+            opened_by: AtomicU64::new(self.opened_by()),
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_time_stands_unless_the_clock_has_stepped_back_far() {
+        let latest = Latest(AtomicU64::new(NEVER));
+        let now = Tick::from_nanos(100 + SLACK_NS);
+        assert_eq!(latest.ago(now), None);
+        for (noted, stands) in [(50, 50), (40, 50), (60 + SLACK_NS, 60 + SLACK_NS), (59, 59)] {
+            latest.note(Tick::from_nanos(noted));
+            let ago = Duration::from_nanos(100 + SLACK_NS - stands);
+            assert_eq!(latest.ago(now), Some(ago), "{noted}");
+        }
+        assert_eq!(latest.ago(Tick::ZERO), Some(Duration::ZERO), "it is ahead");
+    }
+}

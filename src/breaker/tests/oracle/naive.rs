@@ -1,0 +1,269 @@
+//! One breaker as a plain list of what happened.
+
+use crate::breaker::*;
+
+/// One breaker as the specification tells it, in milliseconds.
+pub(super) struct Naive {
+    pub(super) spec: Spec,
+    pub(super) ratio: Option<f64>,
+    pub(super) state: State,
+    /// Bad probes since it was closed.
+    pub(super) failed: u32,
+    /// Generations so far.
+    pub(super) generation: u32,
+    /// How often places have been given on.
+    pub(super) given_on: u32,
+    /// How often the end of a probe without a place has closed it, and opened it.
+    pub(super) late: [u32; 2],
+    /// The newest bucket that a call has ended in.
+    pub(super) head: u64,
+    /// Generation, bucket, whether bad.
+    pub(super) ended: Vec<(u32, u64, bool)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    Closed,
+    /// Until then; `None`: until an operator closes it.
+    Open(Option<u64>),
+    HalfOpen {
+        running: u32,
+        good: u32,
+        lease_end: u64,
+        /// Whether a place has been given on.
+        is_outlived: bool,
+    },
+}
+
+/// What a call remembers of one breaker.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) generation: u32,
+    pub(super) given_on: u32,
+    pub(super) is_probe: bool,
+}
+
+impl Naive {
+    pub(super) fn new(spec: Spec, ratio: Option<f64>, now: u64) -> Self {
+        let head = now / Self::bucket_ms(&spec);
+        Self {
+            spec,
+            ratio,
+            state: State::Closed,
+            failed: 0,
+            generation: 0,
+            given_on: 0,
+            late: [0; 2],
+            head,
+            ended: Vec::new(),
+        }
+    }
+
+    pub(super) fn bucket_ms(spec: &Spec) -> u64 {
+        spec.interval.as_millis() as u64 / u64::from(spec.buckets)
+    }
+
+    pub(super) fn open_ms(&self) -> u64 {
+        self.spec.open_for.as_millis() as u64
+    }
+
+    /// How long it is open now that so many probes were bad.
+    pub(super) fn grown_ms(&self) -> u64 {
+        self.grown(self.open_ms()).min(self.longest_ms())
+    }
+
+    pub(super) fn longest_ms(&self) -> u64 {
+        let longest = self.spec.open_up_to.unwrap_or(self.spec.open_for);
+        longest.as_millis() as u64
+    }
+
+    /// Twice `ms` for each probe that was bad, up to seven.
+    pub(super) fn grown(&self, ms: u64) -> u64 {
+        (0..self.failed.min(7)).fold(ms, |ms, _| 2 * ms)
+    }
+
+    pub(super) fn lease_ms(&self) -> u64 {
+        match self.spec.strategy {
+            Strategy::Slow(max) => self.open_ms().max(max.as_millis() as u64),
+            Strategy::Error => self.open_ms(),
+        }
+    }
+
+    pub(super) fn set(&mut self, state: State) {
+        if state == State::Closed {
+            self.failed = 0;
+        }
+        self.state = state;
+        self.generation += 1;
+    }
+
+    pub(super) fn public(&self) -> BreakerState {
+        match self.state {
+            State::Closed => BreakerState::Closed,
+            State::Open(_) => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// Until when a call at `now` is refused.
+    pub(super) fn refuses(&self, now: u64) -> Option<Option<u64>> {
+        let end = match self.state {
+            State::Closed => return None,
+            State::HalfOpen { running, .. } if running < self.spec.probes => return None,
+            State::Open(None) => return Some(None),
+            State::Open(Some(end)) => end,
+            State::HalfOpen { lease_end, .. } => lease_end,
+        };
+        // Further ahead by more than a second: the clock has stepped back.
+        let longest = match self.state {
+            // A reader takes the longer of both for the first time.
+            State::Open(_) => self.grown(self.lease_ms()).min(self.longest_ms()),
+            _ => self.lease_ms(),
+        };
+        let is_ahead = end > now && end - now <= longest + 1_000;
+        is_ahead.then_some(Some(end))
+    }
+
+    pub(super) fn admit(&mut self, now: u64) -> Part {
+        let is_probe = self.state != State::Closed;
+        if is_probe {
+            let lease_end = now + self.lease_ms();
+            match &mut self.state {
+                State::HalfOpen {
+                    running,
+                    lease_end: end,
+                    ..
+                } if *running < self.spec.probes => {
+                    *running += 1;
+                    *end = lease_end;
+                }
+                State::HalfOpen {
+                    running,
+                    lease_end: end,
+                    is_outlived,
+                    ..
+                } => {
+                    (*running, *end, *is_outlived) = (1, lease_end, true);
+                    self.given_on += 1;
+                }
+                _ => self.set(State::HalfOpen {
+                    running: 1,
+                    good: 0,
+                    lease_end,
+                    is_outlived: false,
+                }),
+            }
+        }
+        Part {
+            generation: self.generation,
+            given_on: self.given_on,
+            is_probe,
+        }
+    }
+
+    pub(super) fn leave(&mut self, part: Part) {
+        if part.generation != self.generation || !part.is_probe {
+            return;
+        }
+        if let State::HalfOpen {
+            running,
+            good,
+            is_outlived,
+            ..
+        } = &mut self.state
+        {
+            if part.given_on != self.given_on {
+                return;
+            }
+            *running -= 1;
+            if *running == 0 && *good == 0 && !*is_outlived {
+                self.set(State::Open(Some(0)));
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, now: u64, part: Part, is_bad: bool) {
+        if part.generation != self.generation {
+            return;
+        }
+        if is_bad && matches!(self.state, State::HalfOpen { .. }) {
+            self.failed += 1;
+        }
+        let next_open = State::Open(Some(now + self.grown_ms()));
+        match &mut self.state {
+            State::HalfOpen { .. } if is_bad => {
+                self.late[1] += u32::from(part.given_on != self.given_on);
+                self.set(next_open);
+            }
+            State::HalfOpen { running, good, .. } => {
+                let has_place = part.given_on == self.given_on;
+                *running -= u32::from(has_place);
+                *good += 1;
+                if *good >= self.spec.probes {
+                    self.late[0] += u32::from(!has_place);
+                    self.set(State::Closed);
+                }
+            }
+            State::Closed => {
+                self.head = self.head.max(now / Self::bucket_ms(&self.spec));
+                self.ended.push((self.generation, self.head, is_bad));
+                if self.is_met() {
+                    self.set(next_open);
+                }
+            }
+            State::Open(_) => {}
+        }
+    }
+
+    /// How many calls ended, and how many of them were bad, as far as they count.
+    pub(super) fn counted(&self) -> (usize, usize) {
+        self.counted_by(self.head)
+    }
+
+    /// The bad ones that a reader finds at `now` while it is closed.
+    pub(super) fn bad_at(&self, now: u64) -> u64 {
+        let newest = self.head.max(now / Self::bucket_ms(&self.spec));
+        self.counted_by(newest).1 as u64
+    }
+
+    pub(super) fn counted_by(&self, newest: u64) -> (usize, usize) {
+        if let Limit::Consecutive(_) = self.spec.limit {
+            let all = self.ended.iter().rev();
+            let row = all.take_while(|call| call.0 == self.generation && call.2);
+            let row = row.count();
+            return (row, row);
+        }
+        if let Some(most) = self.spec.last_calls {
+            let all = self.ended.iter().rev();
+            let last = all.take_while(|call| call.0 == self.generation);
+            let last: Vec<_> = last.take(most as usize).collect();
+            let bad = last.iter().filter(|call| call.2);
+            return (last.len(), bad.count());
+        }
+        let counted = |&&(generation, bucket, _): &&(u32, u64, bool)| {
+            generation == self.generation && bucket + u64::from(self.spec.buckets) > newest
+        };
+        let counted: Vec<_> = self.ended.iter().filter(counted).collect();
+        let bad = counted.iter().filter(|call| call.2);
+        (counted.len(), bad.count())
+    }
+
+    pub(super) fn is_met(&self) -> bool {
+        let (total, bad) = self.counted();
+        if total < self.spec.min_calls as usize {
+            return false;
+        }
+        let (value, limit) = match (self.ratio, self.spec.limit) {
+            (Some(ratio), _) => (bad as f64 / total as f64, ratio),
+            (None, Limit::Count(limit) | Limit::Consecutive(limit)) => {
+                (bad as f64, f64::from(limit))
+            }
+            (None, Limit::Ratio(_)) => unreachable!("a ratio is given twice"),
+        };
+        if self.spec.exceeds {
+            value > limit
+        } else {
+            value >= limit
+        }
+    }
+}
