@@ -105,25 +105,22 @@ impl LeapArray {
             return Some(Err(Nothing { until }));
         }
         let until_turn = (visit.turn - visit.at).saturating_add(Duration::from_nanos(1));
+        let patience = visit.for_loan.max(until_turn);
+        // However late it begins.
         let wish = Wish {
             now: visit.at,
             from: visit.from,
-            patience: visit.for_loan.max(until_turn),
+            patience: Duration::MAX,
             n: visit.n,
         };
-        let far = Wish {
-            patience: Duration::MAX,
-            ..wish
-        };
         let target = match self.earliest(stand, seen, wish, quotas) {
-            Ok(offer) => return Some(Ok(visit.from.max(self.start_of(offer.bucket)))),
+            Ok(offer) if self.start_of(offer.bucket) < visit.at + patience => {
+                return Some(Ok(visit.from.max(self.start_of(offer.bucket))));
+            }
+            Ok(offer) => offer.bucket,
             Err(Refusal::Gap) => return None,
-            Err(Refusal::Full(_)) => match self.earliest(stand, seen, far, quotas) {
-                Ok(offer) => offer.bucket,
-                Err(Refusal::Gap) => return None,
-                // Further ahead nothing is held.
-                Err(Refusal::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
-            },
+            // Further ahead nothing is held.
+            Err(Refusal::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
         };
         let start = self.start_of(target);
         let mut until = self.start_of(target.saturating_sub(self.ahead()));
