@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["sync"],
     &["clock"],
+    &["caught"],
     &[
         "block_kind",
         "call",
         "small_vec",
         "partners",
         "repeat",
-        "caught",
         "timer",
         "timekeeper",
     ],
