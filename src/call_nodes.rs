@@ -19,6 +19,7 @@ use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
 use crate::ruled_ring::{Held, NoTokens, RuledRing, own_ring, side_rings};
 use crate::stat::Node;
 use crate::sync::Arc;
+use crate::timekeeper::Glance;
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
@@ -194,9 +195,10 @@ impl CallNodes {
         let Basis::Related(related) = rule.basis() else {
             return None;
         };
-        let related = engine.known(self.resource.direction(), related, now)?;
+        let glance = Glance::again(now);
+        let related = engine.known(self.resource.direction(), related, glance)?;
         // It may have seen the clock further on than the resource that is called.
-        let there = related.check_time(now);
+        let there = related.check_time(glance);
         let related = Self::without_branches(related);
         let (ring, quota) = related.ruled_rings(there).find_map(|ruled| {
             let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
@@ -228,7 +230,7 @@ impl CallNodes {
             queue.leave(queued.turn);
         }
         if let Some(params) = self.resource.params() {
-            params.give_back(&claims.shares, &self.resource.shared().time);
+            params.give_back(&claims.shares, || self.resource.now());
         }
     }
 

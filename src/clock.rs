@@ -142,9 +142,11 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// A source of [`Tick`]s.
 ///
-/// An implementation must be cheap, must not block and must not panic. It should be
-/// monotonic across all threads; where it is not, the engine keeps the newest reading
-/// that it has seen.
+/// An implementation must be cheap, must not block and should not panic: a panic is caught,
+/// and time stands still at the last reading until the clock answers again. It should be
+/// monotonic across all threads; where it steps back, the engine's time stands still for up
+/// to a second and then goes on. The [guarantees](crate::guide::guarantees#clocks) say what
+/// else a bad clock does.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
 /// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
@@ -190,7 +192,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// The operating system's monotonic clock ([`std::time::Instant`]). This is the default.
 ///
-/// All values of this type share one start: the first time that one was made or read.
+/// All values of this type share one start, a leap year before the first time that one was
+/// made or read. So it moves on even if the system's clock is set behind that time, as a
+/// virtual machine may do that is restored elsewhere.
 ///
 /// # Examples
 ///
@@ -212,22 +216,31 @@ impl MonotonicClock {
     }
 }
 
+/// What a clock says when it is first read: so far it may go back.
+const FIRST: Tick = Tick(LONGEST_INTERVAL.as_nanos() as u64);
+
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 static MONOTONIC_START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl Clock for MonotonicClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Tick {
-        Tick(nanos(
-            std::time::Instant::now().saturating_duration_since(*MONOTONIC_START),
-        ))
+        reading(*MONOTONIC_START, std::time::Instant::now())
+    }
+}
+
+/// The reading at `now` of a clock that was first read at `first`.
+fn reading(first: std::time::Instant, now: std::time::Instant) -> Tick {
+    match now.checked_duration_since(first) {
+        Some(since) => FIRST + since,
+        None => Tick(FIRST.nanos_since(Tick(nanos(first.saturating_duration_since(now))))),
     }
 }
 
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
 /// the timers that waiting calls sleep on.
 ///
-/// It starts when it is made: engines that share a [`Sampler`](crate::system::Sampler)
+/// It starts when it is made, and stands still while tokio's clock is behind that. Engines that share a [`Sampler`](crate::system::Sampler)
 /// must use clones of one clock. A test pauses only the time of its runtime. On a thread
 /// outside any runtime this clock continues in real time, so let no call start or end
 /// there.
@@ -349,6 +362,21 @@ mod tests {
         assert_eq!(Tick::ZERO - end, Duration::ZERO);
         assert_eq!(Tick::from_millis(u64::MAX), end);
         assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn behind_its_start_a_monotonic_clock_moves_on() {
+        let now = std::time::Instant::now();
+        for seconds in [0, 1, 3_600] {
+            let first = now + Duration::from_secs(seconds);
+            let [here, later] = [0, 1].map(|ms| reading(first, now + Duration::from_millis(ms)));
+            assert_eq!(FIRST - here, Duration::from_secs(seconds));
+            assert_eq!(later - here, Duration::from_millis(1));
+        }
+        // It stands still only where nothing is left of its range.
+        let first = now + LONGEST_INTERVAL + Duration::from_secs(1);
+        assert_eq!(reading(first, now), Tick::ZERO);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::shadow::Shadows;
 use crate::shared::Shared;
 use crate::stat::Table;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
+use crate::timekeeper::Glance;
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 pub(crate) use reload::Change;
@@ -94,7 +95,7 @@ impl Engine {
     pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
-            shared.count_inbound(shared.time.check_making(shared.time.now()));
+            shared.count_inbound(shared.time.check_making(shared.time.read()));
         }
         let engine = Self {
             has_templates: AtomicBool::new(rules.has_templates()),
@@ -177,7 +178,7 @@ impl Engine {
         slow: &mut SlowVerdict,
         again: impl FnOnce() -> Option<Verdict>,
     ) -> Option<FastPass> {
-        let now = self.shared.time.now();
+        let now = self.shared.time.read();
         let mut buffer = None;
         let query = ResourceQuery {
             direction: call.direction,
@@ -202,7 +203,7 @@ impl Engine {
     /// are not those that would judge it.
     #[cold]
     pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64) -> Option<Verdict> {
-        let now = self.shared.time.now();
+        let now = self.shared.time.read();
         let mut buffer = None;
         let query = ResourceQuery {
             direction: call.direction,
@@ -218,7 +219,7 @@ impl Engine {
         query: &ResourceQuery<'_>,
         call: &Call<'_>,
         named_by: Option<u64>,
-        now: Tick,
+        now: Glance,
     ) -> Option<Verdict> {
         if named_by.is_none() {
             self.shared.provided.note_direct_call();

@@ -187,7 +187,7 @@ mod tests {
             assert!(call(&sentinel, "job"));
         }
         let found = kept(&sentinel, "job").unwrap();
-        let now = found.shared().time.now();
+        let now = found.shared().time.read();
         let known = sentinel.engine().known(Direction::Inbound, "job", now);
         assert!(Arc::ptr_eq(&found, &known.unwrap()));
         // Another thread has slots of its own.
@@ -270,7 +270,7 @@ mod tests {
     fn what_was_replaced_is_not_found_although_it_has_taken_newer_rules_over() {
         let sentinel = Sentinel::new(Rules::new());
         let engine = sentinel.engine();
-        let now = engine.shared().time.now();
+        let now = engine.shared().time.read();
         let known = || engine.known(Direction::Inbound, "job", now).unwrap();
         for _ in 0..2 {
             call(&sentinel, "job");

@@ -26,7 +26,7 @@ use crate::rule::{
 use crate::shared::{NodeOf, Shared};
 use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
-use crate::timekeeper::Timekeeper;
+use crate::timekeeper::Glance;
 
 pub(crate) use admit::Place;
 pub(crate) use path_kind::PathKind;
@@ -229,28 +229,28 @@ impl Resource {
     /// The present, read again where it does not fit to what was seen here.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
-        self.check_time(self.shared.time.now())
+        self.check_time(self.shared.time.read())
     }
 
-    /// `now`, unless the clock has gone back behind what was seen here. Nearly always it is
-    /// in the newest step.
+    /// The time of a reading, which is nearly always in the newest step that was seen here.
     #[inline]
-    pub(crate) fn check_time(&self, now: Tick) -> Tick {
+    pub(crate) fn check_time(&self, reading: Glance) -> Tick {
+        let now = reading.undoubted();
         if self.node.is_in_step(now) {
             now
         } else {
-            self.check_time_beyond_step(now)
+            self.check_time_beyond_step(reading)
         }
     }
 
     #[cold]
-    fn check_time_beyond_step(&self, now: Tick) -> Tick {
-        self.shared.time.check(now, self.node.seen())
+    fn check_time_beyond_step(&self, reading: Glance) -> Tick {
+        self.shared.time.check(reading, self.node.seen())
     }
 
     /// How long it takes from `now` to `at`; see [`Timekeeper::until`].
     pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
-        Timekeeper::until(at, now, self.node.seen())
+        self.shared.time.until(at, now)
     }
 
     /// The circuit breakers.

@@ -185,7 +185,7 @@ fn a_table_of_values_gives_nothing_back_18_years_after_it_was_made() {
 }
 
 #[test]
-fn after_a_step_back_the_limit_holds_and_time_goes_on_within_two_windows() {
+fn after_a_step_back_the_limit_holds_and_time_goes_on_after_a_second() {
     for step in [
         MS,
         MS * 499,
@@ -211,14 +211,15 @@ fn after_a_step_back_the_limit_holds_and_time_goes_on_within_two_windows() {
                 clock.advance(MS * 100);
             }
             let again = log.iter().position(|&n| n > 0).unwrap();
-            assert!(again <= 30, "{step:?}: nothing passed for {again} tenths");
+            // A second, and the window; a strict one is a bucket longer.
+            assert!(again <= 21, "{step:?}: nothing passed for {again} tenths");
             for second in log.windows(10) {
                 assert!(second.iter().sum::<u32>() <= 2 * LIMIT, "{step:?}: {log:?}");
             }
             // And then at the ordinary rate: five in each 1, or 1.1, seconds.
-            let passed: u32 = log[30..].iter().sum();
+            let passed: u32 = log[20..].iter().sum();
             assert!(
-                (4 * LIMIT..=6 * LIMIT).contains(&passed),
+                (5 * LIMIT..=6 * LIMIT).contains(&passed),
                 "{step:?}: {log:?}"
             );
         }
@@ -262,7 +263,7 @@ fn a_quota_after_a_step_back_does_not_tell_of_hours() {
     };
     assert_eq!(reset(), 1);
     clock.set(Tick::ZERO + HOUR);
-    assert_eq!(reset(), 2);
+    assert_eq!(reset(), 1);
 }
 
 #[test]
@@ -616,15 +617,14 @@ fn after_a_step_back_calls_of_other_resources_refuse_nobody_for_long() {
             }
             // The resource has never seen a later time than this.
             clock.set(Tick::ZERO + HOUR * 2);
-            for _ in 0..2 {
+            for more in [MS * 999, MS] {
                 let Verdict::Block(blocked) = sentinel.try_enter(Call::new("r")) else {
                     panic!("{rules:?} {is_known}: time stands still");
                 };
                 let wait = blocked.retry_after().unwrap_or_default();
-                assert!(wait <= SECOND * 2, "come back in {wait:?}");
-                clock.advance(SECOND);
+                assert!(wait <= SECOND, "come back in {wait:?}");
+                clock.advance(more);
             }
-            clock.advance(SECOND);
             assert!(passed(&sentinel) > 0, "{rules:?} {is_known}");
         }
     }

@@ -11,7 +11,9 @@ use super::{Clock, Tick};
 /// difference: counts stay exact, but a window may then stand still for as long. Making the
 /// first clock calibrates the counter, which takes up to 200 ms: make it at start-up.
 ///
-/// All values of this type share one start: the first time that one was made.
+/// All values of this type share one start, half a year or more before the first time that
+/// one was made (160 days for a counter of 5 GHz): it moves on even if the counter is set back
+/// behind that time.
 ///
 /// # Examples
 ///
@@ -34,11 +36,15 @@ pub struct QuantaClock {
 /// compiler knows. It makes a difference below one nanosecond a second.
 const SCALE_BITS: u32 = 32;
 
+/// What the first one counts when it is made: so far the counter may be set back. At 5 GHz
+/// that is 160 days.
+const FIRST: u64 = 1 << 56;
+
 /// The first one. Two of different starts would be two clocks to what they share, such as
 /// a sampler of two engines.
 static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
     let clock = quanta::Clock::new();
-    let start = clock.raw();
+    let start = clock.raw().wrapping_sub(FIRST);
     let scale = clock.delta_as_nanos(0, 1 << SCALE_BITS);
     QuantaClock {
         clock,
@@ -52,6 +58,12 @@ impl QuantaClock {
     #[must_use]
     pub fn new() -> Self {
         QUANTA_START.clone()
+    }
+
+    /// The reading at a `count` of the processor.
+    #[inline]
+    fn at(&self, count: u64) -> Tick {
+        Tick(self.nanos(count.wrapping_sub(self.start)))
     }
 
     /// How long `counts` take.
@@ -70,8 +82,7 @@ impl Default for QuantaClock {
 
 impl Clock for QuantaClock {
     fn now(&self) -> Tick {
-        let counts = self.clock.raw().saturating_sub(self.start);
-        Tick(self.nanos(counts))
+        self.at(self.clock.raw())
     }
 }
 
@@ -84,12 +95,24 @@ mod tests {
     #[test]
     fn counter_clocks_share_their_start() {
         let one = QuantaClock::new();
-        while one.now() < Tick::from_millis(5) {
+        let begin = one.now();
+        while one.now() < begin + Duration::from_millis(5) {
             std::hint::spin_loop();
         }
         let first = one.now();
         // Cores may disagree about the counter, but not by so much.
         assert!(QuantaClock::new().now() + Duration::from_millis(1) >= first);
+    }
+
+    #[test]
+    fn behind_its_start_a_counter_clock_moves_on() {
+        let clock = QuantaClock::new();
+        let first = clock.start.wrapping_add(FIRST);
+        let at = |behind| clock.at(first.wrapping_sub(behind));
+        for behind in [1 << 40, 1 << 55] {
+            assert!(at(behind) < at(behind - (1 << 20)));
+        }
+        assert!(at(1) <= at(0));
     }
 
     #[test]

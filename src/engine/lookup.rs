@@ -8,6 +8,7 @@ use crate::clock::Tick;
 use crate::recent::{self, Fingerprint};
 use crate::resource::{Resource, ResourceQuery};
 use crate::sync::{Arc, Ordering};
+use crate::timekeeper::Glance;
 
 impl Engine {
     // --- resources ---
@@ -45,7 +46,7 @@ impl Engine {
         &self,
         query: &ResourceQuery<'_>,
         has_place: bool,
-        now: Tick,
+        now: Glance,
     ) -> Arc<Resource> {
         if query.name.reserved().is_some() {
             let name = &query.name.digest(&self.shared.hash);
@@ -76,7 +77,7 @@ impl Engine {
     pub(super) fn find_or_renew(
         &self,
         query: &ResourceQuery<'_>,
-        now: Tick,
+        now: Glance,
     ) -> Option<Arc<Resource>> {
         match self.resources.find(query, Arc::clone) {
             Some(stale) if !stale.is_fresh() => self.renew(query, &stale, now),
@@ -86,7 +87,7 @@ impl Engine {
 
     /// A resource that is not known yet, by the present rules unless these change
     /// just now; `None` if there is no place for it.
-    fn try_make(&self, query: &ResourceQuery<'_>, now: Tick) -> Option<Arc<Resource>> {
+    fn try_make(&self, query: &ResourceQuery<'_>, now: Glance) -> Option<Arc<Resource>> {
         let rules = loop {
             let rules = self.rules.load_full();
             // A resource with a rule has a place, whatever the bound. No rule can name
@@ -117,7 +118,7 @@ impl Engine {
         &self,
         direction: Direction,
         name: impl Into<Key<'a>>,
-        now: Tick,
+        now: Glance,
     ) -> Option<Arc<Resource>> {
         let (name, mut buffer) = (name.into().meant(), None);
         let query = ResourceQuery {
@@ -133,7 +134,7 @@ impl Engine {
         &self,
         query: &ResourceQuery<'_>,
         stale: &Resource,
-        now: Tick,
+        now: Glance,
     ) -> Option<Arc<Resource>> {
         let renewal = self.renewal.lock();
         let rules = self.rules.load_full();
@@ -147,7 +148,7 @@ impl Engine {
 
     /// Puts the resource of `query` in its place, by the present rules and over
     /// the node that it had.
-    fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Tick) -> Arc<Resource> {
+    fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Glance) -> Arc<Resource> {
         let now = self.shared.time.check_making(now);
         let renewal = self.renewal.lock();
         // Another call may have done it while this one waited.
@@ -275,7 +276,7 @@ mod tests {
         let engine = sentinel.engine();
         let call = |origin| drop(sentinel.try_enter(Call::new("r").origin(origin)));
         call("a");
-        let now = engine.shared().time.now();
+        let now = engine.shared().time.read();
         let resource = || engine.known(Direction::Inbound, "r", now).unwrap();
         let old = resource();
         sentinel.reload(Rules::build(others.chain([rule()])).unwrap());
@@ -287,7 +288,7 @@ mod tests {
                 kind: BranchKind::Origin,
                 name: &name,
             };
-            engine.make_branch(resource, &query, now)
+            engine.make_branch(resource, &query, now.undoubted())
         };
         // It has looked for the branch before the reload, and makes it after.
         assert!(

@@ -12,6 +12,7 @@ use crate::rule::{Listed, Part, RuleSet, Rules};
 use crate::shadow::NextShadows;
 use crate::stat::Resident;
 use crate::sync::{Arc, Ordering};
+use crate::timekeeper::Glance;
 
 /// Most sets of rules before the present one that resources may go by until they are
 /// called: there may be as many as there are resources.
@@ -35,7 +36,7 @@ impl Engine {
     /// they do not change keeps its counts. False, and nothing happens, if they are in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         // Which may be what makes the node of all inbound calls.
-        let begun = self.shared.time.check_making(self.shared.time.now());
+        let begun = self.shared.time.check_making(self.shared.time.read());
         let older = self.older.lock();
         if *self.rules.load().rules() == rules {
             return false;
@@ -84,7 +85,7 @@ impl Engine {
             shadows.settle();
         }
         // What has lost its rules must not stay pinned until somebody calls it.
-        let now = self.shared.time.now();
+        let now = self.shared.time.read();
         for name in old.resources().filter(|name| !new.names(name)) {
             for direction in [Direction::Inbound, Direction::Outbound] {
                 for name in Key::spellings(name) {
@@ -135,7 +136,7 @@ impl Engine {
             return found.clone();
         }
         // Many may be made anew in a row, so each by a reading of its own.
-        let now = self.shared.time.now();
+        let now = self.shared.time.read();
         // What has left the table in the meantime stays as it was.
         let renewed = found
             .key()
@@ -145,7 +146,7 @@ impl Engine {
 
     /// Has every resource take the present rules over.
     #[cold]
-    fn renew_all(&self, now: Tick) {
+    fn renew_all(&self, now: Glance) {
         self.resources.read_all(|old| {
             if !old.is_fresh() && !old.rules().is_bare() {
                 old.key().with_query(|query| self.renew(query, old, now));
@@ -195,7 +196,7 @@ mod tests {
         (0..40).for_each(|n| call(&sentinel, n));
         let left = left_of(&sentinel, call);
         assert!(left <= 9, "{left}");
-        let now = sentinel.engine().shared().time.now();
+        let now = sentinel.engine().shared().time.read();
         sentinel.engine().renew_all(now);
         sentinel.engine().resources().read_all(|resource| {
             assert!(resource.is_fresh(), "{}", resource.text());

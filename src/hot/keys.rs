@@ -23,6 +23,8 @@ pub(crate) struct HotKeys {
     hash: Sip,
     count: Count,
     interval: Duration,
+    /// Of windows: [`Window::slack`].
+    slack: u32,
     /// When the table was made: its times are counted from there.
     origin: Tick,
 }
@@ -100,6 +102,7 @@ impl HotKeys {
             hash: Sip::random(),
             count: spec.count,
             interval: spec.interval,
+            slack: Window::slack(spec.interval),
             origin: now,
         }
     }
@@ -152,7 +155,7 @@ impl HotKeys {
                 (change, now, judge.cost())
             }
             Limit::Window(limit) => {
-                let judge = Window::new(now, self.interval, limit, n);
+                let judge = self.window(now, limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
             Limit::Queue(pace, max_wait) => {
@@ -180,7 +183,7 @@ impl HotKeys {
         let wait_ns = match *limit {
             _ if n == 0 => Some(0),
             Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
-            Limit::Window(limit) => self.read_wait(key, Window::new(now, self.interval, limit, n)),
+            Limit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
             Limit::Queue(pace, max_wait) => {
                 self.read_wait(key, Queue::new(self.origin, now, pace, max_wait, n))
             }
@@ -193,7 +196,7 @@ impl HotKeys {
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
         match *limit {
             Limit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
-            Limit::Window(limit) => self.read_left(key, Window::new(now, self.interval, limit, 1)),
+            Limit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
             Limit::Queue(pace, max_wait) => {
                 self.read_left(key, Queue::new(self.origin, now, pace, max_wait, 1))
             }
@@ -216,8 +219,8 @@ impl HotKeys {
         more.unwrap_or(now)
     }
 
-    /// Takes back what a call has taken that does not run after all; `time` reads
-    /// the clock. A window has it back while its bucket still counts, a queue while
+    /// Takes back what a call has taken that does not run after all; `time` tells
+    /// the present. A window has it back while its bucket still counts, a queue while
     /// nobody stands behind the call, and a quota that is refilled less the time
     /// since the call's start.
     pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
@@ -266,7 +269,7 @@ impl HotKeys {
     pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
         match self.limit(0.0, 0) {
             Limit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
-            Limit::Window(limit) => self.table.in_use(Window::new(now, self.interval, limit, 0)),
+            Limit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
             Limit::Queue(pace, max_wait) => {
                 let judge = Queue::new(self.origin, now, pace, max_wait, 0);
                 self.table.in_use(judge)
@@ -278,6 +281,11 @@ impl HotKeys {
     /// What all of it takes, in bytes: the same from the start.
     pub(crate) fn footprint(&self) -> usize {
         size_of::<Self>() - size_of::<Table>() + self.table.footprint()
+    }
+
+    #[inline]
+    fn window(&self, now: Tick, limit: u32, n: u32) -> Window {
+        Window::new(now, self.interval, self.slack, limit, n)
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use crate::call::Key;
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
 use crate::sync::{AtomicU64, Ordering};
-use crate::timekeeper::Timekeeper;
+use crate::timekeeper::{Timekeeper, never_panicking};
 
 /// How exactly a limiter knows the latest time of its clock.
 const LATEST_NS: u64 = 1_000_000;
@@ -183,8 +183,8 @@ impl std::error::Error for NoRoom {}
 ///   that share one may spend one quota more;
 /// * a call is judged by the `now` that it passes. With an old `now`, it may pass where it
 ///   should not: if its key was not yet at rest at that time, but has since come to rest
-///   and been evicted; or if a window is more than 1 024 buckets ahead, in which case up to
-///   a whole limit may pass again;
+///   and been evicted; or if a window is more than 1 024 buckets and more than four seconds
+///   ahead, in which case up to a whole limit may pass again;
 /// * times are distinguished for 18 years from when the limiter was built, and a quota that
 ///   takes longer than nine years to earn is reduced to what is earned in nine years;
 /// * a window is right for keys that come again within 2²³ intervals.
@@ -382,8 +382,8 @@ impl OwnClock<()> {
 
 impl<C: Clock> OwnClock<C> {
     fn new(clock: C) -> Self {
-        let time = Timekeeper::new(Box::new(clock));
-        let now = time.check_making(time.now());
+        let time = Timekeeper::new(never_panicking(clock));
+        let now = time.check_making(time.read());
         Self {
             time: Some(time),
             latest: AtomicU64::new(now.as_nanos()),
@@ -396,7 +396,7 @@ impl<C: Clock> OwnClock<C> {
     fn now(&self) -> Tick {
         let time = self.time.as_ref().expect("it was made with a clock");
         let latest = Tick::from_nanos(self.latest.load(Ordering::Relaxed));
-        let now = time.check(time.now(), latest).max(latest);
+        let now = time.check(time.read(), latest).max(latest);
         // Not each time: all calls read this line.
         if now.nanos_since(latest) > LATEST_NS {
             self.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);

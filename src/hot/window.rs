@@ -11,22 +11,23 @@
 //! one word, so no window of two aligned buckets ever holds more. A bucket that
 //! is older than the window is left out by its number and cleared by nobody.
 //!
-//! Numbers are compared modulo 2²⁴. A word that is ahead by at most [`SLACK`]
-//! buckets belongs to a faster clock, and the call counts in the newest bucket;
-//! one that is ahead by more is from the round before, and old.
+//! Numbers are compared modulo 2²⁴. A word that is ahead by at most the
+//! [slack](Window::slack) belongs to a faster clock, and the call counts in the newest
+//! bucket; one that is ahead by more is from the round before, and old.
 //!
 //! # Accuracy
 //!
 //! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a
 //! second, two hours for one of a millisecond. A key that stays away for a
-//! multiple of that, give or take [`SLACK`] buckets, finds what it took then, if nobody
+//! multiple of that, give or take the slack, finds what it took then, if nobody
 //! has taken its slot since; it may be refused for that, has the slot again for so
 //! long, and never gets more. A thread that stands still for
 //! as long within one call may do the same to another key.
 //!
-//! A call whose reading of the clock is behind by more than [`SLACK`] buckets takes
-//! the window for an old one and opens it anew, and another key's as well if it
-//! takes that one's slot: up to a limit may then pass once more.
+//! A call whose time is behind by more than the slack takes the window for an old one
+//! and opens it anew, and another key's as well if it takes that one's slot: up to a
+//! limit may then pass once more. A step of the clock does not do that: by the time of an
+//! engine it is at most two seconds.
 //!
 //! # Source
 //!
@@ -45,9 +46,11 @@ const COUNT_BITS: u32 = 20;
 const NUMBER_BITS: u32 = 24;
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 
-/// By how many buckets a clock may be late. At the shortest interval that is
-/// half a second.
-const SLACK: u32 = 1 << 10;
+/// By how many buckets, at least, a call may be late.
+const LEAST_SLACK: u64 = 1 << 10;
+/// And by how long. What an engine's time may be behind by is the slack of the
+/// [clock](crate::clock) and a step of a node, which is a second at most.
+const SLACK: Duration = Duration::from_secs(4);
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,8 @@ pub(super) struct Window {
     bucket_ns: u64,
     /// The number of the bucket of `now_ns`.
     number: u32,
+    /// By how many buckets a word may be ahead.
+    slack: u32,
     limit: u32,
     n: u32,
 }
@@ -70,11 +75,12 @@ struct Counts {
 
 impl Window {
     /// A call of `n` tokens at `now`, of a key that may take `limit` of them in
-    /// an `interval`.
-    pub(super) fn new(now: Tick, interval: Duration, limit: u32, n: u32) -> Self {
+    /// an `interval`, which has this [slack](Self::slack).
+    pub(super) fn new(now: Tick, interval: Duration, slack: u32, limit: u32, n: u32) -> Self {
         let now_ns = now.as_nanos();
-        let bucket_ns = (nanos(interval) / 2).max(1);
+        let bucket_ns = bucket_ns(interval);
         Self {
+            slack,
             now_ns,
             bucket_ns,
             // From 1 on, so that the word of nobody is not written again.
@@ -82,6 +88,13 @@ impl Window {
             limit,
             n,
         }
+    }
+
+    /// By how many buckets a call may be late, in windows of an `interval`.
+    pub(super) fn slack(interval: Duration) -> u32 {
+        let buckets = (nanos(SLACK) / bucket_ns(interval)).max(LEAST_SLACK);
+        // Far less than a round, as no bucket is shorter than half a millisecond.
+        (buckets as u32).min(NUMBERS / 4)
     }
 
     /// How many buckets the word is ahead of the call.
@@ -93,7 +106,7 @@ impl Window {
     const fn counts(self, word: u64) -> Counts {
         let found = Counts::of(word);
         let before = match self.ahead(word) {
-            0..=SLACK => return found,
+            ahead if ahead <= self.slack => return found,
             NUMBERS => found.newest,
             _ => 0,
         };
@@ -103,6 +116,10 @@ impl Window {
             newest: 0,
         }
     }
+}
+
+fn bucket_ns(interval: Duration) -> u64 {
+    (nanos(interval) / 2).max(1)
 }
 
 impl Judge for Window {
@@ -128,7 +145,7 @@ impl Judge for Window {
     fn rest(self, word: u64) -> Option<u64> {
         // Neither a faster clock's, nor this bucket's, nor the one's before.
         let ahead = self.ahead(word);
-        (SLACK < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
+        (self.slack < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
 
     fn fresh(self, _: u64) -> u64 {

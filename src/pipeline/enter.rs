@@ -74,7 +74,7 @@ fn claim(
 ) -> Result<Option<Verdict>, Reloaded> {
     let counted = Counted::On(nodes);
     if let Some(params) = nodes.resource().params() {
-        match params.take(call, now, &nodes.resource().shared().time) {
+        match params.take(call, now, || nodes.resource().now()) {
             Ok(shares) => claims.shares = shares,
             Err(none) => {
                 let retry_at = |from| nodes.retry_at(engine, call, now, from);

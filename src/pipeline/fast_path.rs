@@ -9,6 +9,7 @@ use crate::clock::Tick;
 use crate::resource::{PathKind, Resource};
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Denied;
+use crate::timekeeper::Glance;
 use crate::verdict::Started;
 
 /// Why the [fast path](try_fast_path) did not let a call pass.
@@ -31,7 +32,7 @@ pub(crate) enum Fallback {
 pub(crate) fn try_fast_path(
     resource: &Resource,
     call: &Call<'_>,
-    now: Tick,
+    now: Glance,
 ) -> Result<Started, Fallback> {
     let (closed, params) = match resource.path_kind() {
         PathKind::Fast => (None, None),
@@ -58,7 +59,7 @@ pub(crate) fn try_fast_path(
             let taken = take_slot_and_own_ring(resource, slots, now, call.weight);
             if let Err(why) = taken {
                 if let Some(share) = &share {
-                    params.give_back_simple(share, &resource.shared().time);
+                    params.give_back_simple(share, || resource.now());
                 }
                 return Err(why);
             }

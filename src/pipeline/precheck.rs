@@ -7,6 +7,7 @@ use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
+use crate::timekeeper::Glance;
 
 /// Refuses the call if a check that takes nothing does: by who calls, by the state of the
 /// machine and of all inbound calls, by how well the resource answers, or by how many calls
@@ -35,7 +36,7 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, Sys
     }
     // Calls of other resources have brought it to where it is: this one may not have
     // seen how far the clock had come.
-    let now = shared.time.check(now, inbound.seen());
+    let now = shared.time.check(Glance::again(now), inbound.seen());
     let readings = match &shared.config.sampler {
         Some(sampler) if limits.asks_machine() => sampler.sample(now),
         _ => Readings::UNKNOWN,

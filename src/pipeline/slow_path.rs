@@ -14,6 +14,7 @@ use crate::resource::{PathKind, Resource};
 use crate::ruled_ring::{NoTokens, own_ring_room_at};
 use crate::shadow::judge_shadows;
 use crate::sync::Arc;
+use crate::timekeeper::Glance;
 use crate::verdict::Verdict;
 
 /// Goes on where the fast path has stopped, and asks nobody twice.
@@ -22,7 +23,7 @@ pub(crate) fn fall_back(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
-    now: Tick,
+    now: Glance,
     why: Fallback,
 ) -> Result<Verdict, Reloaded> {
     let alone = Counted::Alone(resource);
@@ -59,7 +60,7 @@ pub(crate) fn judge(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
-    now: Tick,
+    now: Glance,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
     if !resource.rules().has_shadows() {

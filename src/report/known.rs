@@ -218,7 +218,7 @@ impl ShadowSnapshot {
 /// How many calls the rules of `engine`, which is one of shadow mode, would have refused.
 pub(super) fn would_block(engine: &Engine) -> u64 {
     let time = &engine.shared().time;
-    let now = time.now();
+    let now = time.read();
     let mut living = 0_u64;
     let gone = engine.resources().read_all(|resource| {
         let node = resource.node().latest();

@@ -390,7 +390,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn of(engine: &Engine) -> Self {
         let time = &engine.shared().time;
-        let now = time.now();
+        let now = time.read();
         let present = |node: &Node| time.check(now, node.seen());
         let rules = engine.rules();
         let (mut nodes, mut ids) = (Vec::new(), HashSet::new());

@@ -48,7 +48,7 @@ pub struct NodeView {
 
 /// The node of `resource`, if there have been calls to it.
 pub(crate) fn find(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-    let now = engine.shared().time.now();
+    let now = engine.shared().time.read();
     engine.known(direction, resource, now).map(NodeView::new)
 }
 
@@ -61,7 +61,7 @@ impl NodeView {
     fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
         let time = &self.resource.shared().time;
         let node = self.resource.node().latest();
-        read(&node, time.check(time.now(), node.seen()))
+        read(&node, time.check(time.read(), node.seen()))
     }
 
     /// Returns the name of the resource.
@@ -309,7 +309,7 @@ impl<'a> InboundView<'a> {
     /// one that is being evicted is seen either alive or retired.
     fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
         let shared = self.engine.shared();
-        let (now, mut room) = (shared.time.now(), None);
+        let (now, mut room) = (shared.time.read(), None);
         let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
         let Some(context) = &self.context else {
             let gone = self.engine.resources().read_all(|resource| {

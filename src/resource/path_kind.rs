@@ -99,7 +99,7 @@ mod tests {
         let sentinel = builder.build();
         drop(sentinel.try_enter(Call::new("r")));
         let engine = sentinel.engine();
-        let now = engine.shared().time.now();
+        let now = engine.shared().time.read();
         engine
             .known(Direction::Inbound, "r", now)
             .unwrap()
@@ -162,7 +162,7 @@ mod tests {
         let sentinel = Sentinel::new(SystemRule::new().qps(9));
         drop(sentinel.try_enter(Call::new("r").outbound()));
         let engine = sentinel.engine();
-        let now = engine.shared().time.now();
+        let now = engine.shared().time.read();
         let resource = engine.known(Direction::Outbound, "r", now).unwrap();
         assert_eq!(resource.path_kind(), PathKind::Fast);
     }

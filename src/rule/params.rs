@@ -14,7 +14,6 @@ use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 use crate::partners::partners;
 use crate::small_vec::SmallVec;
 use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
-use crate::timekeeper::Timekeeper;
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -129,13 +128,13 @@ impl HotParams {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// Takes a share of every rule at `now`, or of none; `time` is what is asked
-    /// when shares are given back.
+    /// Takes a share of every rule at `now`, or of none; `time` tells the
+    /// present when shares are given back.
     pub(crate) fn take(
         &self,
         call: &Call<'_>,
         now: Tick,
-        time: &Timekeeper,
+        time: impl Fn() -> Tick,
     ) -> Result<Shares, NoShare> {
         let mut shares = Shares::default();
         for (place, rule) in self.0.iter().enumerate() {
@@ -147,7 +146,7 @@ impl HotParams {
                     taken,
                 }),
                 Err(none) => {
-                    self.give_back(&shares, time);
+                    self.give_back(&shares, &time);
                     return Err(none);
                 }
             }
@@ -179,16 +178,16 @@ impl HotParams {
     }
 
     /// Gives back what [`take_simple`](Self::take_simple) has taken.
-    pub(crate) fn give_back_simple(&self, taken: &Taken, time: &Timekeeper) {
-        self.0[0].keys.give_back(|| time.now(), taken);
+    pub(crate) fn give_back_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
+        self.0[0].keys.give_back(time, taken);
     }
 
     /// Gives shares back of a call that does not run.
-    pub(crate) fn give_back(&self, shares: &Shares, time: &Timekeeper) {
+    pub(crate) fn give_back(&self, shares: &Shares, time: impl Fn() -> Tick) {
         for share in shares.iter() {
             self.0[share.place as usize]
                 .keys
-                .give_back(|| time.now(), &share.taken);
+                .give_back(&time, &share.taken);
         }
     }
 

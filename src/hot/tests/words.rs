@@ -382,7 +382,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     is_passed_on(refill(over + 1), last);
 
     // Two buckets of 500 ms.
-    let window = |ms| Window::new(at(ms), SECOND, 5, 1);
+    let window = |ms| Window::new(at(ms), SECOND, Window::slack(SECOND), 5, 1);
     let last = window(0).take(window(0).fresh(0)).unwrap();
     assert_eq!(window(999).rest(last), None);
     let age = window(1_000).rest(last).unwrap();
