@@ -32,7 +32,7 @@ use crate::verdict::{FastPass, SlowVerdict, Verdict};
 /// resource, origin and entry are explained in the
 /// [cookbook](crate::guide::cookbook#words).
 ///
-/// An engine takes about 40 KiB before its first call, and more where 32 threads or more
+/// An engine takes about 42 KiB before its first call, and more where 32 threads or more
 /// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). Each thread
 /// that makes calls takes 1.5 KiB, for all engines together, as a cache of the resources
 /// that it has called lately; the cache keeps no engine alive. To distinguish thousands of

@@ -465,7 +465,7 @@ fn kept<T>(make: impl Fn() -> T) -> u64 {
 #[test]
 fn an_engine_and_a_rule_in_shadow_mode_take_what_their_documentation_says() {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
-    let most = (40 << 10).max(if threads < 32 { 0 } else { threads * (4 << 10) });
+    let most = (42 << 10).max(if threads < 32 { 0 } else { threads * (4 << 10) });
     let rules = |shadows: u32| {
         let rule = FlowRule::per_second("r", 1);
         let rules = (0..shadows).map(|n| FlowRule::per_second("r", n).shadow());

@@ -167,7 +167,7 @@ fn a_breaker_in_shadow_mode_opens_probes_and_closes_by_what_happens() {
     let breaker = shadow.breakers().remove(0);
     assert_eq!(breaker.state(), BreakerState::Open);
     drop(bench.enter(call()));
-    assert_eq!(bench.told(), ["shadow circuit breaker errors"]);
+    assert_eq!(bench.told(), ["shadow circuit-breaker errors"]);
     bench.clock.advance(ms(2_000));
     let probe = bench.enter(call());
     assert_eq!(breaker.state(), BreakerState::HalfOpen);

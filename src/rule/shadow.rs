@@ -72,7 +72,7 @@ impl Rule {
     /// one exception: a call that it would make wait starts at once, so it never refuses a
     /// call because [too many wait](crate::FlowRule::max_waiting). Rules in shadow mode do
     /// not affect each other. Each of them judges each call of its resource that passes,
-    /// and allocates for it; each has tables of its own, of 40 KiB when they are empty. A
+    /// and allocates for it; each has tables of its own, of 42 KiB when they are empty. A
     /// reload keeps the statistics of an equal rule, or else of a rule with the same id and
     /// resource. The name of the rule is a template like that of any rule, which matters
     /// for [rules for `*`](crate::rule#default-rules).

@@ -112,9 +112,9 @@ async fn priority_lets_five_wait_and_refuses_the_rest() {
     let passes = "passes passes";
     let first_waits = "passes waits 900 ms";
     let waits = "refused, retry in 900 ms waits 900 ms";
-    // All five places of the next window are lent, so the hint is for the one
-    // after it.
-    let refused = "refused, retry in 1900 ms refused, retry in 1900 ms";
+    // All five places of the next window are lent, so an ordinary call is told the one after it.
+    // A prioritized call may wait for a second, so it is let in to wait a second earlier.
+    let refused = "refused, retry in 1900 ms refused, retry in 900 ms";
     assert_eq!(
         rows,
         [

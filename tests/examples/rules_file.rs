@@ -141,11 +141,11 @@ fn rules_file_follows_every_good_edit_and_survives_the_bad_ones() {
     let bad = document(&[("/search", "5"), ("/report", "\"many\"")]);
     example.edit(&bad.replace("kind = \"flow\"\nresource = \"/search\"", "kind = \"flow\""));
     let problem = example.line("rules kept: ");
-    let missing = "rules.toml: rules[0].resource is missing, must be a text";
+    let missing = "rules.toml: line 1, column 1: rules[0].resource is missing, must be a text";
     assert!(problem.ends_with(missing), "{problem}");
     assert_eq!(
         example.line("    "),
-        "    rules[1].threshold is \"many\", must be a number"
+        "    line 7, column 1: rules[1].threshold is \"many\", must be a number"
     );
     assert!(!example.passes());
     // So is what is no document.
@@ -173,7 +173,7 @@ fn rules_file_makes_a_document_that_is_missing_and_reads_those_of_sentinel() {
     example.edit(r#"[{"resource": "/search", "count": 0, "clusterMode": true}]"#);
     let told = example.line("1 rule in force");
     assert!(told.starts_with("1 rule in force, 1 warning: "), "{told}");
-    let warned = "rules.json: [0].clusterMode is true: ignored";
+    let warned = "rules.json: line 1, column 38: [0].clusterMode is true: ignored";
     assert!(told.contains(warned), "{told}");
     assert!(!example.passes());
 }

@@ -168,9 +168,9 @@ fn what_was_borrowed_in_this_second_is_told_alike_everywhere_whatever_the_window
 fn a_wait_as_long_as_the_timeout_is_refused() {
     let bench = Bench::new(FlowRule::per_second("r", 10));
     bench.fill(700, 10);
-    // It would be 500 ms, the occupy timeout.
+    // It would be 500 ms, the occupy timeout: a nanosecond later it is let in to wait.
     let blocked = bench.borrow(1_000).unwrap_err();
-    assert_eq!(blocked.retry_after(), Some(ms(500)));
+    assert_eq!(blocked.retry_after(), Some(Duration::from_nanos(1)));
     assert_eq!(bench.borrow(1_001).unwrap().delay(), ms(499));
 
     let bench = Bench::with(FlowRule::per_second("r", 10), |builder| {

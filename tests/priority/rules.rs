@@ -1,5 +1,7 @@
 //! Loans that more than one rule has a say in.
 
+use std::time::Duration;
+
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
     BlockKind, Call, FlowRule, HotParamRule, IsolationRule, NotAdmitted, Rule, Rules, Scope,
@@ -61,8 +63,10 @@ fn a_minute_that_is_full_refuses_although_the_second_would_lend() {
     bench.fill(700, 10);
     let waiting = [0, 1].map(|_| bench.borrow(1_200).unwrap());
     let blocked = bench.borrow(1_200).unwrap_err();
-    // Both are full: the call may come back when the minute's first half leaves.
-    assert_eq!(blocked.retry_after(), Some(ms(60_000 - 1_200)));
+    // Both are full: the call is let in to wait less than half a second before the minute's
+    // first half leaves.
+    let wait = ms(500) - Duration::from_nanos(1);
+    assert_eq!(blocked.retry_after(), Some(ms(60_000 - 1_200) - wait));
     drop(waiting);
     bench.assert_settled();
 }

@@ -222,12 +222,12 @@ pub(crate) const CIRCUIT_BREAKER: &[Class] = &[
     listed(
         "a call from before a change of state decides nothing and counts nowhere",
         |answer| half_open_past(answer).has_old_call,
-        (1_109, 85),
+        (1_109, 54),
     ),
     listed(
         "a probe that does not end has its place for a time only",
         |answer| half_open_past(answer).has_outlived,
-        (44, 14),
+        (44, 10),
     ),
     exact(5_343),
 ];
