@@ -218,7 +218,7 @@ pub(crate) const STATISTIC_NODE: &[Class] = &[
 ];
 
 pub(crate) const CIRCUIT_BREAKER: &[Class] = &[
-    listed(LATE, clock_runs_back, (26, 6)),
+    listed(LATE, clock_runs_back, (26, 7)),
     listed(
         "a call from before a change of state decides nothing and counts nowhere",
         |answer| half_open_past(answer).has_old_call,
@@ -245,7 +245,7 @@ pub(crate) const SYSTEM: &[Class] = &[
 ];
 
 pub(crate) const HOT_PARAM: &[Class] = &[
-    cautious(LATE, clock_runs_back, (5, 1)),
+    cautious(LATE, clock_runs_back, (5, 0)),
     cautious(DETAIL, is_detail, (37, 4)),
     cautious(
         "each element of a collection is a call of its own",
