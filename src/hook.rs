@@ -115,7 +115,8 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Called when the engine has found what looks like a mistake in the set-up: once for each
     /// kind of finding and each rule, and at most 1,024 times. That is within the first calls
     /// where a call shows it, and otherwise when somebody asks for
-    /// [`findings`](crate::Sentinel::findings) or a [`snapshot`](crate::Sentinel::snapshot).
+    /// [`findings`](crate::Sentinel::findings). A [`snapshot`](crate::Sentinel::snapshot) may be
+    /// taken before the first calls: it does not tell that calls are still to come.
     fn on_finding(&self, finding: &Finding) {
         let _ = finding;
     }

@@ -300,7 +300,7 @@ async fn each_mistake_of_a_table_yields_its_finding() {
         let kinds: Vec<_> = at_once.iter().map(Finding::kind).collect();
         let expected: &[_] = if case.is_told { &[case.kind] } else { &[] };
         assert_eq!(kinds, expected, "{mistake} at once");
-        // Whoever asks has hooks told of the rest, and of nothing twice.
+        // Asking has hooks told of the rest, and of nothing twice.
         let _ = sentinel.snapshot();
         assert_eq!(told.all().len(), 1, "{mistake}");
     }
@@ -421,6 +421,28 @@ fn made_up_names_add_bounded_work_and_findings() {
     let (sentinel, _) = engine(rules);
     drop(sentinel.try_enter(Call::new("/x")));
     assert_eq!(sentinel.findings().len(), 1_000);
+}
+
+#[test]
+fn a_snapshot_before_the_first_calls_alarms_nobody() {
+    let rules: [Rule; 3] = [
+        FlowRule::per_second("/search", 5).into(),
+        FlowRule::per_second("/report", 5).into(),
+        SystemRule::new().cpu(0.9).into(),
+    ];
+    let (sentinel, told) = engine(rules);
+    let kinds = |found: &[Finding]| found.iter().map(Finding::kind).collect::<Vec<_>>();
+    let snapshot = sentinel.snapshot();
+    let expected = [FindingKind::NoCalls, FindingKind::NoSampler];
+    assert_eq!(kinds(snapshot.findings()), expected);
+    assert_eq!(kinds(&told.all()), [FindingKind::NoSampler]);
+    drop(sentinel.try_enter(Call::new("/search")));
+    let _ = sentinel.snapshot();
+    assert_eq!(kinds(&told.all()), [FindingKind::NoSampler]);
+    // The program asks.
+    assert_eq!(sentinel.findings().len(), 2);
+    let expected = [FindingKind::NoSampler, FindingKind::RuleNotMet];
+    assert_eq!(kinds(&told.all()), expected);
 }
 
 #[test]

@@ -40,6 +40,21 @@ struct Origins {
 impl Engine {
     /// All that looks like a mistake now. Hooks are told of what they have not been told yet.
     pub(crate) fn findings(&self) -> Vec<Finding> {
+        let found = self.look_for_findings();
+        found.iter().for_each(|finding| self.shared.tell(finding));
+        found
+    }
+
+    /// The same for a reader that may come at any time, also before the first calls: hooks are
+    /// told only of what no further call can explain.
+    pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
+        let found = self.look_for_findings();
+        let certain = found.iter().filter(|finding| finding.has_evidence());
+        certain.for_each(|finding| self.shared.tell(finding));
+        found
+    }
+
+    fn look_for_findings(&self) -> Vec<Finding> {
         let (set, mut called) = (self.rules(), self.called());
         let mut found = Vec::new();
         if called.total == 0 && !set.rules().is_empty() {
@@ -64,9 +79,6 @@ impl Engine {
         missing.retain(is_new);
         found.extend(missing);
         found.truncate(MOST_FINDINGS);
-        for finding in &found {
-            self.shared.tell(finding);
-        }
         found
     }
 

@@ -126,6 +126,11 @@ impl Finding {
         }
     }
 
+    /// Whether something was seen that speaks for it, and not only that a call is still to come.
+    pub(crate) fn has_evidence(&self) -> bool {
+        self.kind != FindingKind::NoCalls && !self.cause.is_empty()
+    }
+
     /// Returns what is wrong.
     #[must_use]
     pub const fn kind(&self) -> FindingKind {

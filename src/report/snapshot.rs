@@ -420,7 +420,7 @@ impl Snapshot {
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: engine.overflowed(),
             shadows: ShadowSnapshot::of(engine),
-            findings: engine.findings(),
+            findings: engine.findings_so_far(),
         }
     }
 
