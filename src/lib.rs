@@ -135,6 +135,7 @@ pub mod hook;
 pub mod hot;
 pub mod key;
 pub mod middleware;
+mod number;
 mod partners;
 mod pipeline;
 mod recent;

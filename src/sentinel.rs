@@ -17,7 +17,7 @@ use crate::entry::{Entry, end_on_panic};
 use crate::finding::{Finding, Provided, Told};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
-use crate::rule::{InvalidRules, Part, Rules};
+use crate::rule::{InvalidRules, Part, Rule, Rules};
 use crate::shared::{Config, Minute, Shared};
 use crate::stat::{InvalidWindow, Outcome, Shape};
 use crate::sync::AtomicU64;
@@ -98,11 +98,31 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
+    /// [`try_new`](Self::try_new) returns.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self::builder().rules(rules).build()
+    }
+
+    /// Creates an engine with rules that come from elsewhere, and the defaults of [`Builder`].
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, Sentinel};
+    ///
+    /// let from_settings = vec![FlowRule::per_second("/search", -1)];
+    /// let error = Sentinel::try_new(from_settings).unwrap_err();
+    /// assert_eq!(error.problems()[0].field(), "threshold");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns all problems of all rules.
+    pub fn try_new<R: Into<Rule>>(
+        rules: impl IntoIterator<Item = R>,
+    ) -> Result<Self, InvalidRules> {
+        Ok(Self::new(Rules::build(rules)?))
     }
 
     /// Returns a [`Builder`], to configure an engine.

@@ -159,7 +159,7 @@ fn cases() -> Vec<Case> {
         case(flow(1.0).id("a\nb"), "id", "\"a\\nb\"", CONTROL),
         case(IsolationRule::new("", 1), "resource", "\"\"", BLANK),
         case(
-            IsolationRule::new("/r", 1 << 31),
+            IsolationRule::new("/r", 1_u32 << 31),
             "max",
             "2147483648",
             THRESHOLD,
@@ -173,8 +173,8 @@ fn cases() -> Vec<Case> {
         case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
         case(
             AdaptiveRule::new("/r")
-                .floor(1 << 31)
-                .ceiling((1 << 31) - 1),
+                .floor(1_u32 << 31)
+                .ceiling((1_u32 << 31) - 1),
             "floor",
             "2147483648",
             "between 1 and 2147483647",
@@ -283,7 +283,7 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
         flow(1.0).for_origin(&*long).id(&*long).into(),
         FlowRule::per_second(&*long, 1).into(),
         IsolationRule::new("/r", 0).into(),
-        IsolationRule::new("/r", (1 << 31) - 1).into(),
+        IsolationRule::new("/r", (1_u32 << 31) - 1).into(),
         AdaptiveRule::new("/low")
             .ceiling(1)
             .start(1)
@@ -291,9 +291,9 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
             .smoothing(f64::MIN_POSITIVE)
             .into(),
         AdaptiveRule::new("/high")
-            .floor((1 << 31) - 1)
-            .ceiling((1 << 31) - 1)
-            .start((1 << 31) - 1)
+            .floor((1_u32 << 31) - 1)
+            .ceiling((1_u32 << 31) - 1)
+            .start((1_u32 << 31) - 1)
             .tolerance(10.0)
             .smoothing(1.0)
             .into(),

@@ -769,7 +769,7 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
         ),
         (
             HotParamRule::per("r", 5, Duration::ZERO),
-            "interval is 0ns, must be between 1 ms and 366 days",
+            "interval is 0ns, must be between 1 µs and 366 days",
         ),
         (
             HotParamRule::per("r", 5, Duration::from_nanos(1_000_001)).window(),
@@ -778,7 +778,7 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
         (rule().burst(1).window(), "burst is 1, must be 0 with"),
         (
             rule().burst(u32::MAX),
-            "burst is 4294967295, must be at most",
+            "burst is 4294967295, must be between 0 and 2147483647",
         ),
         (
             rule().throttle(MINUTE * 5),

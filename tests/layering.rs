@@ -14,6 +14,7 @@ const ORDER: &[&[&str]] = &[
         "block_kind",
         "call",
         "small_vec",
+        "number",
         "partners",
         "repeat",
         "timer",

@@ -2,12 +2,14 @@
 //! cure.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
-use tower_sentinel::middleware::skip::paths;
+use tower_sentinel::middleware::{CallLayer, skip::paths};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    KeyedLimiter, MissingKey, Rule, Rules, SystemRule, Tick,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    KeyedLimiter, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    Verdict,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -225,5 +227,292 @@ fn a_minute_and_an_hour_have_constructors() {
         assert!(limiter.try_acquire(now, "a", 60).is_ok());
         let full = limiter.try_acquire(now, "a", 1).unwrap_err();
         assert_eq!(full.room_at(), Some(now + token));
+    }
+}
+
+#[test]
+fn every_type_of_number_is_taken_as_what_it_is() {
+    let expected = FlowRule::per_second("r", 7.0).buckets(5).max_waiting(9);
+    assert_eq!(
+        FlowRule::per_second("r", 7_u8)
+            .buckets(5_u64)
+            .max_waiting(9_usize),
+        expected
+    );
+    assert_eq!(
+        FlowRule::per_second("r", 7_i64)
+            .buckets(5_i8)
+            .max_waiting(9_i128),
+        expected
+    );
+    assert_eq!(
+        FlowRule::per_second("r", 7_usize)
+            .buckets(5_u128)
+            .max_waiting(9_isize),
+        expected
+    );
+    let seven = NonZeroU64::new(7).unwrap();
+    assert_eq!(
+        FlowRule::per_second("r", seven).buckets(5).max_waiting(9),
+        expected
+    );
+    assert_eq!(
+        FlowRule::per_second("r", 7.0_f32).buckets(5).max_waiting(9),
+        expected
+    );
+    assert_eq!(IsolationRule::new("r", 32_usize).max(), 32);
+    assert_eq!(IsolationRule::new("r", seven).max(), 7);
+    let now = Tick::from_millis(1_000);
+    let limiter = KeyedLimiter::per_second(2_u64)
+        .burst(1_usize)
+        .max_keys(8_i64);
+    assert!(limiter.build(now).unwrap().try_acquire(now, "a", 3).is_ok());
+}
+
+#[test]
+fn a_number_of_any_type_out_of_range_is_told_as_it_is() {
+    let most = "between 0 and 2147483647";
+    let flow = || FlowRule::per_second("r", 1);
+    let value = || HotParamRule::per_second("r", 1);
+    let breaker = || CircuitBreakerRule::error_ratio("r", 0.5);
+    let huge = u64::from(u32::MAX) + 2;
+    let cases: [(Rule, &str, &str, &str); 17] = [
+        (
+            FlowRule::per_second("r", huge).into(),
+            "threshold",
+            "4294967297",
+            most,
+        ),
+        (
+            FlowRule::per_second("r", -1_i64).into(),
+            "threshold",
+            "-1",
+            most,
+        ),
+        (
+            flow().buckets(huge).into(),
+            "buckets",
+            "4294967297",
+            "between 1 and 1024",
+        ),
+        (
+            flow().buckets(-2_i64).into(),
+            "buckets",
+            "-2",
+            "between 1 and 1024",
+        ),
+        (
+            flow().max_waiting(-1).into(),
+            "max_waiting",
+            "-1",
+            "between 0 and 4294967295",
+        ),
+        (
+            IsolationRule::new("r", huge).into(),
+            "max",
+            "4294967297",
+            most,
+        ),
+        (IsolationRule::new("r", -1_i8).into(), "max", "-1", most),
+        (
+            HotParamRule::concurrency("r", -1).into(),
+            "threshold",
+            "-1",
+            most,
+        ),
+        (value().burst(huge).into(), "burst", "4294967297", most),
+        (value().burst(-1).into(), "burst", "-1", most),
+        (
+            value().max_keys(huge).into(),
+            "max_keys",
+            "4294967297",
+            "between 1 and 67108864",
+        ),
+        (
+            breaker().probes(huge).into(),
+            "probes",
+            "4294967297",
+            "between 1 and 63",
+        ),
+        (
+            breaker().min_calls(-1).into(),
+            "min_calls",
+            "-1",
+            "between 1 and 1000000",
+        ),
+        (
+            breaker().buckets(-1).into(),
+            "buckets",
+            "-1",
+            "between 1 and 64",
+        ),
+        (
+            CircuitBreakerRule::error_count("r", huge).into(),
+            "count",
+            "4294967297",
+            "between 1 and 1000000",
+        ),
+        (
+            AdaptiveRule::new("r").ceiling(huge).into(),
+            "ceiling",
+            "4294967297",
+            "between the floor, 1, and 2147483647",
+        ),
+        (
+            SystemRule::new().concurrency(-1_i64).into(),
+            "concurrency",
+            "-1",
+            most,
+        ),
+    ];
+    for (rule, field, value, allowed) in cases {
+        let expected = (field, value.to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule), expected);
+    }
+    let now = Tick::ZERO;
+    for (limiter, told) in [
+        (
+            KeyedLimiter::per_second(1).burst(-1),
+            "burst is -1, must be between 0 and 2147483647",
+        ),
+        (
+            KeyedLimiter::per_second(1).max_keys(huge),
+            "max_keys is 4294967297, must be between 1 and 67108864",
+        ),
+    ] {
+        assert_eq!(limiter.build(now).unwrap_err().to_string(), told);
+    }
+}
+
+#[test]
+fn a_quota_is_refilled_within_microseconds() {
+    let short = Duration::from_micros(50);
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(HotParamRule::per("r", 1, short).burst(2))
+        .clock(clock.clone())
+        .build();
+    let passes = || {
+        matches!(
+            sentinel.try_enter(Call::new("r").param("a")),
+            Verdict::Pass(_)
+        )
+    };
+    assert_eq!([(); 4].map(|()| passes()), [true, true, true, false]);
+    clock.advance(short - Duration::from_nanos(1));
+    assert!(!passes());
+    clock.advance(Duration::from_nanos(1));
+    assert!(passes() && !passes());
+
+    let least = Duration::from_micros(1);
+    let below = least - Duration::from_nanos(1);
+    assert!(Rules::build([HotParamRule::per("r", 1, least)]).is_ok());
+    let told = |allowed: &str| ("interval", "999ns".to_owned(), allowed.to_owned());
+    let rule = HotParamRule::per("r", 1, below);
+    assert_eq!(problem(rule.clone()), told("between 1 µs and 366 days"));
+    assert_eq!(
+        problem(rule.throttle(SECOND)),
+        told("between 1 ms and 366 days")
+    );
+    let now = Tick::from_millis(1_000);
+    let limiter = KeyedLimiter::per(1, least).build(now).unwrap();
+    assert!(limiter.try_acquire(now, "a", 1).is_ok());
+    assert!(limiter.try_acquire(now, "a", 1).is_err());
+    assert!(limiter.try_acquire(now + least, "a", 1).is_ok());
+    assert!(KeyedLimiter::per(1, below).build(now).is_err());
+    assert!(KeyedLimiter::per(1, short * 2).window().build(now).is_err());
+}
+
+#[test]
+fn what_panics_with_bad_rules_has_a_twin_that_does_not() {
+    let good = || vec![FlowRule::per_second("r", 1), FlowRule::per_second("s", 1)];
+    let bad = || vec![FlowRule::per_second("r", 1), FlowRule::per_second("s", -1)];
+    fn describe<'a>((): &'a ()) -> Call<'a> {
+        Call::new("r")
+    }
+    let sentinel = Sentinel::try_new(good()).unwrap();
+    let layer = SentinelLayer::try_new(good()).unwrap();
+    let calls = CallLayer::try_new(good(), describe).unwrap();
+    for made in [&sentinel, layer.sentinel(), calls.sentinel()] {
+        assert_eq!(made.rules(), good().into());
+    }
+    for error in [
+        Sentinel::try_new(bad()).unwrap_err(),
+        SentinelLayer::try_new(bad()).unwrap_err(),
+        CallLayer::try_new(bad(), describe).unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.problems().len(), error.problems()[0].index()),
+            (1, 1)
+        );
+    }
+}
+
+#[test]
+fn a_capacity_is_the_whole_size_of_the_bucket() {
+    let now = Tick::from_millis(1_000);
+    let at_once = |rule: HotParamRule| {
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder().rules(rule).clock(clock).build();
+        let call = Call::new("r").param("a");
+        (0..100)
+            .filter(|_| matches!(sentinel.try_enter(call), Verdict::Pass(_)))
+            .count()
+    };
+    let rule = |threshold: f64| HotParamRule::per_second("r", threshold);
+    for (threshold, capacity) in [(2.0, 2), (2.0, 10), (2.5, 3), (2.5, 10), (0.5, 1), (0.5, 7)] {
+        let expected = (capacity, threshold);
+        let whole = rule(threshold).burst(3).capacity(capacity);
+        assert_eq!((at_once(whole) as i32, threshold), expected);
+        let limiter = KeyedLimiter::per_second(threshold)
+            .burst(3)
+            .capacity(capacity);
+        let limiter = limiter.build(now).unwrap();
+        assert_eq!((limiter.left(now, "a") as i32, threshold), expected);
+        assert!(limiter.try_acquire(now, "a", capacity as u32).is_ok());
+        assert!(limiter.try_acquire(now, "a", 1).is_err());
+    }
+    assert_eq!(at_once(rule(2.0).capacity(10).burst(1)), 3);
+    assert_eq!(at_once(rule(0.0).capacity(10)), 0);
+    assert_eq!(at_once(rule(2.0).capacity(10).except("a", 5)), 13);
+
+    let most = "between 0 and 2147483647";
+    for (rule, value, allowed) in [
+        (
+            rule(5.0).capacity(4_u8),
+            "4",
+            "between the threshold, 5, and 2147483647",
+        ),
+        (
+            rule(2.5).capacity(2_usize),
+            "2",
+            "between the threshold, 2.5, and 2147483647",
+        ),
+        (rule(5.0).capacity(-1_i64), "-1", most),
+        (rule(5.0).capacity(1_u64 << 31), "2147483648", most),
+    ] {
+        let expected = ("capacity", value.to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule), expected);
+    }
+    for rule in [
+        rule(5.0).capacity(7).window(),
+        rule(5.0).capacity(7).throttle(SECOND),
+        HotParamRule::concurrency("r", 5).capacity(7),
+    ] {
+        let allowed = "left out with `window`, `throttle` or `concurrency`";
+        let expected = ("capacity", "7".to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule), expected);
+    }
+    for (limiter, told) in [
+        (
+            KeyedLimiter::per_second(5).capacity(4),
+            "capacity is 4, must be between the threshold, 5, and 2147483647",
+        ),
+        (
+            KeyedLimiter::per_second(5).capacity(7).window(),
+            "capacity is 7, must be left out for a window",
+        ),
+    ] {
+        assert_eq!(limiter.build(now).unwrap_err().to_string(), told);
     }
 }

@@ -246,7 +246,14 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
     let is_by_origin = fields.is_set("by_origin");
     fields.at_most_one(&["param", "param_at", "by_origin"]);
     let concurrency = fields.count("concurrency");
-    for key in ["threshold", "interval", "window", "throttle", "burst"] {
+    for key in [
+        "threshold",
+        "interval",
+        "window",
+        "throttle",
+        "burst",
+        "capacity",
+    ] {
         fields.at_most_one(&["concurrency", key]);
     }
     let threshold = if fields.has("concurrency") {
@@ -265,7 +272,9 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
     let rule = switched(rule, fields.is_set("window"), HotParamRule::window);
     let rule = with(rule, fields.time("throttle"), HotParamRule::throttle);
     fields.at_most_one(&["window", "throttle"]);
-    let mut rule = with(rule, fields.count("burst"), HotParamRule::burst);
+    let rule = with(rule, fields.count("burst"), HotParamRule::burst);
+    let mut rule = with(rule, fields.count("capacity"), HotParamRule::capacity);
+    fields.at_most_one(&["burst", "capacity"]);
     let threshold_of = |key| {
         move |fields: &mut Fields<'_>| (fields.needed_text(key), fields.needed_number("threshold"))
     };

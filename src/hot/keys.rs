@@ -33,7 +33,7 @@ pub(crate) struct HotKeys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     pub(crate) count: Count,
-    /// At least 1 ms. Of no meaning for [`Count::Running`].
+    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for [`Count::Running`].
     pub(crate) interval: Duration,
     /// How many keys that are not at rest have a word of their own.
     pub(crate) max_keys: u32,

@@ -4,11 +4,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use super::burst::Burst;
 use super::digest::Digest;
 use super::keys::{Count, HotKeys, Limit, Spec};
-use super::{MOST_IN_WINDOW, MOST_KEYS};
+use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
 use crate::call::Key;
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
+use crate::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 use crate::sync::{AtomicU64, Ordering};
 use crate::timekeeper::{Timekeeper, never_panicking};
@@ -225,40 +227,40 @@ struct OwnClock<C> {
 #[must_use]
 pub struct Builder {
     threshold: f64,
-    burst: u32,
-    spec: Spec,
+    burst: Burst,
+    count: Count,
+    interval: Duration,
+    max_keys: WholeNumber,
 }
 
 // === impl KeyedLimiter ===
 
 impl KeyedLimiter {
     /// Starts a limiter of `threshold` tokens per second for each key.
-    pub fn per_second(threshold: impl Into<f64>) -> Builder {
+    pub fn per_second(threshold: impl Into<Number>) -> Builder {
         Self::per(threshold, Duration::from_secs(1))
     }
 
     /// Starts a limiter of `threshold` tokens per minute for each key.
-    pub fn per_minute(threshold: impl Into<f64>) -> Builder {
+    pub fn per_minute(threshold: impl Into<Number>) -> Builder {
         Self::per(threshold, Duration::from_secs(60))
     }
 
     /// Starts a limiter of `threshold` tokens per hour for each key.
-    pub fn per_hour(threshold: impl Into<f64>) -> Builder {
+    pub fn per_hour(threshold: impl Into<Number>) -> Builder {
         Self::per(threshold, Duration::from_secs(3_600))
     }
 
     /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold
     /// may have a fraction. Below 1, without a burst, nothing passes; at 0 nothing passes,
     /// whatever the burst.
-    pub fn per(threshold: impl Into<f64>, interval: Duration) -> Builder {
+    pub fn per(threshold: impl Into<Number>, interval: Duration) -> Builder {
         Builder {
-            threshold: threshold.into(),
-            burst: 0,
-            spec: Spec {
-                count: Count::Refill,
-                interval,
-                max_keys: 65_536,
-            },
+            threshold: threshold.into().get(),
+            burst: Burst::NONE,
+            count: Count::Refill,
+            interval,
+            max_keys: WholeNumber::new(65_536),
         }
     }
 }
@@ -410,8 +412,30 @@ impl<C: Clock> OwnClock<C> {
 impl Builder {
     /// Sets how many tokens more than the threshold a key at rest may spend at once.
     /// Default 0. Not for a [window](Self::window).
-    pub fn burst(mut self, burst: u32) -> Self {
-        self.burst = burst;
+    pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Beside(burst.into());
+        self
+    }
+
+    /// Sets how many tokens a key at rest may spend at once, those of the threshold with them:
+    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
+    /// the whole part of the threshold; of the two, the last one set
+    /// counts. Only for a refilled quota.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{KeyedLimiter, Tick};
+    ///
+    /// let now = Tick::from_millis(1_000);
+    /// let limiter = KeyedLimiter::per_second(2).capacity(10).build(now)?;
+    /// assert!(limiter.try_acquire(now, "ann", 10).is_ok());
+    /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
+    /// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(500)));
+    /// # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
+    /// ```
+    #[doc(alias("burst_size"))]
+    pub fn capacity(mut self, capacity: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Capacity(capacity.into());
         self
     }
 
@@ -419,15 +443,15 @@ impl Builder {
     /// refilling the quota continuously: no aligned window holds more than the threshold,
     /// whose fraction is ignored.
     pub fn window(mut self) -> Self {
-        self.spec.count = Count::Window;
+        self.count = Count::Window;
         self
     }
 
     /// Sets for how many keys that are not at rest the limiter has places, at least.
     /// Default 65 536, which takes 2 MiB.
     /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how many are enough.
-    pub fn max_keys(mut self, max_keys: u32) -> Self {
-        self.spec.max_keys = max_keys;
+    pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
+        self.max_keys = max_keys.into();
         self
     }
 
@@ -436,9 +460,10 @@ impl Builder {
     /// # Errors
     ///
     /// Returns [`InvalidLimiter`] unless the threshold is between 0 and 2 147 483 647, or
-    /// 1 048 575 for a window; the burst at most 2 147 483 647, or 0 for a window; the
-    /// interval between 1 ms and 366 days, and a multiple of 2 ns for a window; and
-    /// `max_keys` between 1 and 2^26.
+    /// 1 048 575 for a window; the burst between 0 and 2 147 483 647, or 0 for a window; the
+    /// capacity between the threshold and 2 147 483 647, or left out for a window; the
+    /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
+    /// 2 ns for a window; and `max_keys` between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
         self.build_at(now, OwnClock::none())
     }
@@ -470,15 +495,20 @@ impl Builder {
 
     fn build_at<C>(self, now: Tick, clock: OwnClock<C>) -> Result<KeyedLimiter<C>, InvalidLimiter> {
         self.check()?;
-        let keys = HotKeys::new(self.spec, now);
-        let limit = keys.limit(self.threshold, self.burst);
+        let spec = Spec {
+            count: self.count,
+            interval: self.interval,
+            max_keys: self.max_keys.get(),
+        };
+        let keys = HotKeys::new(spec, now);
+        let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
         Ok(KeyedLimiter { keys, limit, clock })
     }
 
     fn check(&self) -> Result<(), InvalidLimiter> {
         let (threshold, burst) = (self.threshold, self.burst);
-        let (interval, max_keys) = (self.spec.interval, self.spec.max_keys);
-        let is_window = self.spec.count == Count::Window;
+        let (interval, max_keys) = (self.interval, self.max_keys);
+        let is_window = self.count == Count::Window;
         let most = if is_window {
             MOST_IN_WINDOW
         } else {
@@ -487,18 +517,16 @@ impl Builder {
         if !(0.0..=f64::from(most)).contains(&threshold) {
             return refuse("threshold", threshold, &format!("between 0 and {most}"));
         }
-        if is_window && burst > 0 {
-            return refuse("burst", burst, "0 for a window");
+        if let Err((field, value, allowed)) = burst.check(threshold, !is_window, "for a window") {
+            return refuse(field, value, &allowed);
         }
-        if burst > MAX_TOKENS {
-            return refuse("burst", burst, &format!("between 0 and {MAX_TOKENS}"));
-        }
-        if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
-            return refuse(
-                "interval",
-                format_args!("{interval:?}"),
-                "between 1 ms and 366 days",
-            );
+        let (shortest, allowed) = if is_window {
+            (SHORTEST_INTERVAL, "between 1 ms and 366 days")
+        } else {
+            (SHORTEST_REFILL, "between 1 µs and 366 days")
+        };
+        if !(shortest..=LONGEST_INTERVAL).contains(&interval) {
+            return refuse("interval", format_args!("{interval:?}"), allowed);
         }
         if is_window && interval.as_nanos() % 2 != 0 {
             return refuse(
@@ -507,7 +535,7 @@ impl Builder {
                 "a multiple of 2 ns for a window",
             );
         }
-        if !(1..=MOST_KEYS).contains(&max_keys) {
+        if !max_keys.is_within(1, MOST_KEYS) {
             return refuse("max_keys", max_keys, &format!("between 1 and {MOST_KEYS}"));
         }
         Ok(())

@@ -35,6 +35,7 @@
 //! # Ok::<(), tower_sentinel::hot::InvalidLimiter>(())
 //! ```
 
+mod burst;
 mod digest;
 mod keys;
 mod limiter;
@@ -44,6 +45,9 @@ mod running;
 mod table;
 mod window;
 
+use std::time::Duration;
+
+pub(crate) use burst::Burst;
 pub(crate) use digest::Digest;
 pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
@@ -87,6 +91,9 @@ trait Judge: Copy {
 
 /// Most keys of one table.
 pub(crate) const MOST_KEYS: u32 = 1 << 26;
+/// Shortest interval of a refilled quota: the time that a token takes at the highest rate for
+/// which the refill is documented to be exact.
+pub(crate) const SHORTEST_REFILL: Duration = Duration::from_micros(1);
 
 /// The word of a slot that changes its owner just now.
 const CLAIMED: u64 = u64::MAX;

@@ -15,7 +15,7 @@ use super::call_state::{CallState, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::entry::Entry;
-use crate::rule::Rules;
+use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
 use crate::verdict::Verdict;
@@ -76,7 +76,8 @@ impl<F> CallLayer<F> {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
+    /// [`try_new`](Self::try_new) returns.
     #[must_use]
     #[track_caller]
     pub fn new<Req>(rules: impl Into<Rules>, describe: F) -> Self
@@ -84,6 +85,30 @@ impl<F> CallLayer<F> {
         F: for<'a> Fn(&'a Req) -> Call<'a>,
     {
         Self::with(Sentinel::new(rules), describe)
+    }
+
+    /// Creates a layer as [`new`](Self::new) does, with rules that come from elsewhere.
+    ///
+    /// ```
+    /// use tower_sentinel::middleware::CallLayer;
+    /// use tower_sentinel::{Call, FlowRule};
+    ///
+    /// let from_settings = vec![FlowRule::per_second("job", -1)];
+    /// let layer = CallLayer::try_new(from_settings, |_: &u32| Call::new("job"));
+    /// assert_eq!(layer.unwrap_err().problems()[0].field(), "threshold");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns all problems of all rules.
+    pub fn try_new<Req, R: Into<Rule>>(
+        rules: impl IntoIterator<Item = R>,
+        describe: F,
+    ) -> Result<Self, InvalidRules>
+    where
+        F: for<'a> Fn(&'a Req) -> Call<'a>,
+    {
+        Ok(Self::with(Sentinel::try_new(rules)?, describe))
     }
 
     /// Creates a layer for an existing engine.

@@ -19,7 +19,7 @@ use crate::finding::{Finding, LayerFacts};
 use crate::hook::OnFinding;
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
-use crate::rule::Rules;
+use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
@@ -173,11 +173,31 @@ impl SentinelLayer<Respond> {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid.
+    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
+    /// [`try_new`](Self::try_new) returns.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self::with(Sentinel::new(rules))
+    }
+
+    /// Creates a layer as [`new`](Self::new) does, with rules that come from elsewhere.
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// let from_settings = vec![FlowRule::per_second("/search", -1)];
+    /// let error = SentinelLayer::try_new(from_settings).unwrap_err();
+    /// assert_eq!(error.problems()[0].field(), "threshold");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns all problems of all rules.
+    pub fn try_new<R: Into<Rule>>(
+        rules: impl IntoIterator<Item = R>,
+    ) -> Result<Self, InvalidRules> {
+        Ok(Self::with(Sentinel::try_new(rules)?))
     }
 
     /// Creates a layer for an existing engine.

@@ -5,6 +5,7 @@ mod settings;
 
 use super::problem::Inspector;
 use crate::adaptive::Settings;
+use crate::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// Limits concurrency by a limit that adapts: as many calls of a resource at once as it can
@@ -85,9 +86,9 @@ use crate::stat::MAX_TOKENS;
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
     resource: String,
-    floor: u32,
-    ceiling: u32,
-    start: Option<u32>,
+    floor: WholeNumber,
+    ceiling: WholeNumber,
+    start: Option<WholeNumber>,
     tolerance: f64,
     smoothing: f64,
     pub(super) id: Option<String>,
@@ -105,8 +106,8 @@ impl AdaptiveRule {
     pub fn new(resource: impl Into<String>) -> Self {
         Self {
             resource: resource.into(),
-            floor: 1,
-            ceiling: 200,
+            floor: WholeNumber::new(1),
+            ceiling: WholeNumber::new(200),
             start: None,
             tolerance: 1.0,
             smoothing: 0.2,
@@ -118,24 +119,24 @@ impl AdaptiveRule {
     ///
     /// A floor above what the resource can take preserves the queue that it causes.
     #[must_use]
-    pub fn floor(mut self, floor: u32) -> Self {
-        self.floor = floor;
+    pub fn floor(mut self, floor: impl Into<WholeNumber>) -> Self {
+        self.floor = floor.into();
         self
     }
 
     /// Sets the upper bound of the limit: at least the floor, and at most 2³¹ − 1.
     /// Default 200.
     #[must_use]
-    pub fn ceiling(mut self, ceiling: u32) -> Self {
-        self.ceiling = ceiling;
+    pub fn ceiling(mut self, ceiling: impl Into<WholeNumber>) -> Self {
+        self.ceiling = ceiling.into();
         self
     }
 
     /// Sets the limit before anything is measured: between floor and ceiling. Default: 20,
     /// or the nearer of the two if 20 lies outside of them.
     #[must_use]
-    pub fn start(mut self, start: u32) -> Self {
-        self.start = Some(start);
+    pub fn start(mut self, start: impl Into<WholeNumber>) -> Self {
+        self.start = Some(start.into());
         self
     }
 
@@ -176,9 +177,12 @@ impl AdaptiveRule {
     /// What the limiter needs; the rule has been inspected.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
-            floor: self.floor,
-            ceiling: self.ceiling,
-            start: self.start.unwrap_or(START.clamp(self.floor, self.ceiling)),
+            floor: self.floor.get(),
+            ceiling: self.ceiling.get(),
+            start: match self.start {
+                Some(start) => start.get(),
+                None => START.clamp(self.floor.get(), self.ceiling.get()),
+            },
             tolerance: self.tolerance,
             smoothing: self.smoothing,
         }
@@ -187,13 +191,13 @@ impl AdaptiveRule {
     pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
         inspector.number("floor", self.floor, 1..=MAX_TOKENS);
-        let least = self.floor.clamp(1, MAX_TOKENS);
-        if !(least..=MAX_TOKENS).contains(&self.ceiling) {
+        let least = self.floor.get().clamp(1, MAX_TOKENS);
+        if !self.ceiling.is_within(least, MAX_TOKENS) {
             let allowed = format!("between the floor, {least}, and {MAX_TOKENS}");
             inspector.refuse("ceiling", self.ceiling, allowed);
         }
-        let most = self.ceiling.clamp(least, MAX_TOKENS);
-        if let Some(start) = self.start.filter(|start| !(least..=most).contains(start)) {
+        let most = self.ceiling.get().clamp(least, MAX_TOKENS);
+        if let Some(start) = self.start.filter(|start| !start.is_within(least, most)) {
             let allowed = format!("between the floor, {least}, and the ceiling, {most}");
             inspector.refuse("start", start, allowed);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::breaker::{Limit, Spec, Strategy};
 use crate::clock::SHORTEST_INTERVAL;
+use crate::number::WholeNumber;
 
 const DEFAULT_MIN_CALLS: u32 = 5;
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
@@ -145,15 +146,15 @@ pub struct CircuitBreakerRule {
     threshold: Threshold,
     exceeds: bool,
     /// `None`: the default.
-    min_calls: Option<u32>,
+    min_calls: Option<WholeNumber>,
     open_for: Duration,
     /// `None`: always the same.
     open_up_to: Option<Duration>,
     /// `None`: those of the interval.
-    last_calls: Option<u32>,
+    last_calls: Option<WholeNumber>,
     interval: Duration,
-    buckets: Option<u32>,
-    probes: u32,
+    buckets: Option<WholeNumber>,
+    probes: WholeNumber,
     cancelled_as_slow: bool,
     pub(super) id: Option<String>,
 }
@@ -161,8 +162,8 @@ pub struct CircuitBreakerRule {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Threshold {
     Ratio(f64),
-    Count(u32),
-    Consecutive(u32),
+    Count(WholeNumber),
+    Consecutive(WholeNumber),
 }
 
 // === impl CircuitBreakerRule ===
@@ -187,8 +188,12 @@ impl CircuitBreakerRule {
     /// Opens when at least `count` calls of `resource` failed. `count` is between 1 and
     /// 1 000 000.
     #[must_use]
-    pub fn error_count(resource: impl Into<String>, count: u32) -> Self {
-        Self::with_strategy(resource.into(), Strategy::Error, Threshold::Count(count))
+    pub fn error_count(resource: impl Into<String>, count: impl Into<WholeNumber>) -> Self {
+        Self::with_strategy(
+            resource.into(),
+            Strategy::Error,
+            Threshold::Count(count.into()),
+        )
     }
 
     /// Opens when `count` calls of `resource` failed one after the other, with no good call
@@ -232,8 +237,8 @@ impl CircuitBreakerRule {
     /// assert!(matches!(sentinel.try_enter(Call::new("/mail")), Verdict::Block(_)));
     /// ```
     #[must_use]
-    pub fn consecutive_errors(resource: impl Into<String>, count: u32) -> Self {
-        let threshold = Threshold::Consecutive(count);
+    pub fn consecutive_errors(resource: impl Into<String>, count: impl Into<WholeNumber>) -> Self {
+        let threshold = Threshold::Consecutive(count.into());
         Self::with_strategy(resource.into(), Strategy::Error, threshold)
     }
 
@@ -249,7 +254,7 @@ impl CircuitBreakerRule {
             last_calls: None,
             interval: DEFAULT_INTERVAL,
             buckets: None,
-            probes: 1,
+            probes: WholeNumber::new(1),
             cancelled_as_slow: true,
             id: None,
         }
@@ -314,8 +319,8 @@ impl CircuitBreakerRule {
     /// is least.
     #[doc(alias("minimum_number_of_calls"))]
     #[must_use]
-    pub fn min_calls(mut self, calls: u32) -> Self {
-        self.min_calls = Some(calls);
+    pub fn min_calls(mut self, calls: impl Into<WholeNumber>) -> Self {
+        self.min_calls = Some(calls.into());
         self
     }
 
@@ -370,8 +375,8 @@ impl CircuitBreakerRule {
     /// ```
     #[doc(alias("sliding_window_size"))]
     #[must_use]
-    pub fn last_calls(mut self, calls: u32) -> Self {
-        self.last_calls = Some(calls);
+    pub fn last_calls(mut self, calls: impl Into<WholeNumber>) -> Self {
+        self.last_calls = Some(calls.into());
         self
     }
 
@@ -381,8 +386,8 @@ impl CircuitBreakerRule {
     /// One bucket is a fixed window: it starts again at each multiple of the interval, as
     /// in Sentinel. All buckets are read whenever a call ends.
     #[must_use]
-    pub fn buckets(mut self, buckets: u32) -> Self {
-        self.buckets = Some(buckets);
+    pub fn buckets(mut self, buckets: impl Into<WholeNumber>) -> Self {
+        self.buckets = Some(buckets.into());
         self
     }
 
@@ -393,8 +398,8 @@ impl CircuitBreakerRule {
     /// the breaker closes.
     #[doc(alias("half_open"))]
     #[must_use]
-    pub fn probes(mut self, probes: u32) -> Self {
-        self.probes = probes;
+    pub fn probes(mut self, probes: impl Into<WholeNumber>) -> Self {
+        self.probes = probes.into();
         self
     }
 
@@ -446,17 +451,21 @@ impl CircuitBreakerRule {
             strategy: self.strategy,
             limit: match self.threshold {
                 Threshold::Ratio(ratio) => Limit::ratio(ratio),
-                Threshold::Count(count) => Limit::Count(count),
-                Threshold::Consecutive(count) => Limit::Consecutive(count),
+                Threshold::Count(count) => Limit::Count(count.get()),
+                Threshold::Consecutive(count) => Limit::Consecutive(count.get()),
             },
             exceeds: self.exceeds,
-            min_calls: self.min_calls.unwrap_or_else(|| self.least_calls()),
+            min_calls: self
+                .min_calls
+                .map_or_else(|| self.least_calls(), WholeNumber::get),
             open_for: self.open_for,
             open_up_to: self.open_up_to,
-            last_calls: self.last_calls,
+            last_calls: self.last_calls.map(WholeNumber::get),
             interval: self.interval,
-            buckets: self.buckets.unwrap_or_else(|| self.most_buckets()),
-            probes: self.probes,
+            buckets: self
+                .buckets
+                .map_or_else(|| self.most_buckets(), WholeNumber::get),
+            probes: self.probes.get(),
             cancelled_as_slow: self.cancelled_as_slow,
             id: self.id.as_deref().map(Into::into),
         }
@@ -467,10 +476,11 @@ impl CircuitBreakerRule {
     fn least_calls(&self) -> u32 {
         let least = match self.threshold {
             Threshold::Ratio(_) => DEFAULT_MIN_CALLS,
-            Threshold::Count(count) => count.clamp(1, DEFAULT_MIN_CALLS),
+            Threshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),
             Threshold::Consecutive(_) => 1,
         };
-        self.last_calls.map_or(least, |calls| least.min(calls))
+        self.last_calls
+            .map_or(least, |calls| least.min(calls.get()))
     }
 
     const fn is_consecutive(&self) -> bool {

@@ -12,6 +12,7 @@ use super::shaping::Shaping;
 use super::threshold::whole_rate;
 use crate::clock::SHORTEST_INTERVAL;
 use crate::hot::MOST_IN_WINDOW;
+use crate::number::{Number, WholeNumber};
 use crate::stat::{Lending, MAX_TOKENS, Quota};
 
 /// Most buckets of one window.
@@ -88,7 +89,7 @@ pub struct FlowRule {
     resource: String,
     threshold: f64,
     interval: Duration,
-    buckets: u32,
+    buckets: WholeNumber,
     pub(super) strict: bool,
     pub(super) who: Who,
     basis: Basis,
@@ -96,7 +97,7 @@ pub struct FlowRule {
     pub(super) missing: MissingKey,
     lend: Option<bool>,
     max_occupy_ratio: f64,
-    max_waiting: u32,
+    max_waiting: WholeNumber,
     pub(super) id: Option<String>,
 }
 
@@ -192,21 +193,21 @@ impl FlowRule {
     /// [`throttle`](Self::throttle) the fraction does count: at 0.5 per second a call
     /// starts every two seconds.
     #[must_use]
-    pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
     /// Allows at most `threshold` calls of `resource` per minute, as
     /// [`per`](Self::per) with 60 s.
     #[must_use]
-    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(60))
     }
 
     /// Allows at most `threshold` calls of `resource` per hour, as
     /// [`per`](Self::per) with 3600 s.
     #[must_use]
-    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(3_600))
     }
 
@@ -214,12 +215,16 @@ impl FlowRule {
     /// and 366 days. An interval that is below 2 ms, or that cannot be halved, needs a
     /// number of [buckets](Self::buckets) other than two.
     #[must_use]
-    pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
+    pub fn per(
+        resource: impl Into<String>,
+        threshold: impl Into<Number>,
+        interval: Duration,
+    ) -> Self {
         Self {
             resource: resource.into(),
-            threshold: threshold.into(),
+            threshold: threshold.into().get(),
             interval,
-            buckets: 2,
+            buckets: WholeNumber::new(2),
             strict: false,
             who: Who::Anyone,
             basis: Basis::Own,
@@ -227,7 +232,7 @@ impl FlowRule {
             missing: MissingKey::Share,
             lend: None,
             max_occupy_ratio: 1.0,
-            max_waiting: MOST_WAITING,
+            max_waiting: WholeNumber::new(MOST_WAITING),
             id: None,
         }
     }
@@ -239,8 +244,8 @@ impl FlowRule {
     /// buckets spread the calls more evenly. They cost no more time per call, except that
     /// the first call after an idle time writes a few words for each bucket.
     #[must_use]
-    pub fn buckets(mut self, buckets: u32) -> Self {
-        self.buckets = buckets;
+    pub fn buckets(mut self, buckets: impl Into<WholeNumber>) -> Self {
+        self.buckets = buckets.into();
         self
     }
 
@@ -407,8 +412,8 @@ impl FlowRule {
     /// In [shadow mode](crate::Rule::shadow) no call waits, so any number above 0 is as good
     /// as no limit.
     #[must_use]
-    pub fn max_waiting(mut self, max_waiting: u32) -> Self {
-        self.max_waiting = max_waiting;
+    pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
+        self.max_waiting = max_waiting.into();
         self
     }
 
@@ -460,7 +465,7 @@ impl FlowRule {
             threshold: f64::from(MAX_TOKENS),
             basis: Basis::Own,
             shaping: Shaping::default(),
-            max_waiting: u32::MAX,
+            max_waiting: WholeNumber::new(u32::MAX),
             lend: Some(true),
             max_occupy_ratio: 1.0,
             ..self.clone()
@@ -483,11 +488,11 @@ impl FlowRule {
     /// How many calls may wait at once, if this rule lets any.
     pub(crate) fn most_waiting(&self) -> Option<u32> {
         let has_queue = self.shaping.max_wait.is_some();
-        (has_queue || self.lends()).then_some(self.max_waiting)
+        (has_queue || self.lends()).then_some(self.max_waiting.get())
     }
 
     fn lends(&self) -> bool {
-        self.lend.unwrap_or(!self.strict) && self.max_waiting > 0
+        self.lend.unwrap_or(!self.strict) && self.max_waiting.get() > 0
     }
 
     /// The whole part of the threshold.
@@ -506,12 +511,12 @@ impl FlowRule {
     }
 
     pub(crate) const fn bucket_ns(&self) -> u64 {
-        self.interval.as_nanos() as u64 / self.buckets as u64
+        self.interval.as_nanos() as u64 / self.buckets.get() as u64
     }
 
     /// How many of its own buckets the rule counts together.
     pub(crate) const fn counted_buckets(&self) -> u32 {
-        self.buckets + if self.strict { 1 } else { 0 }
+        self.buckets.get() + if self.strict { 1 } else { 0 }
     }
 
     /// How far back the rule looks.
@@ -558,7 +563,7 @@ impl FlowRule {
         *who == Who::Each
             && *basis == Basis::Own
             && *shaping == Shaping::default()
-            && *buckets == 2
+            && buckets.get() == 2
             && !strict
             && *lend != Some(true)
             && *threshold <= f64::from(MOST_IN_WINDOW)
@@ -628,5 +633,6 @@ impl FlowRule {
             }
         }
         inspector.fraction("max_occupy_ratio", self.max_occupy_ratio);
+        inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::MissingKey;
 use super::problem::{Inspector, brief};
 use crate::clock::SHORTEST_INTERVAL;
-use crate::hot::{Count, MOST_IN_WINDOW, MOST_KEYS};
+use crate::hot::{Burst, Count, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use crate::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 
 /// Longest wait of one call in the queue of its value.
@@ -76,11 +77,11 @@ pub struct HotParamRule {
     pub(super) count: Count,
     threshold: f64,
     interval: Duration,
-    pub(super) burst: u32,
+    pub(super) burst: Burst,
     /// Shared by its copies: there may be many.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
-    pub(super) max_keys: u32,
+    pub(super) max_keys: WholeNumber,
     pub(super) missing: MissingKey,
     pub(super) id: Option<String>,
 }
@@ -100,44 +101,48 @@ impl HotParamRule {
     /// Allows at most `threshold` calls of `resource` per second for each value: between 0
     /// and 2³¹ − 1.
     #[must_use]
-    pub fn per_second(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(1))
     }
 
     /// Allows at most `threshold` calls of `resource` per minute for each value, as
     /// [`per`](Self::per) with 60 s.
     #[must_use]
-    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(60))
     }
 
     /// Allows at most `threshold` calls of `resource` per hour for each value, as
     /// [`per`](Self::per) with 3600 s.
     #[must_use]
-    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(3_600))
     }
 
     /// Allows at most `threshold` calls of `resource` per `interval` for each value; the
-    /// interval is between 1 ms and 366 days. The threshold may have a fraction; a window
-    /// and a concurrency limit count only its whole part. A refilled quota keeps the
-    /// fraction: with 2.5, two calls pass at once, and the third after half the time that a
+    /// interval is between 1 µs and 366 days, and at least 1 ms for a window and a queue. The
+    /// threshold may have a fraction; a window and a concurrency limit count only its whole
+    /// part. A refilled quota keeps the fraction: with 2.5, two calls pass at once, and the third after half the time that a
     /// whole call takes to refill. A threshold of 0 refuses every call, whatever the burst.
     /// So would a threshold between 0 and 1 without a [burst](Self::burst), which is
     /// invalid. With [`throttle`](Self::throttle) the spacing includes the fraction: at 0.5
     /// per second a call starts every two seconds.
     #[must_use]
-    pub fn per(resource: impl Into<String>, threshold: impl Into<f64>, interval: Duration) -> Self {
+    pub fn per(
+        resource: impl Into<String>,
+        threshold: impl Into<Number>,
+        interval: Duration,
+    ) -> Self {
         Self {
             resource: resource.into(),
             of: ParamOf::Index(0),
             count: Count::Refill,
-            threshold: threshold.into(),
+            threshold: threshold.into().get(),
             interval,
-            burst: 0,
+            burst: Burst::NONE,
             exceptions: Arc::default(),
             tiers: Vec::new(),
-            max_keys: 65_536,
+            max_keys: WholeNumber::new(65_536),
             missing: MissingKey::Share,
             id: None,
         }
@@ -149,10 +154,10 @@ impl HotParamRule {
     /// rule refuses, while it is judged. A value with calls in flight is never evicted. A
     /// resource has at most two such rules.
     #[must_use]
-    pub fn concurrency(resource: impl Into<String>, max: u32) -> Self {
+    pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
             count: Count::Running,
-            ..Self::per(resource, max, Duration::from_secs(1))
+            ..Self::per(resource, max.into(), Duration::from_secs(1))
         }
     }
 
@@ -183,9 +188,40 @@ impl HotParamRule {
     /// most 2³¹ − 1. Default 0. Only for a refilled quota. A value never has more at once
     /// than it earns in nine years.
     #[must_use]
-    pub fn burst(mut self, burst: u32) -> Self {
-        self.burst = burst;
+    pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Beside(burst.into());
         self
+    }
+
+    /// Sets how many calls a value at rest may make at once, those of the threshold with them:
+    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
+    /// the whole part of the threshold, also for values with a threshold
+    /// of their own, so those hold as many more or fewer; of the two, the last one set
+    /// counts. Only for a refilled quota.
+    ///
+    /// ```
+    /// use tower_sentinel::{HotParamRule, Rules};
+    ///
+    /// // One call every 100 ms, and twenty at once after a rest.
+    /// let rule = HotParamRule::per_second("/search", 10).capacity(20);
+    ///
+    /// let error = Rules::build([rule.capacity(5)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "rule 0 (hot-param \"/search\"): capacity is 5, must be between the threshold, 10, \
+    ///      and 2147483647",
+    /// );
+    /// ```
+    #[doc(alias("burst_size"))]
+    #[must_use]
+    pub fn capacity(mut self, capacity: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Capacity(capacity.into());
+        self
+    }
+
+    /// How many calls a value has beside its threshold.
+    pub(super) fn beside(&self) -> u32 {
+        self.burst.beside(self.threshold)
     }
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead of
@@ -215,9 +251,9 @@ impl HotParamRule {
     /// `2001:db8:1:2::` for a /64. If a value has two exceptions, the last one counts. A
     /// [`Secret`](crate::key::Secret) cannot be named here.
     #[must_use]
-    pub fn except(mut self, value: impl Into<String>, threshold: impl Into<f64>) -> Self {
+    pub fn except(mut self, value: impl Into<String>, threshold: impl Into<Number>) -> Self {
         let exceptions = Arc::make_mut(&mut self.exceptions);
-        exceptions.push((value.into(), threshold.into()));
+        exceptions.push((value.into(), threshold.into().get()));
         self
     }
 
@@ -228,8 +264,8 @@ impl HotParamRule {
     /// value whose tier changes keeps what it has spent: as a share of a refilled quota, as
     /// a number of calls in a window.
     #[must_use]
-    pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<f64>) -> Self {
-        self.tiers.push((tier.into(), threshold.into()));
+    pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        self.tiers.push((tier.into(), threshold.into().get()));
         self
     }
 
@@ -271,8 +307,8 @@ impl HotParamRule {
     /// rule of the previous set, else of the rule with its [id](Self::id), and else of any
     /// rule, if that one counts the same values in the same way.
     #[must_use]
-    pub fn max_keys(mut self, max_keys: u32) -> Self {
-        self.max_keys = max_keys;
+    pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
+        self.max_keys = max_keys.into();
         self
     }
 
@@ -357,7 +393,7 @@ impl HotParamRule {
     /// rule counts fractions.
     fn cure_of_fractions(&self) -> Option<&'static str> {
         match self.count {
-            Count::Refill if self.burst == 0 => Some("add a `burst` of 1"),
+            Count::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
             Count::Window => Some("leave out `window` and add a `burst` of 1"),
             Count::Refill | Count::Queue(_) | Count::Running => None,
         }
@@ -389,17 +425,20 @@ impl HotParamRule {
                 inspector.whole_call(field, *threshold, self.interval, cure);
             }
         }
-        let is_valid = inspector.time("interval", self.interval, SHORTEST_INTERVAL);
+        let shortest = match self.count {
+            Count::Refill => SHORTEST_REFILL,
+            Count::Window | Count::Queue(_) | Count::Running => SHORTEST_INTERVAL,
+        };
+        let is_valid = inspector.time("interval", self.interval, shortest);
         if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
             let value = format!("{:?}", self.interval);
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");
         }
-        if self.burst > 0 && self.count != Count::Refill {
-            let allowed = "0 with `window`, `throttle` or `concurrency`";
-            inspector.refuse("burst", self.burst, allowed);
-        } else if self.burst > MAX_TOKENS {
-            let allowed = format!("at most {MAX_TOKENS}");
-            inspector.refuse("burst", self.burst, allowed);
+        let elsewhere = "with `window`, `throttle` or `concurrency`";
+        let is_refilled = self.count == Count::Refill;
+        let burst = self.burst.check(self.threshold, is_refilled, elsewhere);
+        if let Err((field, value, allowed)) = burst {
+            inspector.refuse(field, value, allowed);
         }
         if let Count::Queue(wait) = self.count {
             if wait > LONGEST_WAIT {

@@ -4,6 +4,7 @@
 mod settings;
 
 use super::problem::Inspector;
+use crate::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// Limits concurrency: at most `max` calls of a resource run at once.
@@ -44,17 +45,17 @@ use crate::stat::MAX_TOKENS;
 #[derive(Clone, Debug, PartialEq)]
 pub struct IsolationRule {
     resource: String,
-    max: u32,
+    max: WholeNumber,
     pub(super) id: Option<String>,
 }
 
 impl IsolationRule {
     /// Allows at most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
     #[must_use]
-    pub fn new(resource: impl Into<String>, max: u32) -> Self {
+    pub fn new(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
             resource: resource.into(),
-            max,
+            max: max.into(),
             id: None,
         }
     }
@@ -76,7 +77,7 @@ impl IsolationRule {
     /// Returns how many calls may run at once.
     #[must_use]
     pub const fn max(&self) -> u32 {
-        self.max
+        self.max.get()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector) {

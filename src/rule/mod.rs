@@ -142,6 +142,8 @@ pub use problem::{InvalidRule, InvalidRules};
 pub(crate) use problem::{MOST_TOLD, write_first};
 pub use system::SystemRule;
 
+pub use crate::number::{Number, WholeNumber};
+
 pub(crate) use authority::Authorities;
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};

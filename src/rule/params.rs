@@ -322,7 +322,7 @@ impl HotParam {
                 let spec = Spec {
                     count: rule.count,
                     interval: rule.interval(),
-                    max_keys: rule.max_keys,
+                    max_keys: rule.max_keys.get(),
                 };
                 Arc::new(HotKeys::new(spec, now))
             },
@@ -331,7 +331,9 @@ impl HotParam {
         // The keys may be those of a rule with another longest wait.
         let quota = |threshold| Quota {
             threshold,
-            prepared: keys.limit(threshold, rule.burst).waiting(rule.max_wait()),
+            prepared: keys
+                .limit(threshold, rule.beside())
+                .waiting(rule.max_wait()),
         };
         let unchanged = old.filter(|old| old.rule == rule);
         let exceptions = match unchanged {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
+use crate::hot::SHORTEST_REFILL;
+use crate::number::{Number, WholeNumber};
 
 /// Most problems that are told in one text: it becomes an event of a log, and
 /// collectors drop one that is too large. A program that makes rules makes the
@@ -186,7 +188,11 @@ impl Inspector {
     pub(super) fn time(&mut self, field: &'static str, value: Duration, least: Duration) -> bool {
         let is_valid = (least..=LONGEST_INTERVAL).contains(&value);
         if !is_valid {
-            let least = if least.is_zero() { "0" } else { "1 ms" };
+            let least = match least {
+                Duration::ZERO => "0",
+                SHORTEST_REFILL => "1 µs",
+                _ => "1 ms",
+            };
             let allowed = format!("between {least} and 366 days");
             self.refuse(field, format_args!("{value:?}"), allowed);
         }
@@ -197,10 +203,10 @@ impl Inspector {
     pub(super) fn number(
         &mut self,
         field: &'static str,
-        value: impl Into<f64>,
+        value: impl Into<Number>,
         range: RangeInclusive<u32>,
     ) -> bool {
-        let (value, least, most) = (value.into(), *range.start(), *range.end());
+        let (value, least, most) = (value.into().get(), *range.start(), *range.end());
         let is_valid = (f64::from(least)..=f64::from(most)).contains(&value);
         if !is_valid {
             let allowed = format!("between {least} and {most}");
@@ -236,10 +242,11 @@ impl Inspector {
     }
 
     /// Checks that `interval` can be cut into `buckets`, at most `most`.
-    pub(super) fn buckets(&mut self, interval: Duration, buckets: u32, most: u32) {
+    pub(super) fn buckets(&mut self, interval: Duration, buckets: WholeNumber, most: u32) {
         if !self.number("buckets", buckets, 1..=most) {
             return;
         }
+        let buckets = buckets.get();
         if interval.as_nanos() % u128::from(buckets) != 0 {
             let allowed = format!("a number that divides the interval of {interval:?}");
             self.refuse("buckets", buckets, allowed);

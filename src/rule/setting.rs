@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{MissingKey, Rule};
+use crate::number::WholeNumber;
 
 /// One setting of a rule, under the name of its builder method.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,12 @@ settings!(
     Flag(bool),
     Time(Duration),
 );
+
+impl From<WholeNumber> for Setting {
+    fn from(number: WholeNumber) -> Self {
+        Self::Count(number.get())
+    }
+}
 
 /// What is set in a rule, in the order in which people would write it. What has
 /// its default is left out.

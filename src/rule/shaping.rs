@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::FlowRule;
 use super::problem::{Inspector, brief};
+use crate::number::Number;
 
 /// Longest wait in a queue, and longest warm-up.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -189,10 +190,10 @@ impl FlowRule {
     ///
     /// The memory-adaptive rule of sentinel-golang.
     #[must_use]
-    pub fn memory(mut self, marks: Range<f64>, threshold: impl Into<f64>) -> Self {
+    pub fn memory(mut self, marks: Range<f64>, threshold: impl Into<Number>) -> Self {
         self.shaping.memory = Some(Falling {
             marks: Marks::Shares(marks.start, marks.end),
-            threshold: threshold.into(),
+            threshold: threshold.into().get(),
         });
         self
     }
@@ -200,10 +201,10 @@ impl FlowRule {
     /// Lowers the threshold as memory runs out, like [`memory`](Self::memory), with marks
     /// in bytes that the process uses.
     #[must_use]
-    pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<f64>) -> Self {
+    pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<Number>) -> Self {
         self.shaping.memory = Some(Falling {
             marks: Marks::Bytes(marks.start, marks.end),
-            threshold: threshold.into(),
+            threshold: threshold.into().get(),
         });
         self
     }

@@ -6,6 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use super::problem::{Inspector, brief};
+use crate::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 use crate::system::{Capacity, Limit, Limits};
 
@@ -82,7 +83,7 @@ pub struct SystemRule {
     cpu: Option<f64>,
     qps: Option<f64>,
     rt: Option<Duration>,
-    concurrency: Option<u32>,
+    concurrency: Option<WholeNumber>,
     capacity: Capacity,
     pub(super) id: Option<String>,
 }
@@ -104,16 +105,16 @@ impl SystemRule {
     /// prefer [`cpu`](Self::cpu) there. This is the only limit that looks at the capacity,
     /// as in Sentinel for Java.
     #[must_use]
-    pub fn load(mut self, load: impl Into<f64>) -> Self {
-        self.load = Some(load.into());
+    pub fn load(mut self, load: impl Into<Number>) -> Self {
+        self.load = Some(load.into().get());
         self
     }
 
     /// Refuses calls while the share of the CPU that is in use has reached `share`, above 0
     /// and at most 1. The capacity is not considered.
     #[must_use]
-    pub fn cpu(mut self, share: impl Into<f64>) -> Self {
-        self.cpu = Some(share.into());
+    pub fn cpu(mut self, share: impl Into<Number>) -> Self {
+        self.cpu = Some(share.into().get());
         self
     }
 
@@ -127,8 +128,8 @@ impl SystemRule {
     /// shorter one, a light call passes an empty window, although one such call per window
     /// may exceed `qps`.
     #[must_use]
-    pub fn qps(mut self, qps: impl Into<f64>) -> Self {
-        self.qps = Some(qps.into());
+    pub fn qps(mut self, qps: impl Into<Number>) -> Self {
+        self.qps = Some(qps.into().get());
         self
     }
 
@@ -150,8 +151,8 @@ impl SystemRule {
     /// Allows at most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0 refuses
     /// all.
     #[must_use]
-    pub fn concurrency(mut self, concurrency: u32) -> Self {
-        self.concurrency = Some(concurrency);
+    pub fn concurrency(mut self, concurrency: impl Into<WholeNumber>) -> Self {
+        self.concurrency = Some(concurrency.into());
         self
     }
 
@@ -186,7 +187,11 @@ impl SystemRule {
         }
         *limits = Limits {
             qps: Limit::tighter(limits.qps, self.qps, index),
-            concurrency: Limit::tighter(limits.concurrency, self.concurrency, index),
+            concurrency: Limit::tighter(
+                limits.concurrency,
+                self.concurrency.map(WholeNumber::get),
+                index,
+            ),
             rt: Limit::tighter(limits.rt, self.rt, index),
             load,
             cpu: Limit::tighter(limits.cpu, self.cpu, index),

@@ -21,6 +21,11 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 0.5} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 2s, or let calls queue with `throttle`
 {"kind": "hot-param", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
 {"kind": "hot-param", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`
+{"kind": "hot-param", "resource": "a", "threshold": 5, "capacity": 4} | .capacity | 4 | between the threshold, 5, and 2147483647
+{"kind": "hot-param", "resource": "a", "threshold": 5, "capacity": 7, "window": true} | .capacity | 7 | left out with `window`
+{"kind": "hot-param", "resource": "a", "threshold": 5, "burst": 2, "capacity": 7} | .capacity | 7 | absent beside `burst`
+{"kind": "hot-param", "resource": "a", "concurrency": 5, "capacity": 7} | .capacity | 7 | absent beside `concurrency`
+{"kind": "hot-param", "resource": "a", "threshold": 5, "interval": "999ns"} | .interval | "999ns" | between 1 µs and 366 days
 {"kind": "system", "qps": 0.5} | .qps | 0.5 | write 1 per 2s, or give each resource a `FlowRule` with `throttle`
 {"kind": "flow", "resource": "a", "threshold": 1, "missing": "refuse"} | .missing | "refuse" | left out without `by_origin`
 {"kind": "flow", "resource": "a", "threshold": 1, "for_origin": "x", "missing": "skip"} | .missing | "skip" | left out without `by_origin`

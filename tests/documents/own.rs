@@ -226,6 +226,10 @@ fn hot_params() -> Vec<(Value, Rule)> {
                 .into(),
         ),
         (
+            json!({"kind": "hot-param", "resource": "/a", "threshold": 2, "interval": "50us", "capacity": 7}),
+            HotParamRule::per("/a", 2, ms(1) / 20).capacity(7).into(),
+        ),
+        (
             json!({
                 "kind": "hot-param", "resource": "/a", "threshold": 2, "param_at": -1,
                 "window": true,
@@ -308,7 +312,7 @@ fn every_builder_method_has_its_key() {
         ),
         ("authority", include_str!("../../src/rule/authority.rs"), 6),
         ("system", include_str!("../../src/rule/system.rs"), 8),
-        ("hot-param", include_str!("../../src/rule/hot_param.rs"), 14),
+        ("hot-param", include_str!("../../src/rule/hot_param.rs"), 15),
     ];
     let page = include_str!("../../src/document/mod.rs");
     for (kind, source, least) in sources {

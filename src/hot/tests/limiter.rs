@@ -208,7 +208,7 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
             "threshold is 1048576, must be between 0 and 1048575",
         ),
         (
-            second(1.0).burst(1 << 31),
+            second(1.0).burst(1_u32 << 31),
             "burst is 2147483648, must be between 0 and 2147483647",
         ),
         (
@@ -217,11 +217,11 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
         ),
         (
             KeyedLimiter::per(1, ms(0)),
-            "interval is 0ns, must be between 1 ms and 366 days",
+            "interval is 0ns, must be between 1 µs and 366 days",
         ),
         (
             KeyedLimiter::per(1, year + ms(1)),
-            "interval is 31622400.001s, must be between 1 ms and 366 days",
+            "interval is 31622400.001s, must be between 1 µs and 366 days",
         ),
         (
             KeyedLimiter::per(1, odd).window(),

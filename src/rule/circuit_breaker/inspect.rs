@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, Threshold};
 use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
+use crate::number::WholeNumber;
 use crate::rule::problem::Inspector;
 
 impl CircuitBreakerRule {
@@ -57,7 +58,7 @@ impl CircuitBreakerRule {
         self.inspect_no_window(inspector, ALLOWED);
     }
 
-    fn inspect_last_calls(&self, inspector: &mut Inspector, calls: u32) {
+    fn inspect_last_calls(&self, inspector: &mut Inspector, calls: WholeNumber) {
         inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
         self.inspect_min_calls(inspector);
         self.inspect_no_window(inspector, "left out beside last_calls");
@@ -73,8 +74,8 @@ impl CircuitBreakerRule {
     fn most_calls(&self) -> u32 {
         let most = self
             .last_calls
-            .filter(|most| (1..=MAX_LAST_CALLS).contains(most));
-        most.unwrap_or(MAX_COUNT)
+            .filter(|most| most.is_within(1, MAX_LAST_CALLS));
+        most.map_or(MAX_COUNT, WholeNumber::get)
     }
 
     fn inspect_no_window(&self, inspector: &mut Inspector, allowed: &str) {

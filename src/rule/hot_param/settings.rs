@@ -1,6 +1,6 @@
 //! The settings of a rule for hot parameters by name.
 
-use super::{Count, HotParamRule, ParamOf};
+use super::{Burst, Count, HotParamRule, ParamOf};
 use crate::rule::setting::Settings;
 
 impl HotParamRule {
@@ -37,7 +37,11 @@ impl HotParamRule {
             Count::Window => settings.add("window", true),
             Count::Queue(max_wait) => settings.add("throttle", max_wait),
         }
-        settings.add_changed("burst", burst, plain.burst);
+        match burst {
+            Burst::Beside(burst) if burst.get() == 0 => {}
+            Burst::Beside(burst) => settings.add("burst", burst),
+            Burst::Capacity(capacity) => settings.add("capacity", capacity),
+        }
         settings.thresholds("except", "value", exceptions.to_vec());
         settings.thresholds("tier", "name", tiers);
         settings.add_changed("max_keys", max_keys, plain.max_keys);
