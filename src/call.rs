@@ -27,11 +27,13 @@ use std::time::Duration;
 
 mod address;
 mod key;
+mod owned;
 mod percent;
 
 pub(crate) use address::{canonical, ipv4_inside};
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
+pub(crate) use owned::OwnedCall;
 pub(crate) use percent::Encoded;
 
 /// Whether a call comes in to be served here (inbound) or goes out to be served elsewhere

@@ -6,7 +6,7 @@ mod reload;
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::Arc as StdArc;
+use std::sync::{Arc as StdArc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -14,12 +14,12 @@ use crate::branch::Branch;
 use crate::call::Call;
 use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
-use crate::pipeline::{fall_back, judge, try_fast_path};
+use crate::pipeline::{Arrival, fall_back, judge, try_fast_path};
 use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{Listed, RuleSet};
 use crate::shadow::Shadows;
 use crate::shared::Shared;
-use crate::stat::Table;
+use crate::stat::{Node, Table};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::timekeeper::Glance;
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
@@ -29,6 +29,8 @@ pub(crate) use reload::Change;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Engine {
+    /// Itself, for calls that wait and are judged later.
+    own: Weak<Engine>,
     shared: StdArc<Shared>,
     rules: ArcSwap<RuleSet>,
     /// Whether a path may match a template other than itself.
@@ -92,12 +94,13 @@ impl Routes<'_> {
 }
 
 impl Engine {
-    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> Self {
+    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
             shared.count_inbound(shared.time.check_making(shared.time.read()));
         }
-        let engine = Self {
+        let engine = StdArc::new_cyclic(|own| Self {
+            own: own.clone(),
             has_templates: AtomicBool::new(rules.has_templates()),
             rules: ArcSwap::from_pointee(rules),
             resources: Table::new(shared.config.max_resources),
@@ -108,13 +111,18 @@ impl Engine {
             renewal: Lock::new(()),
             older: Lock::default(),
             shadows: Shadows::default(),
-        };
+        });
         let rules = engine.rules.load_full();
         // Only those in force now need a time, and these are made by one of their own.
         if let Some(shadows) = engine.shadows.prepare(&engine, &rules, Tick::ZERO) {
             engine.shadows.put_in_force(&shadows);
         }
         engine
+    }
+
+    /// A reference that keeps it alive.
+    pub(crate) fn handle(&self) -> StdArc<Self> {
+        self.own.upgrade().expect("whoever uses it holds it")
     }
 
     /// The rules in shadow mode.
@@ -212,6 +220,41 @@ impl Engine {
         self.judge_on_new(&query, call, Some(named_by), now)
     }
 
+    /// Judges a call that has waited for a slot of `node`, from the first check on and by the
+    /// present rules. What is left of what it has `arrived` with is given back.
+    #[cold]
+    pub(crate) fn judge_from_line(
+        &self,
+        call: &Call<'_>,
+        node: &Node,
+        arrived: &mut Arrival,
+    ) -> Verdict {
+        let now = self.shared.time.read();
+        let mut buffer = None;
+        let query = ResourceQuery {
+            direction: call.direction,
+            name: call.resource.shortened(&self.shared.hash, &mut buffer),
+        };
+        let verdict = loop {
+            let resource = self.find_or_make(&query, call.is_matched, now);
+            if !resource.node().counts_with(node) {
+                // It has a place of its own by now, or has lost it.
+                if let Some(hold) = arrived.slot.take() {
+                    node.free_slot(hold);
+                }
+                arrived.place = None;
+            }
+            match judge(self, &resource, call, now, arrived) {
+                Ok(verdict) => break verdict,
+                Err(Reloaded) => drop(self.renewal.lock()),
+            }
+        };
+        if let Some(hold) = arrived.slot.take() {
+            node.free_slot(hold);
+        }
+        verdict
+    }
+
     /// Judges a call whose resource is not known, or was made by older rules.
     #[cold]
     fn judge_on_new(
@@ -229,7 +272,7 @@ impl Engine {
             if named_by.is_some_and(|version| version != resource.version()) {
                 return None;
             }
-            match judge(self, &resource, call, now) {
+            match judge(self, &resource, call, now, &mut Arrival::default()) {
                 Ok(verdict) => return Some(verdict),
                 // Wait for the reload, and judge the call by the new rules.
                 Err(Reloaded) => drop(self.renewal.lock()),

@@ -10,7 +10,7 @@ use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
 use crate::resource::Resource;
 use crate::rule::Running;
-use crate::stat::Outcome;
+use crate::stat::{Outcome, SlotHold};
 
 /// A running call. Dropping it ends the call and records, once, its weight, its response
 /// time and how it ended; the call is then no longer in flight.
@@ -270,7 +270,7 @@ impl Entry {
         if let Some((_, limiter)) = resource.limiter() {
             limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
         }
-        resource.node().free_slot();
+        resource.node().free_slot(SlotHold::RUNNING);
     }
 
     /// What is left of the tightest quota.
@@ -335,6 +335,8 @@ impl Entry {
         });
         if self.has_slot {
             self.free_slot(now, end - self.start, outcome);
+        } else {
+            resource.node().end_without_slot();
         }
         if !resource.shared().hooks.is_empty() {
             resource.notify_ended(self.n, outcome, end - self.start);
@@ -373,6 +375,8 @@ impl Drop for Entry {
         resource.node().end(now, self.n, rt_ns, self.outcome);
         if self.has_slot {
             self.free_slot(now, end - self.start, self.outcome);
+        } else {
+            resource.node().end_without_slot();
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::timekeeper::Glance;
 
-pub(crate) use admit::Place;
+pub(crate) use admit::{NoPlace, Place};
 pub(crate) use path_kind::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -129,7 +129,7 @@ impl Resource {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.retire(new.map(|new| &new.breakers));
         }
-        Self {
+        let new = Self {
             path_kind: PathKind::new(key.direction, &gate, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
             slots: own.and_then(|own| own.slots),
@@ -148,7 +148,9 @@ impl Resource {
             node,
             gate,
             shared,
-        }
+        };
+        new.begin_slots(old);
+        new
     }
 
     /// Whether the resource was made by the present rules.
@@ -207,23 +209,6 @@ impl Resource {
 
     pub(crate) const fn gate(&self) -> &Gate {
         &self.gate
-    }
-
-    /// How many calls may run at once, if a rule says so.
-    #[inline]
-    pub(crate) fn slot_limit(&self) -> Option<SlotLimit> {
-        let Some((rule, limiter)) = self.limiter() else {
-            return self.slots;
-        };
-        let limit = limiter.limit();
-        let fixed = self.slots.filter(|fixed| fixed.limit <= limit);
-        Some(fixed.unwrap_or(SlotLimit { rule, limit }))
-    }
-
-    /// The same where no limit is adaptive, as on the fast path.
-    #[inline]
-    pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
-        self.slots
     }
 
     /// The present, read again where it does not fit to what was seen here.

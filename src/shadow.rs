@@ -202,7 +202,7 @@ impl<'a> Wanted<'a> {
     /// An engine for the rule, beside `engine`.
     fn engine(&self, engine: &Engine, set: &RuleSet) -> StdArc<Engine> {
         let shared = engine.shared().for_shadow(self.part);
-        StdArc::new(Engine::new(set.listed().clone(), shared))
+        Engine::new(set.listed().clone(), shared)
     }
 
     /// The rule with its engine.
@@ -261,7 +261,7 @@ impl Shadow {
     fn judge(&self, engine: &Engine, call: &Call<'_>) -> Option<Entry> {
         let blocked = match self.engine.try_enter(call) {
             Verdict::Pass(entry) => return Some(entry),
-            Verdict::Wait(waiting) => match waiting.begin() {
+            Verdict::Wait(waiting) => match waiting.begin_at_once() {
                 Ok(entry) => return Some(entry),
                 Err(blocked) => blocked,
             },

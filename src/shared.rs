@@ -11,7 +11,7 @@ use crate::finding::{Finding, Provided, Told};
 use crate::hook::Hooks;
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicBool, AtomicU64};
 use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 
@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) kept_breakers: KeptBreakers,
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
+    /// Whether a call has ever stood in line for a slot.
+    pub(crate) has_lined_up: AtomicBool,
     /// Which rules of a set are judged by, at first.
     pub(crate) part: Part,
 }
@@ -140,6 +142,7 @@ impl Shared {
             hash: self.hash.clone(),
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
+            has_lined_up: AtomicBool::new(false),
             part,
         }
     }

@@ -87,7 +87,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// What one thread says once, and another waits for: that it shall stop. Models
+/// What one thread says once, and another waits for: that it shall stop, or go on. Models
 /// do not look at it.
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "this is the door")]
@@ -109,6 +109,13 @@ impl StopSignal {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(said, time, |said| !*said);
         *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// A thread that waits for it is woken by it.
+impl std::task::Wake for StopSignal {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.say();
     }
 }
 
@@ -172,6 +179,14 @@ pub(crate) enum Bug {
     CheckThenClaim,
     /// A slot is given back without what was done with it.
     FreeRelaxed,
+    /// A call that has a slot and no tokens yet is taken for one that runs.
+    EnterAsStarted,
+    /// A call that lines up for a slot does not look whether one has become free.
+    WaitWithoutLook,
+    /// A call that lines up for a slot leaves the counts of ended calls alone.
+    WaitUnseen,
+    /// A call that leaves the line does not look whether it has got a slot.
+    LeaveBlindly,
     /// An extreme is written without comparing the one that it was merged with.
     BlindExtreme,
     /// A late opener starts the extremes of a bucket whose place has a newer one.

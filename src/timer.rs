@@ -45,8 +45,8 @@ pub(crate) struct Timer {
     runtime: Id,
 }
 
-/// A sleep of `duration`, from now: beside [`block`] the only one of the crate, as the
-/// wait that a call was promised is its product.
+/// A sleep of `duration`, from now: the only one of the crate, as the wait that
+/// a call was promised is its product.
 pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     let Ok(handle) = Handle::try_current() else {
         return Err(NoTimer);
@@ -62,12 +62,6 @@ pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     let timer = ask(runtime, make)?;
     WITH_TIMER.set(Some(runtime));
     Ok(timer)
-}
-
-/// Blocks the thread for `duration`, by the clock of the operating system.
-#[expect(clippy::disallowed_methods, reason = "the caller asks for it")]
-pub(crate) fn block(duration: Duration) {
-    std::thread::sleep(duration);
 }
 
 /// Does what panics if `runtime` has no timer, unless that is known. Others who ask wait: the

@@ -1,25 +1,52 @@
 //! A call that waits for its place.
+//!
+//! ```text
+//!              ┌── in line for a slot ◀─────────┐ no slot is free
+//! judged ──────┤        │ has one              │
+//!              │        ▼                      │
+//!              │   judged once more            │
+//!              ▼        ▼                      │
+//!         promised a turn or a bucket ──▶ its turn ──▶ runs
+//! ```
+//!
+//! A call in line that has not been judged by all rules holds nothing, and keeps a copy of
+//! what it is; one that has been promised its tokens keeps these. Whoever leaves the line is
+//! told whether it has a slot: it uses the slot, or gives it to the next one.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc as StdArc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::block_kind::BlockKind;
 use crate::blocked::Blocked;
+use crate::call::OwnedCall;
 use crate::call_nodes::{CallNodes, Claims};
 use crate::clock::Tick;
+use crate::engine::Engine;
 use crate::entry::{Entry, Permits};
+use crate::pipeline::{Arrival, PlaceInLine, stand_in_line};
+use crate::resource::{NoPlace, Place};
 use crate::ruled_ring::Held;
-use crate::stat::Node;
-use crate::timer::{self, NoTimer};
+use crate::stat::{Node, SlotHold};
+use crate::sync::StopSignal;
+use crate::timer::{self, NoTimer, Timer};
+use crate::verdict::Verdict;
 
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
 /// A call that has been promised a place in a future bucket, or a turn in a
-/// [queue](crate::FlowRule::throttle).
+/// [queue](crate::FlowRule::throttle); or that waits for a
+/// [concurrency slot](crate::IsolationRule::queue).
 ///
-/// Its tokens are held on every node that counts it, and are taken when the bucket in
-/// which it starts opens. Until it starts it holds no concurrency slot, and its response
-/// time does not run.
+/// The tokens of a promised place are held on every node that counts the call, and are taken
+/// when the bucket in which it starts opens. Until it starts it holds no concurrency slot, and
+/// its response time does not run.
+///
+/// A call that waits for a slot is judged by the rules behind the limit when it has one. Then
+/// it may be refused, or wait for a promised place.
 ///
 /// # Examples
 ///
@@ -49,7 +76,8 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 /// # Cancel safety
 ///
 /// Dropping it gives up the place: the tokens are given back if their bucket is still to
-/// come or is the newest one; later they stay spent.
+/// come or is the newest one; later they stay spent. A slot that it has got goes to the next
+/// call that waits.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<Inner>>,
@@ -57,13 +85,42 @@ pub struct Waiting {
 
 struct Inner {
     nodes: CallNodes,
-    held: Vec<Held>,
-    claims: Claims,
-    since: Tick,
-    start: Tick,
     n: u32,
+    /// When the call came.
+    since: Tick,
+    /// When this wait began, and when it ends: with its turn, or without a slot.
+    asked: Tick,
+    until: Tick,
     /// How long its latest sleep is or was; `None` before the first one.
     sleep: Option<Duration>,
+    /// Its place in the line for a slot, if it has or had one.
+    place: Option<PlaceInLine>,
+    is_in_line: bool,
+    rest: Rest,
+}
+
+/// What comes after the wait.
+#[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
+enum Rest {
+    /// All checks, with a slot.
+    Judged(Judged),
+    /// The start, with the tokens that are held.
+    Promised(Promised),
+}
+
+/// A call that will be judged.
+pub(crate) struct Judged {
+    pub(crate) engine: StdArc<Engine>,
+    pub(crate) call: OwnedCall,
+}
+
+/// What a call holds that has been judged.
+pub(crate) struct Promised {
+    pub(crate) held: Vec<Held>,
+    pub(crate) claims: Claims,
+    pub(crate) start: Tick,
+    /// The call's own.
+    pub(crate) patience: Option<Duration>,
 }
 
 /// Why a waiting call cannot start.
@@ -104,8 +161,8 @@ struct Inner {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {
-    /// Its bucket has not begun, or its turn has not come. Contains the place, to be
-    /// used later.
+    /// Its bucket has not begun, its turn has not come, or no slot is free. Contains the
+    /// place, to be used later.
     TooEarly(Waiting),
     /// Another rule has no room for it by now; its tokens were given back.
     Blocked(Blocked),
@@ -114,24 +171,52 @@ pub enum NotAdmitted {
 // === impl Waiting ===
 
 impl Waiting {
-    pub(crate) fn new(
+    /// A call that is promised its tokens, and may have stood in line before. Of `times`, the
+    /// first is that at which it came, the second that at which this wait begins.
+    pub(crate) fn promised(
         nodes: CallNodes,
-        held: Vec<Held>,
-        claims: Claims,
-        since: Tick,
-        start: Tick,
+        promised: Promised,
+        place: Option<PlaceInLine>,
+        (since, asked): (Tick, Tick),
         n: u32,
     ) -> Self {
+        Self::of(Inner {
+            nodes,
+            n,
+            since,
+            asked,
+            until: promised.start,
+            sleep: None,
+            place,
+            is_in_line: false,
+            rest: Rest::Promised(promised),
+        })
+    }
+
+    /// A call that stands in line at `place`.
+    pub(crate) fn in_line(
+        nodes: CallNodes,
+        judged: Judged,
+        place: PlaceInLine,
+        (since, asked): (Tick, Tick),
+        n: u32,
+    ) -> Self {
+        Self::of(Inner {
+            nodes,
+            n,
+            since,
+            asked,
+            until: asked + place.left,
+            sleep: None,
+            place: Some(place),
+            is_in_line: true,
+            rest: Rest::Judged(judged),
+        })
+    }
+
+    fn of(inner: Inner) -> Self {
         Self {
-            inner: Some(Box::new(Inner {
-                nodes,
-                held,
-                claims,
-                since,
-                start,
-                n,
-                sleep: None,
-            })),
+            inner: Some(Box::new(inner)),
         }
     }
 
@@ -143,11 +228,42 @@ impl Waiting {
         self.inner.take().expect(TAKEN_LAST)
     }
 
-    /// Returns how long the call has to wait, counted from the moment of the verdict.
+    /// Whether the call stands in line for a slot.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.inner().is_in_line
+    }
+
+    /// Returns how long the call has to wait, counted from the moment of the verdict. For a
+    /// call that waits for a slot it is the longest time: a slot may be free before.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
-        inner.start - inner.since
+        inner.until - inner.asked
+    }
+
+    /// Waits until the call may go on with [`begin`](Self::begin): its turn has come, it has a
+    /// slot, or it has waited for one as long as it may. `sleep` is the caller's to keep.
+    pub(crate) fn poll_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        sleep: &mut Option<Timer>,
+    ) -> Poll<Result<(), NoTimer>> {
+        if self.inner().has_slot(Some(cx.waker())) {
+            *sleep = None;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            // Made here and not with the call: a runtime is needed only from now on.
+            if sleep.is_none() {
+                let Some(duration) = self.next_sleep() else {
+                    return Poll::Ready(Ok(()));
+                };
+                *sleep = Some(timer::sleep(duration)?);
+            }
+            let running = sleep.as_mut().expect("it was just made");
+            ready!(Pin::new(running).poll(cx))?;
+            *sleep = None;
+        }
     }
 
     /// How long the call has to sleep now; `None` if it may start. At first never longer
@@ -157,11 +273,11 @@ impl Waiting {
     /// sleeps again, each time half as long at most: together less than twice as long as
     /// it was told. A clock that is further behind has stepped back or stands still, and
     /// is not waited for.
-    pub(crate) fn next_sleep(&mut self) -> Option<Duration> {
+    fn next_sleep(&mut self) -> Option<Duration> {
         let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
-        let left = inner.start - inner.now();
+        let left = inner.until - inner.now();
         let sleep = match inner.sleep {
-            None => left.min(inner.start - inner.since),
+            None => left.min(inner.until - inner.asked),
             Some(last) if left <= last / 2 => left,
             Some(_) => Duration::ZERO,
         };
@@ -169,10 +285,10 @@ impl Waiting {
         (!sleep.is_zero()).then_some(sleep)
     }
 
-    /// Returns when the call may start.
+    /// Returns when the call may start: at the latest, if it waits for a slot.
     #[must_use]
     pub fn start(&self) -> Tick {
-        self.inner().start
+        self.inner().until
     }
 
     /// Returns the resource that was called.
@@ -185,84 +301,105 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if an isolation or
-    /// adaptive rule has no free slot by then, or a circuit breaker refuses the call.
+    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused:
+    /// an isolation or adaptive rule has no free slot by then and no queue, the call has
+    /// waited for a slot as long as it may, or a rule refuses it that is asked only now.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
-        let now = self.inner().now();
-        if now < self.start() {
+        if self.inner().now() < self.start() && !self.inner().has_slot(None) {
             return Err(NotAdmitted::TooEarly(self));
         }
-        self.begin().map_err(NotAdmitted::Blocked)
+        match self.begin() {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Wait(waiting) => Err(NotAdmitted::TooEarly(waiting)),
+            Verdict::Block(blocked) => Err(NotAdmitted::Blocked(blocked)),
+        }
     }
 
-    /// Waits for the call's turn and starts it.
+    /// Waits for the call's turn, or for a slot, and starts it.
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if there is no timer to wait on, or if, after the wait, an isolation or
-    /// adaptive rule has no free slot, or a circuit breaker refuses the call.
+    /// [`Blocked`] if there is no timer to wait on, or if the call is refused after the wait,
+    /// as by [`admit`](Self::admit).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place.
     pub async fn ready(mut self) -> Result<Entry, Blocked> {
-        while let Some(duration) = self.next_sleep() {
-            let slept = match timer::sleep(duration) {
-                Ok(sleep) => sleep.await,
-                none => none.map(drop),
-            };
-            if let Err(NoTimer) = slept {
+        loop {
+            let mut sleep = None;
+            let turn = poll_fn(|cx| self.poll_turn(cx, &mut sleep)).await;
+            if let Err(NoTimer) = turn {
                 return Err(self.refuse_without_timer());
             }
+            match self.begin() {
+                Verdict::Pass(entry) => return Ok(entry),
+                Verdict::Wait(waiting) => self = waiting,
+                Verdict::Block(blocked) => return Err(blocked),
+            }
         }
-        self.begin()
     }
 
     /// The same, with the thread blocked meanwhile instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
-        while let Some(duration) = self.next_sleep() {
-            timer::block(duration);
+        loop {
+            // Whoever gives the call a slot stops its sleep.
+            let has_slot = StdArc::new(StopSignal::default());
+            let waker = Waker::from(has_slot.clone());
+            while !self.inner().has_slot(Some(&waker)) {
+                let Some(duration) = self.next_sleep() else {
+                    break;
+                };
+                has_slot.wait(duration);
+            }
+            match self.begin() {
+                Verdict::Pass(entry) => return Ok(entry),
+                Verdict::Wait(waiting) => self = waiting,
+                Verdict::Block(blocked) => return Err(blocked),
+            }
         }
-        self.begin()
     }
 
-    /// Starts the call, which need not sleep any more. If its bucket is still to come, it
-    /// passes when that opens.
-    pub(crate) fn begin(mut self) -> Result<Entry, Blocked> {
-        let inner = self.take();
-        let resource = inner.nodes.resource();
-        let now = inner.now();
-        let place = match resource.take_place(now) {
-            Ok(place) => place,
-            Err(blocked) => return Err(inner.refuse(now, blocked)),
-        };
-        let waited = now - inner.since;
-        // A place in a queue is the call's own; what it waits for beyond its turn
-        // is borrowed.
-        let turn = inner.claims.last_turn();
-        let is_borrowed = turn.is_none_or(|(turn, _)| inner.start > turn);
-        let occupied = if is_borrowed { inner.n } else { 0 };
-        inner.nodes.take_inbound(now, inner.n);
-        inner.nodes.each(|node| {
-            node.stop_waiting();
-            node.start_waited(now, inner.n, occupied, waited);
-        });
-        resource.notify_passed(inner.n, None, waited);
-        let permits = Permits::new(inner.nodes.resource(), place.admission, &inner.claims);
-        let mut entry = Entry::new(inner.nodes, now, inner.n, place.has_slot, permits);
-        if let Some(mut quota) = inner.claims.quota {
-            quota.reset = quota.reset.saturating_sub(waited);
-            entry.set_param_quota(quota);
+    /// Goes on with the call, which need not sleep any more. If its bucket is still to come, it
+    /// passes when that opens. It may have to wait once more.
+    pub(crate) fn begin(mut self) -> Verdict {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        if !inner.is_in_line {
+            return inner.go_on(now, None);
         }
-        Ok(entry)
+        match inner.leave_line(now) {
+            Some(hold) => inner.go_on(now, Some(hold)),
+            None => Verdict::Block(inner.refuse_in_line(now)),
+        }
+    }
+
+    /// The same for a call that waits for nothing. It takes a slot beyond the limit, if fewer
+    /// calls have done so than may wait.
+    pub(crate) fn begin_at_once(mut self) -> Result<Entry, Blocked> {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        let mut slot = None;
+        if inner.is_in_line {
+            slot = inner.leave_line(now).or_else(|| inner.slot_beyond());
+            if slot.is_none() {
+                return Err(inner.refuse_in_line(now));
+            }
+        }
+        match inner.go_on(now, slot) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Wait(waiting) => waiting.begin_at_once(),
+            Verdict::Block(blocked) => Err(blocked),
+        }
     }
 
     /// Gives the place up because there is nothing to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
-        let inner = self.take();
+        let now = self.inner().now();
+        let mut inner = self.take();
+        inner.give_up_line();
         let text = inner.nodes.resource().text().clone();
-        let blocked = Blocked::new(BlockKind::NoTimer, text, "".into());
-        inner.refuse(inner.now(), blocked)
+        inner.refuse(now, Blocked::new(BlockKind::NoTimer, text, "".into()))
     }
 }
 
@@ -272,27 +409,162 @@ impl Inner {
         self.nodes.resource().now()
     }
 
+    fn node(&self) -> &Node {
+        self.nodes.resource().node()
+    }
+
+    // --- the line ---
+
+    /// Whether the call stands in line and has got a slot. If not, `waker` is woken when it has.
+    fn has_slot(&self, waker: Option<&Waker>) -> bool {
+        let place = self.place.filter(|_| self.is_in_line);
+        place.is_some_and(|place| self.node().has_slot_in_line(place.ticket, waker))
+    }
+
+    /// Leaves the line: with a slot, if the call has got one.
+    fn leave_line(&mut self, now: Tick) -> Option<SlotHold> {
+        self.is_in_line = false;
+        self.nodes.each(Node::note_out_of_line);
+        // What it has not used of its time is left for the next time.
+        let place = self.place.as_mut()?;
+        place.left = place.left.saturating_sub(now - self.asked);
+        let ticket = place.ticket;
+        self.node().leave_line(ticket)
+    }
+
+    /// Leaves the line, and gives its slot to the next call.
+    fn give_up_line(&mut self) {
+        if self.is_in_line {
+            if let Some(hold) = self.leave_line(self.asked) {
+                self.node().free_slot(hold);
+            }
+        }
+    }
+
+    /// A slot beyond the limit, if no more calls have one than may wait.
+    fn slot_beyond(&self) -> Option<SlotHold> {
+        let resource = self.nodes.resource();
+        let slots = self.place?.slots;
+        let queue = resource.slot_queue(slots)?;
+        let beyond = self.node().slots_in_use().saturating_sub(slots.limit);
+        (beyond < queue.max_waiting).then(|| self.node().take_slot_anyway())
+    }
+
+    /// Refuses the call, which has left the line without a slot.
+    fn refuse_in_line(&self, now: Tick) -> Blocked {
+        let slots = self.place.map(|place| place.slots);
+        let slots = slots.expect("it has stood in line");
+        let blocked = self.nodes.resource().blocked_by_slots(slots);
+        self.refuse(now, blocked)
+    }
+
+    // --- going on ---
+
+    /// Has the call judged, or starts it: with the `slot` that it has got in line, if any.
+    fn go_on(self: Box<Self>, now: Tick, slot: Option<SlotHold>) -> Verdict {
+        match &self.rest {
+            Rest::Judged(Judged { engine, call }) => {
+                let mut arrived = Arrival {
+                    slot,
+                    place: self.place,
+                    since: Some(self.since),
+                };
+                call.with(|call| engine.judge_from_line(call, self.node(), &mut arrived))
+            }
+            Rest::Promised(_) => self.start(now, slot),
+        }
+    }
+
+    /// Starts the call, which has its tokens; or has it stand in line, if there is no slot.
+    fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
+        let Rest::Promised(promised) = &self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let resource = self.nodes.resource();
+        let place = match resource.take_place(now, &mut slot) {
+            Ok(place) => place,
+            Err(NoPlace::NoSlot(slots)) => {
+                let place = stand_in_line(resource, slots, promised.patience, self.place);
+                let Some(place) = place else {
+                    let blocked = resource.blocked_by_slots(slots);
+                    return Verdict::Block(self.refuse(now, blocked));
+                };
+                self.stand_in_line(now, place);
+                return Verdict::Wait(Waiting { inner: Some(self) });
+            }
+            Err(NoPlace::Blocked(blocked)) => return Verdict::Block(self.refuse(now, blocked)),
+        };
+        Verdict::Pass(self.enter(now, place))
+    }
+
+    fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
+        self.nodes.each(Node::note_in_line);
+        self.is_in_line = true;
+        self.asked = now;
+        self.until = now + place.left;
+        self.sleep = None;
+        self.place = Some(place);
+    }
+
+    /// The entry of the call, which has its tokens and its `place`.
+    fn enter(self, now: Tick, place: Place) -> Entry {
+        let Rest::Promised(promised) = self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let (nodes, n) = (self.nodes, self.n);
+        let Promised { claims, start, .. } = promised;
+        let resource = nodes.resource();
+        let waited = now - self.since;
+        // A place in a queue is the call's own; what it waits for beyond its turn
+        // is borrowed.
+        let turn = claims.last_turn();
+        let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
+        let occupied = if is_borrowed { n } else { 0 };
+        nodes.take_inbound(now, n);
+        nodes.each(|node| {
+            node.stop_waiting();
+            node.start_waited(now, n, occupied, waited);
+        });
+        resource.place_started(place);
+        resource.notify_passed(n, None, waited);
+        let permits = Permits::new(resource, place.admission, &claims);
+        let mut entry = Entry::new(nodes, now, n, place.has_slot(), permits);
+        if let Some(mut quota) = claims.quota {
+            quota.reset = quota.reset.saturating_sub(waited);
+            entry.set_param_quota(quota);
+        }
+        entry
+    }
+
     /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.give_up(now);
         self.nodes
             .each(|node| node.block_by(now, self.n, blocked.kind()));
         let resource = self.nodes.resource();
-        resource.notify_blocked(self.n, None, &blocked);
+        match &self.rest {
+            Rest::Judged(Judged { call, .. }) => {
+                call.with(|call| resource.notify_blocked(self.n, Some(call), &blocked));
+            }
+            Rest::Promised(_) => resource.notify_blocked(self.n, None, &blocked),
+        }
         blocked
     }
 
-    /// Gives the tokens back and stops waiting.
+    /// Gives back what the call was promised, outside of the line.
     fn give_up(&self, now: Tick) {
-        self.nodes.cancel(now, &self.held, self.n);
-        self.nodes.give_up(&self.claims);
-        self.nodes.each(Node::stop_waiting);
+        if let Rest::Promised(promised) = &self.rest {
+            self.nodes.cancel(now, &promised.held, self.n);
+            self.nodes.give_up(&promised.claims);
+            self.nodes.each(Node::stop_waiting);
+        }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.take() {
+        if let Some(mut inner) = self.inner.take() {
+            inner.give_up_line();
             inner.give_up(inner.now());
             inner.nodes.each(Node::dropped_waiting);
         }

@@ -5,6 +5,8 @@ mod support;
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpStream;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
@@ -257,6 +260,67 @@ async fn a_layer_that_judges_first_refuses_before_a_busy_server() {
     assert_eq!(refused.code(), Code::Unavailable);
     calls.shutdown().await;
     assert_eq!(at_rest(&sentinel, HANG).await.cancelled(), 2);
+}
+
+/// Answers when two calls run at once; each counts.
+#[derive(Clone, Debug)]
+struct Pairs {
+    both: Arc<Barrier>,
+    running: Arc<AtomicU32>,
+    most: Arc<AtomicU32>,
+}
+
+impl NamedService for Pairs {
+    const NAME: &'static str = Echo::NAME;
+}
+
+impl Service<Request<Body>> for Pairs {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let own = self.clone();
+        async move {
+            let running = own.running.fetch_add(1, Ordering::SeqCst) + 1;
+            own.most.fetch_max(running, Ordering::SeqCst);
+            own.both.wait().await;
+            own.running.fetch_sub(1, Ordering::SeqCst);
+            Echo.call(request).await
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_calls_that_may_wait_pass_two_at_a_time() {
+    let rule = IsolationRule::new(SAY, 2).queue(Duration::from_secs(3_600));
+    let (sentinel, _clock) = engine(rule);
+    let layer = SentinelLayer::with(sentinel.clone());
+    let pairs = Pairs {
+        both: Arc::new(Barrier::new(2)),
+        running: Arc::default(),
+        most: Arc::default(),
+    };
+    let service = pairs.clone();
+    let server = Server::start(|listener| async {
+        let incoming = TcpListenerStream::new(listener);
+        let mut server = tonic::transport::Server::builder().layer(layer);
+        let served = server.add_service(service).serve_with_incoming(incoming);
+        served.await.unwrap();
+    })
+    .await;
+    let channel = connect(&server).await;
+    for result in join_all((0..200).map(|_| call_say(&channel, Code::Ok))).await {
+        result.unwrap();
+    }
+    assert_eq!(pairs.most.load(Ordering::SeqCst), 2);
+    let totals = at_rest(&sentinel, SAY).await;
+    assert_eq!((totals.complete(), totals.block()), (200, 0));
 }
 
 async fn one_call_of_say_passes_and_any_of_repeat(server: &Server) {

@@ -18,8 +18,8 @@ use tower_sentinel::key::from_fn;
 use tower_sentinel::middleware::Completion;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Call, Entry, FlowRule,
-    IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Entry,
+    FlowRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use support::{engine, enter, get, ready};
@@ -382,4 +382,139 @@ async fn streams_hold_an_adaptive_limit_where_it_is_unless_they_end_with_their_h
     assert_eq!(streams(rule(), Completion::Body).await, 20);
     assert_eq!(streams(floor, Completion::Body).await, 500);
     assert_eq!(streams(rule(), Completion::Head).await, 1_000);
+}
+
+/// Rules that let two calls run at once, and count those of everybody.
+fn limits_of_two() -> Vec<(&'static str, Rules)> {
+    let two = || IsolationRule::new("r", 2);
+    let any = || Rules::new();
+    vec![
+        ("isolation", two().into()),
+        ("the default", IsolationRule::new("*", 2).into()),
+        (
+            "an adaptive limit",
+            AdaptiveRule::new("r").floor(2).ceiling(2).into(),
+        ),
+        (
+            "beside a window",
+            any().with(two()).with(FlowRule::per_second("r", 1_000)),
+        ),
+        (
+            "beside a window that makes another ring",
+            any()
+                .with(two())
+                .with(FlowRule::per_second("r", 1_000).buckets(10)),
+        ),
+        (
+            "beside origins",
+            any()
+                .with(two())
+                .with(FlowRule::per_second("r", 1_000).for_origin("a")),
+        ),
+        (
+            "beside breakers and callers",
+            any()
+                .with(two())
+                .with(AuthorityRule::deny("r", ["nobody"]))
+                .with(CircuitBreakerRule::error_ratio("r", 0.5)),
+        ),
+    ]
+}
+
+#[test]
+fn calls_that_run_count_when_a_limit_comes() {
+    let before = [
+        Rules::new(),
+        FlowRule::per_second("r", 1_000).into(),
+        FlowRule::per_second("r", 1_000).for_origin("a").into(),
+        CircuitBreakerRule::error_ratio("r", 0.5).into(),
+    ];
+    for (what, limit) in limits_of_two() {
+        for old in &before {
+            let (sentinel, _) = engine(old.clone());
+            // Of any weight, each is one.
+            let call = |n| enter(&sentinel, Call::new("r").origin("a").batch(n));
+            let mut running: Vec<_> = [1, 0, 7, 1, 1].map(|n| call(n).unwrap()).into();
+            sentinel.reload(limit.clone());
+            for left in (2..=5).rev() {
+                assert!(call(1).is_err(), "{what} after {old:?}: {left} run");
+                assert_eq!(slots(&sentinel), left, "{what} after {old:?}");
+                drop(running.remove(0));
+            }
+            running.push(call(1).unwrap());
+            assert!(call(1).is_err(), "{what} after {old:?}");
+            running.clear();
+            let _both = [call(3).unwrap(), call(0).unwrap()];
+            assert!(call(1).is_err(), "{what} after {old:?}");
+            assert_eq!(slots(&sentinel), 2);
+        }
+    }
+}
+
+#[test]
+fn calls_of_every_set_of_rules_count_under_a_limit_that_comes_again() {
+    let (sentinel, _) = engine(IsolationRule::new("r", 9));
+    let mut running = vec![run(&sentinel).unwrap()];
+    sentinel.reload(Rules::new());
+    running.push(run(&sentinel).unwrap());
+    sentinel.reload(FlowRule::per_second("r", 100).into());
+    running.push(run(&sentinel).unwrap());
+    sentinel.reload(AdaptiveRule::new("r").floor(4).ceiling(4).into());
+    running.push(run(&sentinel).unwrap());
+    assert!(run(&sentinel).is_err());
+    sentinel.reload(Rules::new());
+    running.push(run(&sentinel).unwrap());
+    sentinel.reload(IsolationRule::new("r", 5).into());
+    assert!(run(&sentinel).is_err());
+    for turn in 0..20 {
+        // Whichever ends, one more may run.
+        drop(running.remove(turn % 5));
+        running.push(run(&sentinel).unwrap());
+        assert!(run(&sentinel).is_err());
+        assert_eq!(slots(&sentinel), 5);
+    }
+}
+
+#[test]
+fn a_call_that_waits_by_older_rules_counts_when_it_starts() {
+    let (sentinel, clock) = engine(FlowRule::per_second("r", 2).throttle(Duration::from_secs(9)));
+    let mut running = vec![run(&sentinel).unwrap()];
+    let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("r")) else {
+        panic!("its turn comes later");
+    };
+    sentinel.reload(IsolationRule::new("r", 2).into());
+    clock.advance(Duration::from_millis(500));
+    // By the rules that gave it its turn, it starts; by the others, it is the second one.
+    running.push(waiting.admit().unwrap());
+    assert!(run(&sentinel).is_err());
+    drop(running.pop());
+    assert!(run(&sentinel).is_ok());
+}
+
+#[test]
+fn a_limit_that_comes_while_threads_call_loses_no_slot() {
+    const LIMIT: u32 = 2;
+    for _ in 0..200 {
+        let (sentinel, _) = engine(Rules::new());
+        let start = Barrier::new(5);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..50 {
+                        let Ok(entry) = run(&sentinel) else { continue };
+                        thread::yield_now();
+                        drop(entry);
+                    }
+                });
+            }
+            start.wait();
+            sentinel.reload(IsolationRule::new("r", LIMIT).into());
+        });
+        // Nothing is left over: exactly so many run at once.
+        let all: Vec<_> = iter::from_fn(|| run(&sentinel).ok()).take(9).collect();
+        assert_eq!((all.len(), slots(&sentinel)), (2, 2));
+        drop(all);
+        assert_eq!(slots(&sentinel), 0);
+    }
 }

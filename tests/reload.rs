@@ -279,8 +279,10 @@ fn calls_in_flight_settle_under_whatever_rules_are_in_force_when_they_end() {
     clock.advance(MINUTE);
     drop(two);
     assert_eq!((node().slots_in_use(), node().concurrency()), (0, 1));
-    // A rule that is new counts the calls that start from then on.
+    // A rule that is new counts the call that runs.
     assert!(sentinel.reload(IsolationRule::new("r", 1).into()));
+    assert!(run(&sentinel).is_none());
+    assert!(sentinel.reload(IsolationRule::new("r", 2).into()));
     let fourth = run(&sentinel).unwrap();
     assert!(run(&sentinel).is_none());
     drop((third, fourth));

@@ -136,6 +136,9 @@ fn isolation(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let max = fields.needed_count("max");
     let rule = IsolationRule::new(resource, max);
+    let rule = with(rule, fields.time("queue"), IsolationRule::queue);
+    let most = fields.count("max_waiting");
+    let rule = with(rule, most, IsolationRule::max_waiting);
     with(rule, fields.text("id"), IsolationRule::id).into()
 }
 

@@ -174,6 +174,8 @@ impl Engine {
         if old.is_none() {
             self.compare_new(&new);
         }
+        // There may be more slots than before. Those who wait are woken by code of others.
+        new.node().let_in();
         // Nobody waits while it frees the whole set that it may be the last to hold.
         drop(old);
         new

@@ -100,7 +100,11 @@ impl Engine {
         }
         // Each set is as large as all its rules.
         if are_many {
-            self.renew_all(now);
+            self.renew_all(now, |_| true);
+        }
+        // Calls wait for slots that there may be by now.
+        if self.shared.has_lined_up.fetch_or(false, Ordering::AcqRel) {
+            self.renew_all(now, |old| old.node().is_waited_for());
         }
     }
 
@@ -144,11 +148,11 @@ impl Engine {
         renewed.unwrap_or_else(|| found.clone())
     }
 
-    /// Has every resource take the present rules over.
+    /// Has every resource `of` a kind take the present rules over.
     #[cold]
-    fn renew_all(&self, now: Glance) {
+    fn renew_all(&self, now: Glance, of: impl Fn(&Resource) -> bool) {
         self.resources.read_all(|old| {
-            if !old.is_fresh() && !old.rules().is_bare() {
+            if !old.is_fresh() && !old.rules().is_bare() && of(old) {
                 old.key().with_query(|query| self.renew(query, old, now));
             }
         });
@@ -197,7 +201,7 @@ mod tests {
         let left = left_of(&sentinel, call);
         assert!(left <= 9, "{left}");
         let now = sentinel.engine().shared().time.read();
-        sentinel.engine().renew_all(now);
+        sentinel.engine().renew_all(now, |_| true);
         sentinel.engine().resources().read_all(|resource| {
             assert!(resource.is_fresh(), "{}", resource.text());
         });

@@ -11,7 +11,8 @@ use tower_service::Service;
 
 use crate::blocked::Blocked;
 use crate::entry::{Entry, end_on_panic};
-use crate::timer::{self, NoTimer, Timer};
+use crate::timer::{NoTimer, Timer};
+use crate::verdict::Verdict;
 use crate::waiting::Waiting;
 
 pin_project! {
@@ -185,57 +186,58 @@ impl<S, Req> Wait<S, Req>
 where
     S: Service<Req>,
 {
-    /// Sleeps until the call's turn, and waits until the service is ready. Between the two, or
-    /// after both, the call starts.
+    /// Waits for the call's turn or slot, and until the service is ready. Between the two, or
+    /// after both, the call goes on: it starts, is refused, or waits once more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S::Future, Req, S::Error>> {
-        if !self.is_due {
-            if let Err(NoTimer) = ready!(self.poll_sleep(cx)) {
-                let waiting = self.waiting.take().expect("it has not started");
-                return self.refused(waiting.refuse_without_timer());
+        loop {
+            if !self.is_due {
+                let waiting = self.waiting.as_mut().expect("it has not started");
+                if let Err(NoTimer) = ready!(waiting.poll_turn(cx, &mut self.sleep)) {
+                    let waiting = self.waiting.take().expect("it has not started");
+                    return self.refused(waiting.refuse_without_timer());
+                }
+                self.is_due = true;
             }
-            self.is_due = true;
-        }
-        if self.judge_first {
+            if self.judge_first {
+                if let Err(blocked) = self.start() {
+                    return self.refused(blocked);
+                }
+                if !self.is_due {
+                    continue;
+                }
+            }
+            let service = &mut self.service;
+            let is_ready = end_on_panic(&mut self.entry, |_| service.poll_ready(cx));
+            if let Err(error) = ready!(is_ready) {
+                // A call that has not started gives its place up, and never ran.
+                drop((self.waiting.take(), self.request.take()));
+                return Poll::Ready(AfterWait::Unready(error, self.entry.take()));
+            }
+            // Up to here, the readiness of this clone was part of the wait, not of the call.
             if let Err(blocked) = self.start() {
                 return self.refused(blocked);
             }
-        }
-        let service = &mut self.service;
-        let is_ready = end_on_panic(&mut self.entry, |_| service.poll_ready(cx));
-        if let Err(error) = ready!(is_ready) {
-            // A call that has not started gives its place up, and never ran.
-            drop((self.waiting.take(), self.request.take()));
-            return Poll::Ready(AfterWait::Unready(error, self.entry.take()));
-        }
-        // Up to here, the readiness of this clone was part of the wait, not of the call.
-        if let Err(blocked) = self.start() {
-            return self.refused(blocked);
-        }
-        let request = self.take_request();
-        let service = &mut self.service;
-        let future = end_on_panic(&mut self.entry, |_| service.call(request));
-        Poll::Ready(AfterWait::Running(future, self.entry.take()))
-    }
-
-    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
-        loop {
-            // Made here and not with the call: a runtime is needed only from now on.
-            if self.sleep.is_none() {
-                let Some(duration) = self.waiting.as_mut().and_then(Waiting::next_sleep) else {
-                    return Poll::Ready(Ok(()));
-                };
-                self.sleep = Some(timer::sleep(duration)?);
+            if !self.is_due {
+                continue;
             }
-            let sleep = self.sleep.as_mut().expect("it was just made");
-            ready!(Pin::new(sleep).poll(cx))?;
-            self.sleep = None;
+            let request = self.take_request();
+            let service = &mut self.service;
+            let future = end_on_panic(&mut self.entry, |_| service.call(request));
+            return Poll::Ready(AfterWait::Running(future, self.entry.take()));
         }
     }
 
-    /// Starts the call, unless it has started or was skipped.
+    /// Starts the call, unless it has started or was skipped. If it has to wait once more, it
+    /// is not due any longer.
     fn start(&mut self) -> Result<(), Blocked> {
-        if let Some(waiting) = self.waiting.take() {
-            self.entry = Some(waiting.begin()?.expecting_response());
+        match self.waiting.take().map(Waiting::begin) {
+            Some(Verdict::Pass(entry)) => self.entry = Some(entry.expecting_response()),
+            Some(Verdict::Block(blocked)) => return Err(blocked),
+            Some(Verdict::Wait(waiting)) => {
+                self.waiting = Some(waiting);
+                self.is_due = false;
+            }
+            None => {}
         }
         Ok(())
     }

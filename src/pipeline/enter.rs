@@ -1,19 +1,18 @@
 //! How a call that has passed the checks takes its place and its tokens and starts, or else
 //! waits or is refused.
 
-use std::time::Duration;
-
+use super::arrival::Arrival;
 use super::fast_path::take_own_ring;
+use super::line::line_up;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::block_kind::BlockKind;
-use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::entry::{Entry, Permits};
-use crate::resource::{Place, Resource};
+use crate::resource::{NoPlace, Place, Resource};
 use crate::ruled_ring::{NoTokens, RuledRing};
 use crate::sync::Arc;
 use crate::verdict::Verdict;
@@ -22,19 +21,25 @@ use crate::verdict::Verdict;
 /// does what [`take_and_enter`] does where nothing can be claimed, with a tenth fewer
 /// instructions.
 pub(super) fn enter_own_ring(
+    engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::without_branches(resource.clone());
-    let place = match take(&nodes, now, call.weight) {
+    let place = match take(&nodes, now, call.weight, arrived) {
         Ok(place) => place,
-        Err(lack) => return go_without(&nodes, call, now, lack, &mut Claims::default()),
+        Err(lack) => {
+            let claims = &mut Claims::default();
+            return go_without(engine, &nodes, call, now, lack, claims, arrived);
+        }
     };
     nodes.pass_inbound(now, call.weight);
-    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    arrived.count_wait(&nodes, now);
+    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
     let permits = place.admission.map(Permits::from);
-    let entry = Entry::new(nodes, now, call.weight, place.has_slot, permits);
+    let entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
     Ok(Verdict::Pass(entry))
 }
 
@@ -45,6 +50,7 @@ pub(super) fn enter_all_rings(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     if let Some(rule) = resource.refusing_without_origin(call) {
         let nodes = CallNodes::without_branches(resource.clone());
@@ -57,8 +63,8 @@ pub(super) fn enter_all_rings(
         return Ok(refusal);
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
-        None => take_and_enter(nodes, call, now, &mut claims),
-        Some((_, rule)) => wait_for_turn(&nodes, call, now, &mut claims, rule),
+        None => take_and_enter(engine, nodes, call, now, &mut claims, arrived),
+        Some((_, rule)) => wait_for_turn(&nodes, call, now, &mut claims, rule, arrived),
     }
 }
 
@@ -102,20 +108,23 @@ fn claim(
 
 /// Takes the call's place and its tokens, and starts it.
 fn take_and_enter(
+    engine: &Engine,
     nodes: CallNodes,
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let place = match take(&nodes, now, call.weight) {
+    let place = match take(&nodes, now, call.weight, arrived) {
         Ok(place) => place,
-        Err(lack) => return go_without(&nodes, call, now, lack, claims),
+        Err(lack) => return go_without(engine, &nodes, call, now, lack, claims, arrived),
     };
     let resource = nodes.resource();
     nodes.pass_inbound(now, call.weight);
-    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    arrived.count_wait(&nodes, now);
+    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
     let permits = Permits::new(resource, place.admission, claims);
-    let mut entry = Entry::new(nodes, now, call.weight, place.has_slot, permits);
+    let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
     if let Some(quota) = claims.quota.take() {
         entry.set_param_quota(quota);
     }
@@ -124,7 +133,7 @@ fn take_and_enter(
 
 /// What a call could not get of its place and its tokens. It has nothing then.
 enum Lack {
-    Place(Blocked),
+    Place(NoPlace),
     Tokens(NoTokens),
 }
 
@@ -134,12 +143,13 @@ enum Lack {
 /// had its place for a moment, for which another one may be refused. So the tokens are looked for
 /// first. Then this happens only to a call that loses them to another one at the same moment, and
 /// not to all that come while a quota is spent.
-fn take(nodes: &CallNodes, now: Tick, n: u32) -> Result<Place, Lack> {
+fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<Place, Lack> {
     let resource = nodes.resource();
     if resource.has_places() {
         nodes.check_room(now, n).map_err(Lack::Tokens)?;
     }
-    let place = resource.take_place(now).map_err(Lack::Place)?;
+    let place = resource.take_place(now, &mut arrived.slot);
+    let place = place.map_err(Lack::Place)?;
     let taken = if nodes.has_one_ring() {
         let taken = take_own_ring(resource, now, n);
         taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
@@ -150,24 +160,40 @@ fn take(nodes: &CallNodes, now: Tick, n: u32) -> Result<Place, Lack> {
         resource.leave(place);
         return Err(Lack::Tokens(none));
     }
+    resource.place_started(place);
     Ok(place)
 }
 
 /// A call that lacks something is refused, or waits.
 #[cold]
 fn go_without(
+    engine: &Engine,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
     lack: Lack,
     claims: &mut Claims,
+    arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
+    let resource = nodes.resource();
     match lack {
-        Lack::Place(blocked) => {
+        Lack::Place(none) => {
             nodes.give_up(claims);
-            Ok(refuse(Counted::On(nodes), call, now, blocked))
+            match none {
+                NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
+                    line_up(engine, resource, call, now, slots, arrived)
+                }
+                none => Ok(refuse(
+                    Counted::On(nodes),
+                    call,
+                    now,
+                    none.blocked(resource),
+                )),
+            }
         }
-        Lack::Tokens(NoTokens::Full(rule)) => wait_or_refuse(nodes, call, now, rule, claims),
+        Lack::Tokens(NoTokens::Full(rule)) => {
+            wait_or_refuse(nodes, call, now, rule, claims, arrived)
+        }
         Lack::Tokens(NoTokens::Moved) => {
             nodes.give_up(claims);
             Err(Reloaded)
@@ -183,8 +209,9 @@ fn wait_for_turn(
     now: Tick,
     claims: &mut Claims,
     rule: u32,
+    arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
-    if let Some(waiting) = wait(nodes, call, now, claims)? {
+    if let Some(waiting) = wait(nodes, call, now, claims, arrived)? {
         return Ok(Verdict::Wait(waiting));
     }
     let rule = match nodes.check_room(now, call.weight) {
@@ -224,9 +251,10 @@ pub(super) fn wait_or_refuse(
     now: Tick,
     rule: u32,
     claims: &mut Claims,
+    arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
     if call.prioritized {
-        if let Some(waiting) = wait(nodes, call, now, claims)? {
+        if let Some(waiting) = wait(nodes, call, now, claims, arrived)? {
             return Ok(Verdict::Wait(waiting));
         }
     } else {

@@ -76,7 +76,7 @@ pub(crate) fn try_fast_path(
 
 /// Takes the slot of a call, if there are `slots`, and its tokens on the resource's own ring:
 /// both or neither. It looks for the tokens first, as [`take`](super::enter) does.
-#[inline]
+#[inline(always)]
 fn take_slot_and_own_ring(
     resource: &Resource,
     slots: Option<SlotLimit>,
@@ -89,13 +89,19 @@ fn take_slot_and_own_ring(
     let (node, quotas) = (resource.node(), resource.gate().quotas());
     let checked = node.check_room(now, n, quotas);
     checked.map_err(Fallback::Denied)?;
-    if !node.take_slot(slots.limit) {
+    let Some(hold) = node.take_slot(slots.limit) else {
         return Err(Fallback::NoSlot(slots));
+    };
+    match take_own_ring(resource, now, n) {
+        Ok(()) => {
+            node.slot_started(hold);
+            Ok(())
+        }
+        Err(denied) => {
+            node.free_slot(hold);
+            Err(Fallback::Denied(denied))
+        }
     }
-    take_own_ring(resource, now, n).map_err(|denied| {
-        node.free_slot();
-        Fallback::Denied(denied)
-    })
 }
 
 /// Takes the tokens of a call on the resource's own ring alone.

@@ -5,7 +5,9 @@
 //! authority   whether its origin may call at all                               precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
 //! breakers    whether one refuses                                              precheck.rs
-//! isolation   whether a concurrency slot of the resource is free               precheck.rs
+//! isolation   whether a concurrency slot of the resource is free; if the rule  precheck.rs
+//!             has a queue, a call waits for one, and is judged from the        line.rs
+//!             first check on when it has it
 //! origin      whether a rule by origin refuses calls without one               enter.rs
 //! parameters  for a share of the quota of each value that a rule looks at      enter.rs
 //! related     whether the resources that a flow rule looks at have room        enter.rs
@@ -22,8 +24,9 @@
 //!
 //! The order is the semantics, and is written down here only: cheap checks come first, and
 //! a call waits only when all that may refuse it have been asked. Whatever was taken is
-//! given back when a later check refuses. A call waits once, until the latest of the times
-//! at which it can run.
+//! given back when a later check refuses. A call waits for its turn and for loans once, until
+//! the latest of the times at which it can run. It may wait for a slot before, holding nothing,
+//! and after, if it finds none then.
 //!
 //! Most calls need hardly any of these checks. Which ones is known when the resource is
 //! made: its [`PathKind`](crate::resource::PathKind).
@@ -48,12 +51,16 @@
 //! path through all checks. A call whose resource must be made first, or made anew after a
 //! reload, begins with [`judge()`].
 
+mod arrival;
 mod enter;
 mod fast_path;
+mod line;
 mod precheck;
 mod refusal;
 mod slow_path;
 mod wait;
 
+pub(crate) use arrival::{Arrival, PlaceInLine};
 pub(crate) use fast_path::try_fast_path;
+pub(crate) use line::stand_in_line;
 pub(crate) use slow_path::{fall_back, judge};

@@ -2,29 +2,36 @@
 //! refuses, and whether a slot is free.
 
 use crate::block_kind::BlockKind;
-use crate::blocked::Blocked;
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
-use crate::resource::Resource;
+use crate::resource::{NoPlace, Resource};
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 use crate::timekeeper::Glance;
 
 /// Refuses the call if a check that takes nothing does: by who calls, by the state of the
 /// machine and of all inbound calls, by how well the resource answers, or by how many calls
-/// run.
-pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
+/// run. The last one does not concern a call that `has_slot`.
+pub(super) fn precheck(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+) -> Result<(), NoPlace> {
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
-        return Err(resource.blocked(BlockKind::Authority, rule));
+        let blocked = resource.blocked(BlockKind::Authority, rule);
+        return Err(NoPlace::Blocked(blocked));
     }
     if let Some((rule, reason)) = overload(resource, call, now) {
-        return Err(resource
-            .blocked(BlockKind::System, rule)
-            .with_system_reason(reason));
+        let blocked = resource.blocked(BlockKind::System, rule);
+        return Err(NoPlace::Blocked(blocked.with_system_reason(reason)));
     }
     // Only checks: probe and slot are taken last, when no other rule can refuse the call.
-    resource.check_breakers(now)?;
-    resource.check_slots()
+    resource.check_breakers(now).map_err(NoPlace::Blocked)?;
+    if has_slot {
+        return Ok(());
+    }
+    resource.check_slots().map_err(NoPlace::NoSlot)
 }
 
 /// The system rule that refuses the call, and by which of its limits.

@@ -1,8 +1,10 @@
 //! The slow path: every check of the [pipeline](super), for calls that the fast path
 //! does not let pass.
 
+use super::arrival::Arrival;
 use super::enter::{enter_all_rings, enter_own_ring, wait_or_refuse};
 use super::fast_path::Fallback;
+use super::line::line_up;
 use super::precheck::precheck;
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use crate::blocked::Blocked;
@@ -10,7 +12,8 @@ use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::{PathKind, Resource};
+use crate::resource::{NoPlace, PathKind, Resource};
+use crate::rule::SlotLimit;
 use crate::ruled_ring::{NoTokens, own_ring_room_at};
 use crate::shadow::judge_shadows;
 use crate::sync::Arc;
@@ -28,9 +31,12 @@ pub(crate) fn fall_back(
 ) -> Result<Verdict, Reloaded> {
     let alone = Counted::Alone(resource);
     match why {
-        Fallback::MoreToAsk => judge(engine, resource, call, now),
+        Fallback::MoreToAsk => judge(engine, resource, call, now, &mut Arrival::default()),
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
+            if resource.slot_queue(slots).is_some() {
+                return line_up(engine, resource, call, now, slots, &Arrival::default());
+            }
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
         }
@@ -45,7 +51,8 @@ pub(crate) fn fall_back(
                 let now = resource.check_time(now);
                 if call.prioritized {
                     let nodes = CallNodes::only(resource.clone());
-                    return wait_or_refuse(&nodes, call, now, rule, &mut Claims::default());
+                    let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
+                    return wait_or_refuse(&nodes, call, now, rule, claims, arrival);
                 }
                 let at = own_ring_room_at(resource, now, call.weight);
                 Ok(refuse_flow(alone, call, now, rule, at))
@@ -55,21 +62,26 @@ pub(crate) fn fall_back(
 }
 
 /// Judges `call` to `resource` from the first check on: by the enforced rules, and then by
-/// those in shadow mode.
+/// those in shadow mode, unless it waits and will be judged again. What it has `arrived` with
+/// is left there, as far as the verdict does not need it.
 pub(crate) fn judge(
     engine: &Engine,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Glance,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
     if !resource.rules().has_shadows() {
-        return judge_enforced(engine, resource, call, now);
+        return judge_enforced(engine, resource, call, now, arrived);
     }
     // Those beside the rules that judge it: a rule that changes its mode is either in this list
     // or enforced.
     let shadows = engine.shadows().of_version(resource.version())?;
-    let verdict = judge_enforced(engine, resource, call, now)?;
+    let verdict = judge_enforced(engine, resource, call, now, arrived)?;
+    if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
+        return Ok(verdict);
+    }
     Ok(judge_shadows(
         engine,
         &shadows,
@@ -84,16 +96,29 @@ fn judge_enforced(
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    if let Err(blocked) = precheck(resource, call, now) {
-        return refuse_early(engine, resource, call, now, blocked);
+    if let Err(none) = precheck(resource, call, now, arrived.slot.is_some()) {
+        return match none {
+            NoPlace::NoSlot(slots) if may_line_up(resource, call, slots) => {
+                line_up(engine, resource, call, now, slots, arrived)
+            }
+            none => refuse_early(engine, resource, call, now, none.blocked(resource)),
+        };
     }
     match resource.path_kind() {
         PathKind::Fast | PathKind::FastAfterBreakers | PathKind::OwnRing => {
-            enter_own_ring(resource, call, now)
+            enter_own_ring(engine, resource, call, now, arrived)
         }
-        PathKind::FastAfterShare | PathKind::Full => enter_all_rings(engine, resource, call, now),
+        PathKind::FastAfterShare | PathKind::Full => {
+            enter_all_rings(engine, resource, call, now, arrived)
+        }
     }
+}
+
+/// Whether `call` may wait for one of `slots`. One that never passes does not.
+fn may_line_up(resource: &Resource, call: &Call<'_>, slots: SlotLimit) -> bool {
+    resource.slot_queue(slots).is_some() && resource.refusing_without_origin(call).is_none()
 }
 
 /// Refuses a call whose nodes have not been looked up yet: it counts on them as well.

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::arrival::Arrival;
 use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
 use crate::ruled_ring::{Held, NoTokens};
 use crate::stat::{Node, Wish};
-use crate::waiting::Waiting;
+use crate::waiting::{Promised, Waiting};
 
 /// Holds tokens on every ring for a call that waits: for the turn that it has among its
 /// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
@@ -18,6 +19,7 @@ pub(super) fn wait(
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
+    arrived: &Arrival,
 ) -> Result<Option<Waiting>, Reloaded> {
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
     let held = hold(nodes, call, now, turn);
@@ -25,8 +27,14 @@ pub(super) fn wait(
         nodes.give_up(claims);
         return held.map(|_| None);
     };
-    let claims = std::mem::take(claims);
-    let waiting = Waiting::new(nodes.clone(), held, claims, now, start, call.weight);
+    let promised = Promised {
+        held,
+        claims: std::mem::take(claims),
+        start,
+        patience: call.patience,
+    };
+    let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
+    let waiting = Waiting::promised(nodes, promised, arrived.place, times, call.weight);
     Ok(Some(waiting))
 }
 

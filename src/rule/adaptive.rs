@@ -41,7 +41,7 @@ use crate::stat::MAX_TOKENS;
 /// [id](Self::id). If a setting changes, the limit that was found is kept, within the new
 /// bounds. Measurements in progress then start anew, and the limit learns nothing from
 /// calls that are in flight. [`start`](Self::start) applies to a resource that had no
-/// limit. A rule that is new for a resource counts only calls that start from then on.
+/// limit. Calls that run when a rule comes count as well.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without an adaptive rule of its own gets a separate limit from it.

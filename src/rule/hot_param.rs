@@ -151,7 +151,8 @@ impl HotParamRule {
     /// Allows at most `max` calls of `resource` at once for each value: between 0 and
     /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
     /// body; a call that waits for another rule counts as well, and so does one that a later
-    /// rule refuses, while it is judged. A value with calls in flight is never evicted. A
+    /// rule refuses, while it is judged. A call above the limit is refused at once: only an
+    /// [`IsolationRule`](crate::IsolationRule::queue) lets calls wait for a slot. A value with calls in flight is never evicted. A
     /// resource has at most two such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {

@@ -137,6 +137,7 @@ pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
 pub use hot_param::HotParamRule;
 pub use isolation::IsolationRule;
+pub(crate) use isolation::SlotQueue;
 pub use problem::{InvalidRule, InvalidRules};
 #[cfg(feature = "serde")]
 pub(crate) use problem::{MOST_TOLD, write_first};

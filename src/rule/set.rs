@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::named::Named;
 use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Part, Rule, Rules,
-    Who,
+    SlotQueue, Who,
 };
 use crate::adaptive::Settings;
 use crate::block_kind::BlockKind;
@@ -293,6 +293,14 @@ impl RuleSet {
     /// The names of all resources that a rule names.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         self.by_resource.keys().map(String::as_str)
+    }
+
+    /// How calls wait for a slot of the isolation rule at `index`, if they may.
+    pub(crate) fn slot_queue(&self, index: u32) -> Option<SlotQueue> {
+        match self.rule(index)?.itself() {
+            Rule::Isolation(rule) => rule.slot_queue(),
+            _ => None,
+        }
     }
 
     /// The flow rule at `index`.

@@ -27,6 +27,7 @@ use super::event::Outcome;
 use super::extremes::Extremes;
 use super::leap_array::LeapArray;
 use super::minute::{Minute, ThisSecond};
+use super::slots::{Line, Slots};
 use super::word::divide;
 use crate::block_kind::BlockKind;
 use crate::clock::{Tick, nanos};
@@ -100,8 +101,11 @@ pub(super) struct Counters {
     pub(super) waits: AtomicU64,
     pub(super) waited_us: AtomicU64,
     pub(super) waiting_dropped: AtomicU64,
+    /// Calls that hold tokens of a bucket to come, or a turn.
     pub(super) waiting: AtomicU32,
-    pub(super) slots_in_use: AtomicU32,
+    /// Calls that wait for a slot.
+    pub(super) in_line: AtomicU32,
+    pub(super) slots: Slots,
     pub(super) bucket_cuts: Cuts<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
     later: OnceLock<Box<Later>>,
@@ -118,6 +122,8 @@ struct Later {
     second_cuts: OnceLock<SecondCuts>,
     /// Borrowed tokens of the newest second, for nodes that keep no others.
     lent: ThisSecond,
+    /// Where calls wait for a slot, once a rule has asked for it.
+    line: OnceLock<Box<Line>>,
     /// The ring of the newest node over these counters, if there was another one
     /// before. Only who finds its own ring moved looks here.
     successor: Lock<Option<Arc<LeapArray>>>,
@@ -212,7 +218,8 @@ impl Counters {
             waited_us: zero(),
             waiting_dropped: zero(),
             waiting: AtomicU32::new(0),
-            slots_in_use: AtomicU32::new(0),
+            in_line: AtomicU32::new(0),
+            slots: Slots::new(),
             bucket_cuts: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             later: OnceLock::new(),
@@ -308,8 +315,9 @@ impl Counters {
     #[inline]
     pub(super) fn complete(&self, n: u32, rt_ns: u64, outcome: Outcome) {
         let rt_us = rt_ns.min(MAX_RT_NS) / 1_000;
+        // Acquire: see `Node::end_without_slot`.
         self.done
-            .fetch_add(rt_us << CALL_BITS | 1, Ordering::Relaxed);
+            .fetch_add(rt_us << CALL_BITS | 1, Ordering::Acquire);
         self.extremes.note_rt(self.bucket(), rt_us as u32);
         if n != 1 {
             self.extra
@@ -330,7 +338,8 @@ impl Counters {
     /// A call ended that delivered nothing.
     pub(super) fn cancel(&self, n: u32) {
         self.cancelled.fetch_add(u64::from(n), Ordering::Relaxed);
-        self.settled.fetch_add(1, Ordering::Relaxed);
+        // Acquire: see `Node::end_without_slot`.
+        self.settled.fetch_add(1, Ordering::Acquire);
     }
 
     /// Tokens are in the ring's count that no call uses.
@@ -408,29 +417,19 @@ impl Counters {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Concurrency slots in use.
-    pub(super) fn slots_in_use(&self) -> u32 {
-        self.slots_in_use.load(Ordering::Relaxed)
+    /// Calls that wait for a slot.
+    pub(super) fn in_line(&self) -> u32 {
+        self.in_line.load(Ordering::Relaxed)
     }
 
-    /// Whether fewer than `limit` concurrency slots are in use.
-    pub(super) fn has_free_slot(&self, limit: u32) -> bool {
-        self.slots_in_use() < limit
+    /// The line in which calls wait for a slot, if any ever could.
+    pub(super) fn line(&self) -> Option<&Line> {
+        Some(self.later.get()?.line.get()?)
     }
 
-    /// One more concurrency slot, unless `limit` are in use.
-    pub(super) fn take_slot(&self, limit: u32) -> bool {
-        add_below(&self.slots_in_use, limit)
-    }
-
-    pub(super) fn free_slot(&self) {
-        // Who takes it next sees what was done with it.
-        let order = if planted(Bug::FreeRelaxed) {
-            Ordering::Relaxed
-        } else {
-            Ordering::Release
-        };
-        self.slots_in_use.fetch_sub(1, order);
+    /// The same, made if need be.
+    pub(super) fn line_made(&self) -> &Line {
+        self.later().line.get_or_init(|| Box::new(Line::new()))
     }
 
     // --- time ---

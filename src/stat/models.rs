@@ -16,6 +16,7 @@
 mod moved;
 mod readers;
 mod room;
+mod slots;
 mod steps;
 
 use loom::thread;

@@ -8,6 +8,8 @@
 //! ends on the node that it began on: then the cuts are those of the new ring, which
 //! knows what has passed since.
 
+mod slots;
+
 use std::borrow::Cow;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -72,7 +74,7 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 ///
 /// # Memory
 ///
-/// 512 bytes for two buckets, where a pointer has 64 bits:
+/// 520 bytes for two buckets, where a pointer has 64 bits:
 ///
 /// | part | bytes |
 /// |---|---|
@@ -81,7 +83,7 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | what is counted: calls and their time, settled, refused, failed, cancelled, weights, borrowed, panicked | 64 |
 /// | the wide totals of passes, calls and times | 24 |
 /// | waits, their time, waiting calls that were dropped | 24 |
-/// | calls that wait, slots in use | 8 |
+/// | calls that wait, for tokens and for a slot; slots in use | 16 |
 /// | the newest step, the last one used | 16 |
 /// | places of the rings of cuts and of extremes | 32 |
 /// | place of what comes later, and the shape of time | 32 |
@@ -90,7 +92,7 @@ use crate::sync::{Arc, Bug, Ordering, fence, planted};
 /// | reference counts | 32 |
 ///
 /// The seconds of the last minute take 3.5 KiB more, from the second second after the node
-/// was made on. Of these, 120 bytes, which count the refusals of each kind of rule, are
+/// was made on. Of these, 136 bytes, which count the refusals of each kind of rule, are
 /// already allocated with the first call that is refused or has borrowed, if that is earlier.
 /// A resource of an engine takes more than its node; see
 /// [`Builder::max_resources`](crate::Builder::max_resources).
@@ -392,23 +394,7 @@ impl Node {
         roll(&self.ring) || self.counters.successor().is_some_and(|ring| roll(&ring))
     }
 
-    // --- gauges that limit ---
-
-    pub(crate) fn has_free_slot(&self, limit: u32) -> bool {
-        self.counters.has_free_slot(limit)
-    }
-
-    pub(crate) fn take_slot(&self, limit: u32) -> bool {
-        self.counters.take_slot(limit)
-    }
-
-    pub(crate) fn free_slot(&self) {
-        self.counters.free_slot();
-    }
-
-    pub(crate) fn slots_in_use(&self) -> u32 {
-        self.counters.slots_in_use()
-    }
+    // --- waiting calls ---
 
     pub(crate) fn start_waiting(&self, most: u32) -> bool {
         self.counters.start_waiting(most)
@@ -520,11 +506,12 @@ impl Node {
         self.counters.in_flight(self.ring.taken_now())
     }
 
-    /// Returns the number of calls that wait, for their bucket or for their turn in a
-    /// queue.
+    /// Returns the number of calls that wait: for their bucket, for their turn in a queue, or
+    /// for a concurrency slot.
     #[must_use]
     pub fn waiting(&self) -> u32 {
-        self.counters.waiting()
+        let in_line = self.counters.in_line();
+        self.counters.waiting().saturating_add(in_line)
     }
 
     /// Returns the number of tokens held for coming buckets.

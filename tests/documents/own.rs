@@ -48,6 +48,15 @@ fn limits() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "isolation", "resource": "/s", "max": 3, "queue": "2s", "max_waiting": 9,
+            }),
+            IsolationRule::new("/s", 3)
+                .queue(ms(2_000))
+                .max_waiting(9)
+                .into(),
+        ),
+        (
+            json!({
                 "kind": "flow", "resource": "/m", "threshold": 30,
                 "memory": "0.7..0.9", "memory_threshold": 5,
             }),
@@ -303,7 +312,7 @@ fn every_builder_method_has_its_key() {
             ),
             16,
         ),
-        ("isolation", include_str!("../../src/rule/isolation.rs"), 2),
+        ("isolation", include_str!("../../src/rule/isolation.rs"), 4),
         ("adaptive", include_str!("../../src/rule/adaptive.rs"), 7),
         (
             "circuit-breaker",

@@ -5,9 +5,18 @@ use crate::rule::setting::Settings;
 
 impl IsolationRule {
     pub(in crate::rule) fn list(self, settings: &mut Settings) {
-        let Self { resource, max, id } = self;
+        let Self {
+            resource,
+            max,
+            queue,
+            max_waiting,
+            id,
+        } = self;
+        let plain = Self::new("", 0);
         settings.add("resource", resource);
         settings.add("max", max);
+        settings.add_given("queue", queue);
+        settings.add_changed("max_waiting", max_waiting, plain.max_waiting);
         settings.add_given("id", id);
     }
 }

@@ -12,6 +12,7 @@ use super::{array, quota};
 use crate::clock::Tick;
 use crate::stat::counters::{Counters, Shape};
 use crate::stat::extremes::{Extreme, Extremes};
+use crate::stat::slots::SlotHold;
 use crate::sync::fault::model;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -78,7 +79,7 @@ model! {
 }
 
 /// Counters over windows of a second.
-fn counters() -> Arc<Counters> {
+pub(super) fn counters() -> Arc<Counters> {
     let shape = StdArc::new(Shape::new(500_000_000, 2));
     Arc::new(Counters::new(shape, false, Tick::ZERO))
 }
@@ -90,15 +91,15 @@ model! {
     || {
         // One slot. Its holder gives it back and wants it again, beside another.
         let counters = counters();
-        assert!(counters.take_slot(1));
+        assert!(counters.slots.take(1));
         let other = counters.clone();
-        let other = thread::spawn(move || other.take_slot(1));
-        counters.free_slot();
-        let ours = counters.take_slot(1);
+        let other = thread::spawn(move || other.slots.take(1));
+        counters.slots.free(SlotHold::RUNNING);
+        let ours = counters.slots.take(1);
         let theirs = other.join().unwrap();
         assert!(ours || theirs, "refused with a free slot");
         assert!(!(ours && theirs), "two calls in one slot");
-        assert_eq!(counters.slots_in_use(), 1);
+        assert_eq!(counters.slots.in_use(), 1);
     }
 }
 
@@ -108,10 +109,10 @@ model! {
         // One slot at a time, so its holders see what those before have done.
         let shared = Arc::new((counters(), AtomicU64::new(0)));
         let use_slot = |(counters, done): &(Arc<Counters>, AtomicU64)| {
-            let has_slot = counters.take_slot(1);
+            let has_slot = counters.slots.take(1);
             if has_slot {
                 done.store(done.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                counters.free_slot();
+                counters.slots.free(SlotHold::RUNNING);
             }
             u64::from(has_slot)
         };

@@ -159,10 +159,10 @@ fn a_node_takes_what_its_documentation_says() {
     assert_eq!(size_of::<LeapArray>(), 64 + 40);
     assert_eq!(
         size_of::<Counters>(),
-        64 + 24 + 24 + 8 + 16 + 16 + 16 + 16 + 16
+        64 + 24 + 24 + 16 + 16 + 16 + 16 + 16 + 16
     );
     let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
-    assert_eq!(node.footprint(), 104 + 200 + 144 + 32 + 32);
+    assert_eq!(node.footprint(), 104 + 208 + 144 + 32 + 32);
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! A call that outlives the request that it describes: one that waits before it is judged.
+
+use std::time::Duration;
+
+use super::{Call, Direction, OwnedKey, Param, Params};
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedCall {
+    resource: OwnedKey,
+    origin: Option<OwnedKey>,
+    context: Option<OwnedKey>,
+    params: OwnedParams,
+    tier: Option<OwnedKey>,
+    weight: u32,
+    prioritized: bool,
+    patience: Option<Duration>,
+    direction: Direction,
+    wants_quota: bool,
+    is_matched: bool,
+}
+
+#[derive(Clone, Debug)]
+enum OwnedParams {
+    None,
+    One(OwnedKey),
+    Many(Vec<(String, Option<OwnedKey>)>),
+}
+
+// === impl OwnedCall ===
+
+impl From<&Call<'_>> for OwnedCall {
+    fn from(call: &Call<'_>) -> Self {
+        // By all its names, so that a new one is not left out.
+        let Call {
+            resource,
+            origin,
+            context,
+            params,
+            tier,
+            weight,
+            prioritized,
+            patience,
+            direction,
+            wants_quota,
+            is_matched,
+        } = *call;
+        let param = |param: &Param<'_>| (param.name.to_owned(), param.value.map(OwnedKey::from));
+        Self {
+            resource: resource.into(),
+            origin: origin.map(OwnedKey::from),
+            context: context.map(OwnedKey::from),
+            params: match params {
+                Params::None => OwnedParams::None,
+                Params::One(value) => OwnedParams::One(value.into()),
+                Params::Many(params) => OwnedParams::Many(params.iter().map(param).collect()),
+            },
+            tier: tier.map(OwnedKey::from),
+            weight,
+            prioritized,
+            patience,
+            direction,
+            wants_quota,
+            is_matched,
+        }
+    }
+}
+
+impl OwnedCall {
+    /// Runs `f` with the call.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&Call<'_>) -> R) -> R {
+        let many: Vec<_>;
+        let params = match &self.params {
+            OwnedParams::None => Params::None,
+            OwnedParams::One(value) => Params::One(value.as_key()),
+            OwnedParams::Many(params) => {
+                let params = params.iter().map(|(name, value)| Param {
+                    name,
+                    value: value.as_ref().map(OwnedKey::as_key),
+                });
+                many = params.collect();
+                Params::Many(&many)
+            }
+        };
+        f(&Call {
+            resource: self.resource.as_key(),
+            origin: self.origin.as_ref().map(OwnedKey::as_key),
+            context: self.context.as_ref().map(OwnedKey::as_key),
+            params,
+            tier: self.tier.as_ref().map(OwnedKey::as_key),
+            weight: self.weight,
+            prioritized: self.prioritized,
+            patience: self.patience,
+            direction: self.direction,
+            wants_quota: self.wants_quota,
+            is_matched: self.is_matched,
+        })
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::call::Key;
+
+    #[test]
+    fn a_kept_call_is_the_call() {
+        let params = [
+            Param::new("user", Key::Joined("a", "b")),
+            Param::missing("page"),
+        ];
+        let call = Call {
+            wants_quota: true,
+            is_matched: true,
+            ..Call::new(Key::Joined("GET", "/a"))
+                .origin(7_u64)
+                .context("web")
+                .tier("pro")
+                .params(&params)
+                .batch(3)
+                .prioritized(true)
+                .patience(Duration::from_millis(5))
+                .outbound()
+        };
+        for call in [call, call.param("x"), Call::new("/b")] {
+            let kept = OwnedCall::from(&call).with(|kept| format!("{kept:?}"));
+            let plain = format!("{call:?}");
+            let plain = plain.replace("Joined(\"GET\", \"/a\")", "Str(\"GET /a\")");
+            assert_eq!(kept, plain.replace("Joined(\"a\", \"b\")", "Str(\"a b\")"));
+        }
+    }
+}

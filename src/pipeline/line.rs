@@ -1,0 +1,75 @@
+//! How a call comes to wait in line for a slot.
+
+use std::time::Duration;
+
+use super::arrival::{Arrival, PlaceInLine};
+use super::refusal::{Counted, refuse};
+use crate::call::{Call, OwnedCall};
+use crate::call_nodes::{CallNodes, Reloaded};
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::resource::Resource;
+use crate::rule::SlotLimit;
+use crate::stat::Node;
+use crate::sync::{Arc, Ordering};
+use crate::timekeeper::Glance;
+use crate::verdict::Verdict;
+use crate::waiting::{Judged, Waiting};
+
+/// Has a call wait that finds no slot within the limit of `slots`, whose rule has a queue; or
+/// refuses it, if that is full or the call is not patient.
+#[cold]
+pub(super) fn line_up(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    slots: SlotLimit,
+    arrival: &Arrival,
+) -> Result<Verdict, Reloaded> {
+    let nodes = CallNodes::find(engine, resource, call, now)?;
+    let before = arrival.place;
+    let Some(place) = stand_in_line(resource, slots, call.patience, before) else {
+        let blocked = resource.blocked_by_slots(slots);
+        return Ok(refuse(Counted::On(&nodes), call, now, blocked));
+    };
+    nodes.each(Node::note_in_line);
+    if !resource.is_fresh() {
+        // The reload may have looked before this call stood there.
+        engine.known(call.direction, call.resource, Glance::again(now));
+    }
+    let judged = Judged {
+        engine: engine.handle(),
+        call: OwnedCall::from(call),
+    };
+    let times = (arrival.since.unwrap_or(now), now);
+    let waiting = Waiting::in_line(nodes, judged, place, times, call.weight);
+    Ok(Verdict::Wait(waiting))
+}
+
+/// A place in line for a slot, unless the call may not wait there. One that has stood there
+/// `before` has its old place.
+pub(crate) fn stand_in_line(
+    resource: &Resource,
+    slots: SlotLimit,
+    patience: Option<Duration>,
+    before: Option<PlaceInLine>,
+) -> Option<PlaceInLine> {
+    let queue = resource.slot_queue(slots)?;
+    let left = before.map_or(queue.max_wait, |place| place.left);
+    let left = left.min(patience.unwrap_or(Duration::MAX));
+    // A limit of 0 lets no call in.
+    if left.is_zero() || slots.limit == 0 {
+        return None;
+    }
+    let ticket = before.map(|place| place.ticket);
+    let ticket = resource.node().line_up(queue.max_waiting, ticket)?;
+    // A reload either finds it set, or has come before: then the caller finds its version.
+    let lined_up = &resource.shared().has_lined_up;
+    lined_up.swap(true, Ordering::AcqRel);
+    Some(PlaceInLine {
+        ticket,
+        left,
+        slots,
+    })
+}

@@ -1,0 +1,168 @@
+//! Slots: calls that hold none, and calls that wait for one.
+
+use loom::thread;
+
+use super::room::counters;
+use crate::stat::counters::Counters;
+use crate::stat::slots::SlotHold;
+use crate::sync::fault::model;
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+/// Counters with a ring of which only the count of passes is left.
+struct Node {
+    counters: Arc<Counters>,
+    taken: AtomicU64,
+    /// Calls that really run.
+    running: AtomicU64,
+}
+
+impl Node {
+    /// A node on which `calls` run that hold no slot.
+    fn with_older(calls: u64) -> Arc<Self> {
+        let counters = counters();
+        counters.slots.mark_older(counters.line_made());
+        Arc::new(Self {
+            counters,
+            taken: AtomicU64::new(calls),
+            running: AtomicU64::new(calls),
+        })
+    }
+
+    /// A node with a limit of one, which a call has reached.
+    fn full() -> Arc<Self> {
+        let counters = counters();
+        counters.line_made().set_limit(Box::new(|| 1));
+        assert!(counters.slots.take(1));
+        Arc::new(Self {
+            counters,
+            taken: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+        })
+    }
+
+    fn in_flight(&self) -> u32 {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.counters.in_flight(taken as u32)
+    }
+
+    fn let_in(&self) {
+        self.counters.let_in(|| self.in_flight());
+    }
+
+    fn line_up(&self) -> u64 {
+        let ticket = self.counters.line_up(9, None, || self.in_flight());
+        ticket.expect("there is room")
+    }
+
+    fn has_slot(&self, ticket: u64) -> bool {
+        self.counters.line_made().has_slot(ticket, None)
+    }
+
+    fn free(&self, hold: SlotHold) {
+        if self.counters.slots.free(hold) {
+            self.let_in();
+        }
+    }
+
+    /// A call that holds no slot ends.
+    fn end_without_slot(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.counters.done.fetch_add(1, Ordering::Acquire);
+        if self.counters.slots.somebody_waits() {
+            self.let_in();
+        }
+    }
+
+    /// Takes a slot and then its tokens, if it may.
+    fn start(&self, limit: u32) {
+        let slots = &self.counters.slots;
+        let Some(hold) = slots.take_if_marked(limit, || self.in_flight()) else {
+            return;
+        };
+        let others = self.running.fetch_add(1, Ordering::Relaxed);
+        assert!(others < limit.into(), "one too many");
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        slots.started(hold);
+    }
+}
+
+model! {
+    a_limit_over_calls_that_hold_no_slot at 3 fails with
+        a_call_that_counts_as_started_too_early: EnterAsStarted;
+    || {
+        // One runs, three may: of two new ones and the end of the old one.
+        let node = Node::with_older(2);
+        let other = node.clone();
+        let other = thread::spawn(move || other.start(3));
+        let older = node.clone();
+        let older = thread::spawn(move || older.end_without_slot());
+        node.start(3);
+        other.join().unwrap();
+        older.join().unwrap();
+        let running = node.running.load(Ordering::Relaxed);
+        let in_use = node.counters.slots.in_use_or_older(|| node.in_flight());
+        assert_eq!(u64::from(in_use), running);
+    }
+}
+
+model! {
+    a_call_lines_up_beside_the_end_of_another at 3 fails with
+        a_call_that_waits_without_a_look: WaitWithoutLook;
+    || {
+        let node = Node::full();
+        let other = node.clone();
+        let other = thread::spawn(move || other.free(SlotHold::RUNNING));
+        let ticket = node.line_up();
+        other.join().unwrap();
+        assert!(node.has_slot(ticket), "it waits beside a free slot");
+        assert_eq!(node.counters.slots.in_use(), 1);
+    }
+}
+
+model! {
+    a_call_lines_up_beside_the_end_of_one_without_a_slot at 3 fails with
+        a_call_that_waits_unseen: WaitUnseen;
+    || {
+        let node = Node::with_older(1);
+        node.counters.line_made().set_limit(Box::new(|| 1));
+        let older = node.clone();
+        let older = thread::spawn(move || older.end_without_slot());
+        let ticket = node.line_up();
+        older.join().unwrap();
+        assert!(node.has_slot(ticket), "it waits beside a free slot");
+    }
+}
+
+model! {
+    a_call_leaves_the_line_beside_the_end_of_another at 3 fails with
+        a_call_that_leaves_with_its_slot: LeaveBlindly;
+    || {
+        let node = Node::full();
+        let tickets = [node.line_up(), node.line_up()];
+        let other = node.clone();
+        let other = thread::spawn(move || other.free(SlotHold::RUNNING));
+        if node.counters.slots.leave(node.counters.line_made(), tickets[0]) {
+            node.free(SlotHold::FROM_LINE);
+        }
+        other.join().unwrap();
+        assert!(node.has_slot(tickets[1]), "the slot was lost");
+        node.free(SlotHold::FROM_LINE);
+        assert!(node.counters.slots.take(1), "nothing is left over");
+    }
+}
+
+model! {
+    a_new_call_beside_one_in_line at 3 fails with
+        a_new_call_that_overtakes: CheckThenClaim;
+    || {
+        let node = Node::full();
+        let freeing = node.clone();
+        let freeing = thread::spawn(move || freeing.free(SlotHold::RUNNING));
+        let other = node.clone();
+        let other = thread::spawn(move || other.counters.slots.take(1));
+        let ticket = node.line_up();
+        let overtook = other.join().unwrap();
+        freeing.join().unwrap();
+        assert!(overtook != node.has_slot(ticket), "one slot, two calls");
+    }
+}

@@ -1,0 +1,160 @@
+//! The concurrency slots of a node, and the line of calls that wait for one.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::Node;
+use crate::stat::slots::{LimitNow, SlotHold};
+use crate::sync::{Arc, Ordering};
+
+impl Node {
+    /// Whether fewer than `limit` concurrency slots are in use.
+    #[inline]
+    pub(crate) fn has_free_slot(&self, limit: u32) -> bool {
+        self.counters.slots.has_room(limit) || self.has_free_slot_if_marked(limit)
+    }
+
+    // Not inlined, as nothing here is that is not on the way of nearly every call.
+    #[cold]
+    #[inline(never)]
+    fn has_free_slot_if_marked(&self, limit: u32) -> bool {
+        let slots = &self.counters.slots;
+        slots.is_marked() && slots.has_room_if_marked(limit, || self.in_flight())
+    }
+
+    /// One more concurrency slot, unless `limit` are in use or somebody waits for one. The
+    /// caller says when the call [has started](Self::slot_started).
+    #[inline]
+    pub(crate) fn take_slot(&self, limit: u32) -> Option<SlotHold> {
+        if self.counters.slots.take(limit) {
+            return Some(SlotHold::RUNNING);
+        }
+        self.take_slot_if_marked(limit)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_slot_if_marked(&self, limit: u32) -> Option<SlotHold> {
+        let counters = &self.counters;
+        if !counters.slots.is_marked() {
+            return None;
+        }
+        // Once nobody else counts on this node, all its calls hold slots.
+        if let Some(line) = counters.line().filter(|_| counters.slots.has_older()) {
+            counters.slots.forget_older(line, || !self.is_shared());
+        }
+        counters.slots.take_if_marked(limit, || self.in_flight())
+    }
+
+    /// The same beyond any limit.
+    pub(crate) fn take_slot_anyway(&self) -> SlotHold {
+        self.counters.slots.take_anyway()
+    }
+
+    /// The call that holds a slot has its tokens.
+    #[inline]
+    pub(crate) fn slot_started(&self, hold: SlotHold) {
+        self.counters.slots.started(hold);
+    }
+
+    #[inline]
+    pub(crate) fn free_slot(&self, hold: SlotHold) {
+        if self.counters.slots.free(hold) {
+            self.let_in();
+        }
+    }
+
+    /// A call has ended that holds no slot. It may have counted among those that do, and
+    /// another one may wait for its end.
+    ///
+    /// No call is left waiting: one that waits sets its mark, and then changes the counts of
+    /// ended calls as well, without adding to them (release). This call has changed one of them
+    /// before (acquire). If it came first, its end is seen; else it sees the mark here.
+    #[inline]
+    pub(crate) fn end_without_slot(&self) {
+        if self.counters.slots.somebody_waits() {
+            self.let_in();
+        }
+    }
+
+    /// From here on calls that hold no slot count among those that do, until nobody is left
+    /// that may be one.
+    pub(crate) fn mark_older(&self) {
+        self.counters.slots.mark_older(self.counters.line_made());
+    }
+
+    /// Calls in flight, wherever they are counted.
+    #[cold]
+    #[inline(never)]
+    fn in_flight(&self) -> u32 {
+        self.counters.in_flight(self.latest().ring.taken_now())
+    }
+
+    /// Slots in use, by calls that hold them or did not need to.
+    pub(crate) fn slots_in_use(&self) -> u32 {
+        self.counters.slots.in_use_or_older(|| self.in_flight())
+    }
+
+    // --- the line for a slot ---
+
+    /// Whether a call could ever wait for a slot here.
+    pub(crate) fn has_line(&self) -> bool {
+        self.counters.line().is_some()
+    }
+
+    /// Whether a call waits for a slot: one that lines up after this answer sees all that was
+    /// done before it.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.counters.line().is_some_and(|line| !line.is_empty())
+    }
+
+    /// How many slots there are, for calls that wait.
+    pub(crate) fn set_slot_limit(&self, limit: LimitNow) {
+        self.counters.line_made().set_limit(limit);
+    }
+
+    /// Gives free slots to calls that wait.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_in(&self) {
+        self.counters.let_in(|| self.in_flight());
+    }
+
+    /// Stands in line for a slot, unless `most` calls do: the ticket. One that stood there
+    /// before has the `ticket` from then.
+    pub(crate) fn line_up(&self, most: u32, ticket: Option<u64>) -> Option<u64> {
+        self.counters.line_up(most, ticket, || self.in_flight())
+    }
+
+    /// Whether the call with this `ticket` has got a slot; else `waker` is woken when it has.
+    pub(crate) fn has_slot_in_line(&self, ticket: u64, waker: Option<&Waker>) -> bool {
+        let line = self.counters.line();
+        line.is_some_and(|line| line.has_slot(ticket, waker))
+    }
+
+    /// Leaves the line: with a slot, if the call has got one.
+    pub(crate) fn leave_line(&self, ticket: u64) -> Option<SlotHold> {
+        let has_slot = self.counters.slots.leave(self.counters.line()?, ticket);
+        has_slot.then_some(SlotHold::FROM_LINE)
+    }
+
+    /// Whether both count on the same counters.
+    pub(crate) fn counts_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.counters, &other.counters)
+    }
+
+    /// One more call waits for a slot.
+    pub(crate) fn note_in_line(&self) {
+        self.counters.in_line.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One call less waits for a slot.
+    pub(crate) fn note_out_of_line(&self) {
+        self.counters.in_line.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A call that has waited for a slot has started.
+    pub(crate) fn waited_in_line(&self, wait: Duration) {
+        self.counters.waited(0, wait);
+    }
+}
