@@ -8,6 +8,7 @@
 //! that is on the path of a call: the comparison is made when somebody asks, when a resource is
 //! called for the first time, and when a rule has met its eighth call without a key.
 
+mod letters;
 mod provided;
 mod similar;
 mod told;
@@ -15,6 +16,7 @@ mod told;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use letters::letters_apart;
 pub(crate) use provided::{LayerFacts, Need, Provided};
 pub(crate) use similar::cause_of_silence;
 pub(crate) use told::Told;

@@ -5,6 +5,8 @@
 //! others were called, a path instead of a template, a prefix that a nested router takes off,
 //! capitals, and a few letters.
 
+use super::letters::letters_apart;
+
 /// Names that are longer are not compared letter by letter.
 const MOST_COMPARED: usize = 128;
 /// Most letters that a name may differ by from one that was meant.
@@ -175,35 +177,10 @@ fn is_misspelt(one: &str, other: &str) -> bool {
             if a.len().abs_diff(b.len()) > MOST_LETTERS {
                 return false;
             }
-            differing += distance(a, b);
+            differing += letters_apart(a, b);
         }
     }
     differing <= MOST_LETTERS.min(letters / 3)
-}
-
-/// How many letters have to be added, removed, replaced or swapped with their neighbour.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<_>, Vec<_>) = (one.chars().collect(), other.chars().collect());
-    let width = other.len() + 1;
-    let mut table = vec![0; (one.len() + 1) * width];
-    for i in 0..=one.len() {
-        for j in 0..=other.len() {
-            table[i * width + j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let at = |i: usize, j: usize| table[i * width + j];
-                let replaced = at(i - 1, j - 1) + usize::from(one[i - 1] != other[j - 1]);
-                let mut least = replaced.min(at(i - 1, j) + 1).min(at(i, j - 1) + 1);
-                let is_swapped =
-                    i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
-                if is_swapped {
-                    least = least.min(at(i - 2, j - 2) + 1);
-                }
-                least
-            };
-        }
-    }
-    table[one.len() * width + other.len()]
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -233,6 +210,7 @@ mod tests {
             ("/user/{id}", "/users/7", Some(Likeness::Letters)),
             ("/oders", "/orders", Some(Likeness::Letters)),
             ("serach", "search", Some(Likeness::Letters)),
+            ("flwo", "flow", Some(Likeness::Letters)),
             (
                 "/shop.Orders/List",
                 "/shop.Order/List",

@@ -163,6 +163,14 @@ fn a_name_that_is_nearly_right_is_proposed() {
             "; did you mean \"flow\"?",
         ),
         (
+            json!({"kind": "flwo", "resource": "a", "threshold": 1}),
+            "; did you mean \"flow\"?",
+        ),
+        (
+            json!({"kind": "flow", "resource": "a", "threshold": 1, "lned": true}),
+            "lned is not known, did you mean `lend`?",
+        ),
+        (
             json!({"kind": "circuitbreaker", "resource": "a"}),
             "; did you mean \"circuit-breaker\"?",
         ),
