@@ -139,7 +139,12 @@ fn a_fraction_of_a_call_where_whole_ones_count_is_refused() {
 #[test]
 fn what_to_do_without_a_key_is_refused_where_there_is_none() {
     let allowed = "left out without `by_origin`: the rule has no key that may be missing";
-    for (missing, name) in [(MissingKey::Skip, "skip"), (MissingKey::Refuse, "refuse")] {
+    for (missing, name) in [
+        // Also what holds by default: it was written for a key.
+        (MissingKey::Share, "share"),
+        (MissingKey::Skip, "skip"),
+        (MissingKey::Refuse, "refuse"),
+    ] {
         let rule = FlowRule::per_second("r", 1).missing(missing);
         let expected = ("missing", name.to_owned(), allowed.to_owned());
         for rule in [
@@ -147,9 +152,11 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
             rule.clone().for_origin("a"),
             rule.clone().for_origin("other"),
             rule.clone().in_context("a"),
+            rule.clone().when("other"),
             rule.clone().throttle(SECOND),
         ] {
-            assert_eq!(problem(rule), expected);
+            assert_eq!(problem(rule.clone()), expected);
+            assert!(Rules::build([Rule::from(rule).shadow()]).is_err());
         }
         assert!(Rules::build([rule.by_origin()]).is_ok());
         let values = HotParamRule::per_second("r", 1).missing(missing);

@@ -94,7 +94,8 @@ pub struct FlowRule {
     pub(super) who: Who,
     basis: Basis,
     pub(super) shaping: Shaping,
-    pub(super) missing: MissingKey,
+    /// As it was set, which is allowed only where the rule has a key.
+    pub(super) missing: Option<MissingKey>,
     lend: Option<bool>,
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
@@ -229,7 +230,7 @@ impl FlowRule {
             who: Who::Anyone,
             basis: Basis::Own,
             shaping: Shaping::default(),
-            missing: MissingKey::Share,
+            missing: None,
             lend: None,
             max_occupy_ratio: 1.0,
             max_waiting: WholeNumber::new(MOST_WAITING),
@@ -370,11 +371,11 @@ impl FlowRule {
     }
 
     /// Sets what a rule [by origin](Self::by_origin) does with calls that have no origin.
-    /// Default: they share one quota. Any other setting is invalid for a rule that is not by
-    /// origin, as no call of such a rule lacks a key.
+    /// Default: they share one quota. It is invalid to set this for a rule that is not by origin,
+    /// as no call of such a rule lacks a key.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
     }
 
@@ -574,7 +575,7 @@ impl FlowRule {
         let mut rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
             .window()
             .by_origin()
-            .missing(self.missing)
+            .missing(self.missing.unwrap_or_default())
             .max_keys(most_origins);
         rule.id.clone_from(&self.id);
         rule
@@ -605,9 +606,9 @@ impl FlowRule {
             let cure = "let calls queue with `throttle`";
             inspector.whole_call("threshold", self.threshold, self.interval, cure);
         }
-        if self.who != Who::Each && self.missing != MissingKey::Share {
+        if let Some(missing) = self.missing.filter(|_| self.who != Who::Each) {
             let allowed = "left out without `by_origin`: the rule has no key that may be missing";
-            inspector.refuse("missing", self.missing.as_str(), allowed);
+            inspector.refuse("missing", missing.as_str(), allowed);
         }
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);

@@ -33,7 +33,9 @@ impl Rule {
     /// What the rule does with calls without its key; `None` for a rule without one.
     pub(crate) fn missing_key(&self) -> Option<MissingKey> {
         match self.itself() {
-            Rule::Flow(rule) => matches!(rule.who, Who::Each).then_some(rule.missing),
+            Rule::Flow(rule) => {
+                matches!(rule.who, Who::Each).then_some(rule.missing.unwrap_or_default())
+            }
             Rule::HotParam(rule) => Some(rule.missing),
             _ => None,
         }

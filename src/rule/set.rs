@@ -407,7 +407,7 @@ impl OriginRules {
             Who::Anyone => {}
             Who::Each => {
                 self.each.push(index);
-                match rule.missing {
+                match rule.missing.unwrap_or_default() {
                     MissingKey::Share => self.missing.push(index),
                     MissingKey::Refuse => self.refusing = self.refusing.or(Some(index)),
                     MissingKey::Skip => {}

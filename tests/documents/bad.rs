@@ -28,6 +28,7 @@ const FLOW: &str = r#"
 {"kind": "hot-param", "resource": "a", "threshold": 5, "interval": "999ns"} | .interval | "999ns" | between 1 µs and 366 days
 {"kind": "system", "qps": 0.5} | .qps | 0.5 | write 1 per 2s, or give each resource a `FlowRule` with `throttle`
 {"kind": "flow", "resource": "a", "threshold": 1, "missing": "refuse"} | .missing | "refuse" | left out without `by_origin`
+{"kind": "flow", "resource": "a", "threshold": 1, "missing": "share"} | .missing | "share" | left out without `by_origin`
 {"kind": "flow", "resource": "a", "threshold": 1, "for_origin": "x", "missing": "skip"} | .missing | "skip" | left out without `by_origin`
 {"kind": "flow", "resource": "a", "threshold": "many"} | .threshold | "many" | a number
 {"kind": "flow", "resource": "a", "threshold": -1} | .threshold | -1 | between 0 and 2147483647

@@ -116,6 +116,16 @@ fn limits() -> Vec<(Value, Rule)> {
                 .into(),
         ),
         (
+            json!({
+                "kind": "flow", "resource": "/d", "threshold": 1, "by_origin": true,
+                "missing": "share",
+            }),
+            FlowRule::per_second("/d", 1)
+                .by_origin()
+                .missing(MissingKey::Share)
+                .into(),
+        ),
+        (
             json!({"kind": "flow", "resource": "*", "threshold": 5, "interval": "1m"}),
             FlowRule::per("*", 5, ms(60_000)).into(),
         ),

@@ -39,7 +39,10 @@ impl FlowRule {
             Who::Only(origin) => settings.add("for_origin", origin),
             Who::Other => settings.add("for_origin", OTHER_ORIGIN.to_owned()),
         }
-        settings.missing(missing);
+        settings.add_given(
+            "missing",
+            missing.map(|missing| missing.as_str().to_owned()),
+        );
         match basis {
             Basis::Own => {}
             Basis::Related(related) => settings.add("when", related),
