@@ -136,6 +136,7 @@ pub mod hot;
 pub mod key;
 pub mod middleware;
 mod number;
+pub mod observe;
 mod partners;
 mod pipeline;
 mod recent;

@@ -41,6 +41,7 @@ const ORDER: &[&[&str]] = &[
     &["key"],
     &["rejection"],
     &["middleware"],
+    &["observe"],
     &["guide"],
 ];
 
