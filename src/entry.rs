@@ -8,6 +8,7 @@ use crate::breaker::Admission;
 use crate::call::Direction;
 use crate::call_nodes::{CallNodes, Claims, QuotaLeft};
 use crate::clock::Tick;
+use crate::hook::Interest;
 use crate::resource::Resource;
 use crate::rule::Running;
 use crate::stat::{Outcome, SlotHold};
@@ -338,7 +339,7 @@ impl Entry {
         } else {
             resource.node().end_without_slot();
         }
-        if !resource.shared().hooks.is_empty() {
+        if resource.shared().hooks.want(Interest::EXIT) {
             resource.notify_ended(self.n, outcome, end - self.start);
         }
         if self.rare.is_some() {
@@ -368,7 +369,7 @@ impl Drop for Entry {
         };
         let has_panicked = !self.has_panic_guard && std::thread::panicking();
         let has_more = self.permits.is_some() || self.rare.is_some() || !self.nodes.is_one_node();
-        if has_panicked || has_more || !shared.hooks.is_empty() {
+        if has_panicked || has_more || shared.hooks.want(Interest::EXIT) {
             return self.end_everywhere(now, end, has_panicked);
         }
         let rt_ns = end.nanos_since(self.start);

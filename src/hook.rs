@@ -37,6 +37,8 @@
 //! assert_eq!(sentinel.hooks().panics(), 1);
 //! ```
 
+mod interest;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,8 @@ use crate::caught::caught;
 use crate::finding::Finding;
 use crate::stat::Outcome;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+
+pub use interest::Interest;
 
 /// Receives notifications about calls. Each method does nothing unless an implementation
 /// overrides it.
@@ -82,6 +86,14 @@ use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
+    /// Returns what the hook wants to be told of; of anything else it is not told. Default:
+    /// everything. Asked once, when the hook is registered. A panic is one of that call.
+    ///
+    /// A call pays for hooks only where one of them wants what happens to it.
+    fn interest(&self) -> Interest {
+        Interest::ALL
+    }
+
     /// Called when a call has passed all rules and starts, after its wait if it had to wait.
     fn on_pass(&self, event: &PassEvent<'_>) {
         let _ = event;
@@ -359,6 +371,10 @@ impl<F> fmt::Debug for OnFinding<F> {
 }
 
 impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
+    fn interest(&self) -> Interest {
+        Interest::FINDING
+    }
+
     fn on_finding(&self, finding: &Finding) {
         (self.0)(finding);
     }
@@ -385,24 +401,34 @@ impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
 /// ```
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// Read first: most engines have none.
-    count: AtomicU32,
+    /// What any of them wants. Read first: most engines have none.
+    wanted: AtomicU32,
     list: ArcSwap<Vec<Named>>,
     writer: Lock<()>,
     panics: AtomicU64,
 }
 
-type Named = (Arc<str>, Arc<dyn Hook>);
+/// A hook, its name and what it wants.
+#[derive(Clone, Debug)]
+struct Named {
+    name: Arc<str>,
+    hook: Arc<dyn Hook>,
+    interest: Interest,
+}
 
 impl Hooks {
     /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
     /// is replaced, and the new one takes its place in the order.
     pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
-        let name = name.into();
+        let new = Named {
+            interest: hook.interest(),
+            name: name.into(),
+            hook,
+        };
         self.change(
-            |hooks| match hooks.iter_mut().find(|(known, _)| *known == name) {
-                Some(known) => known.1 = hook,
-                None => hooks.push((name, hook)),
+            |hooks| match hooks.iter_mut().find(|known| known.name == new.name) {
+                Some(known) => *known = new,
+                None => hooks.push(new),
             },
         );
     }
@@ -412,7 +438,7 @@ impl Hooks {
     pub fn remove(&self, name: &str) -> bool {
         self.change(|hooks| {
             let before = hooks.len();
-            hooks.retain(|(known, _)| &**known != name);
+            hooks.retain(|known| &*known.name != name);
             hooks.len() < before
         })
     }
@@ -423,7 +449,7 @@ impl Hooks {
         self.list
             .load()
             .iter()
-            .map(|(name, _)| name.clone())
+            .map(|hook| hook.name.clone())
             .collect()
     }
 
@@ -437,9 +463,11 @@ impl Hooks {
         let writer = self.writer.lock();
         let mut hooks = Vec::clone(&self.list.load());
         let result = change(&mut hooks);
-        let count = hooks.len();
+        let wanted = hooks
+            .iter()
+            .fold(Interest::NONE, |all, hook| all | hook.interest);
         let before = self.list.swap(Arc::new(hooks));
-        self.count.store(count as u32, Ordering::Release);
+        self.wanted.store(wanted.bits(), Ordering::Release);
         drop(writer);
         // Only now: a hook that nobody else holds ends here, and its destructor
         // may change the hooks as well.
@@ -447,19 +475,20 @@ impl Hooks {
         result
     }
 
-    /// Whether there are no hooks.
+    /// Whether any hook wants to be told of `event`. Acquire: pairs with the release in
+    /// `change`.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+    pub(crate) fn want(&self, event: Interest) -> bool {
+        self.wanted.load(Ordering::Acquire) & event.bits() != 0
     }
 
-    /// Calls every hook, in order.
+    /// Calls every hook that wants to be told of `event`, in order.
     #[cold]
-    pub(crate) fn notify(&self, call: impl Fn(&dyn Hook)) {
+    pub(crate) fn notify(&self, event: Interest, call: impl Fn(&dyn Hook)) {
         // A guard would keep a slot of this thread busy while hooks run.
         let hooks = self.list.load_full();
-        for (_, hook) in hooks.iter() {
-            if caught(|| call(&**hook)).is_none() {
+        for known in hooks.iter().filter(|it| it.interest.contains(event)) {
+            if caught(|| call(&*known.hook)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -19,7 +19,7 @@ use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
 use crate::engine::{Change, Engine};
 use crate::entry::Entry;
-use crate::hook::{BlockEvent, Subject};
+use crate::hook::{BlockEvent, Interest, Subject};
 use crate::partners::partners;
 use crate::rule::{Named, Part, Rule, RuleSet};
 use crate::verdict::Verdict;
@@ -268,7 +268,7 @@ impl Shadow {
             Verdict::Block(blocked) => blocked,
         };
         let hooks = &engine.shared().hooks;
-        if !hooks.is_empty() {
+        if hooks.want(Interest::SHADOW_BLOCK) {
             let event = BlockEvent {
                 subject: Subject {
                     resource: blocked.resource(),
@@ -279,7 +279,7 @@ impl Shadow {
                 param: call.param_at(0).copied(),
                 blocked: &blocked,
             };
-            hooks.notify(|hook| hook.on_shadow_block(&event));
+            hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
         }
         None
     }

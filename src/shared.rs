@@ -8,7 +8,7 @@ use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::finding::{Finding, Provided, Told};
-use crate::hook::Hooks;
+use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
 use crate::stat::{Node, Shape};
 use crate::sync::{AtomicBool, AtomicU64};
@@ -149,8 +149,9 @@ impl Shared {
 
     /// Tells hooks of `finding`, unless they have been told of one of its kind for its rule.
     pub(crate) fn tell(&self, finding: &Finding) {
-        if !self.hooks.is_empty() && self.told.is_first(finding) {
-            self.hooks.notify(|hook| hook.on_finding(finding));
+        if self.hooks.want(Interest::FINDING) && self.told.is_first(finding) {
+            self.hooks
+                .notify(Interest::FINDING, |hook| hook.on_finding(finding));
         }
     }
 

@@ -21,7 +21,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
-use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::hot::{InvalidLimiter, NoRoom};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
@@ -95,12 +95,12 @@ fn types_are_shared_cloned_and_printed() {
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
         Event, Full, Loan, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
-        SystemReason, SourceErrorKind,
+        SystemReason, SourceErrorKind, Interest,
     );
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,
         SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, ResetForm, Format,
-        Capacity, Completion, Scope,
+        Capacity, Completion, Scope, Interest,
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,

@@ -10,11 +10,11 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BreakerState, Call, CircuitBreakerRule, Entry, FlowRule, Hook, HotParamRule, IsolationRule,
-    Rule, Rules, Sentinel, Verdict, Waiting,
+    BreakerState, Call, CircuitBreakerRule, Entry, Finding, FlowRule, Hook, HotParamRule,
+    IsolationRule, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use support::{configured, run};
@@ -180,6 +180,114 @@ impl Hook for Panics {
     fn on_exit(&self, _: &ExitEvent<'_>) {
         panic!("on_exit");
     }
+}
+
+/// Notes everything that it is told.
+#[derive(Debug)]
+struct Wants(Interest, mpsc::Sender<&'static str>);
+
+impl Hook for Wants {
+    fn interest(&self) -> Interest {
+        self.0
+    }
+
+    fn on_pass(&self, _: &PassEvent<'_>) {
+        self.1.send("pass").unwrap();
+    }
+
+    fn on_block(&self, _: &BlockEvent<'_>) {
+        self.1.send("block").unwrap();
+    }
+
+    fn on_shadow_block(&self, _: &BlockEvent<'_>) {
+        self.1.send("shadow").unwrap();
+    }
+
+    fn on_exit(&self, _: &ExitEvent<'_>) {
+        self.1.send("exit").unwrap();
+    }
+
+    fn on_breaker(&self, _: &BreakerEvent<'_>) {
+        self.1.send("breaker").unwrap();
+    }
+
+    fn on_finding(&self, _: &Finding) {
+        self.1.send("finding").unwrap();
+    }
+}
+
+#[test]
+fn a_hook_is_told_of_what_it_wants_and_of_nothing_else() {
+    let cases: [(Interest, &[&str], &str); 9] = [
+        (Interest::PASS, &["pass", "pass"], "PASS"),
+        (Interest::BLOCK, &["block"], "BLOCK"),
+        (
+            Interest::SHADOW_BLOCK,
+            &["shadow", "shadow"],
+            "SHADOW_BLOCK",
+        ),
+        (Interest::EXIT, &["exit", "exit"], "EXIT"),
+        (Interest::BREAKER, &["breaker"], "BREAKER"),
+        (Interest::FINDING, &["finding"], "FINDING"),
+        (
+            Interest::BREAKER | Interest::BLOCK,
+            &["breaker", "block"],
+            "BLOCK | BREAKER",
+        ),
+        (Interest::NONE, &[], "NONE"),
+        (
+            Interest::ALL,
+            &[
+                "finding", "shadow", "pass", "exit", "shadow", "pass", "breaker", "exit", "block",
+            ],
+            "ALL",
+        ),
+    ];
+    for (interest, told, printed) in cases {
+        let (sender, receiver) = mpsc::channel();
+        let rules = Rules::new()
+            .with(CircuitBreakerRule::error_count("r", 1))
+            .with(Rule::from(FlowRule::per_second("r", 0)).shadow())
+            .with(FlowRule::per_second("rr", 5));
+        let (sentinel, _clock) = configured(rules, |builder| {
+            builder.hook("wants", Arc::new(Wants(interest, sender)))
+        });
+        // Two calls run, and the first one that fails has the next one refused.
+        drop(run(&sentinel, Call::new("r")));
+        run(&sentinel, Call::new("r")).fail();
+        assert!(matches!(
+            sentinel.try_enter(Call::new("r")),
+            Verdict::Block(_)
+        ));
+        // A name that looks like another rule's is found at its first call.
+        let _ = sentinel.findings();
+        let mut seen: Vec<_> = receiver.try_iter().collect();
+        let mut told = told.to_vec();
+        // In which order findings come is not promised here.
+        (seen.sort_unstable(), told.sort_unstable());
+        assert_eq!(seen, told, "{interest:?}");
+        assert_eq!(format!("{interest:?}"), printed);
+    }
+}
+
+#[test]
+fn what_is_wanted_changes_with_the_hooks() {
+    let (sender, receiver) = mpsc::channel();
+    let (sentinel, _clock) = configured(Rules::new(), |builder| builder);
+    let hooks = sentinel.hooks();
+    let wants = |interest| Arc::new(Wants(interest, sender.clone()));
+    let told = || {
+        drop(run(&sentinel, Call::new("r")));
+        receiver.try_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(told(), [""; 0]);
+    hooks.register("a", wants(Interest::PASS));
+    hooks.register("b", wants(Interest::EXIT));
+    assert_eq!(told(), ["pass", "exit"]);
+    hooks.register("a", wants(Interest::NONE));
+    assert_eq!(told(), ["exit"]);
+    hooks.remove("b");
+    assert_eq!(told(), [""; 0]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::block_kind::BlockKind;
 use crate::branch::BranchKind;
 use crate::call::{Direction, Key, OVERFLOW};
 use crate::finding::{Finding, FindingKind, Need, cause_of_silence};
+use crate::hook::Interest;
 use crate::resource::{Resource, ResourceQuery};
 use crate::rule::{MissingKey, Rule, RuleSet};
 use crate::stat::Node;
@@ -86,7 +87,8 @@ impl Engine {
     /// `made` for that call.
     #[cold]
     pub(super) fn compare_new(&self, made: &Resource) {
-        if self.shared.hooks.is_empty() || !self.shared.told.may_compare() {
+        let are_wanted = self.shared.hooks.want(Interest::FINDING);
+        if !are_wanted || !self.shared.told.may_compare() {
             return;
         }
         let (set, name) = (self.rules(), made.text());

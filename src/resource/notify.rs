@@ -11,7 +11,7 @@ use crate::blocked::Blocked;
 use crate::breaker::{Breakers, Change};
 use crate::call::Call;
 use crate::finding::{Finding, FindingKind};
-use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, PassEvent, Subject};
+use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent, Subject};
 use crate::rule::{MissingKey, OnMissing, RuleSet};
 use crate::shared::Shared;
 use crate::stat::Outcome;
@@ -23,28 +23,28 @@ impl Resource {
     #[inline]
     pub(crate) fn notify_passed(&self, n: u32, call: Option<&Call<'_>>, waited: Duration) {
         let hooks = &self.shared.hooks;
-        if !hooks.is_empty() {
+        if hooks.want(Interest::PASS) {
             let event = PassEvent {
                 subject: self.subject(n),
                 origin: call.and_then(|call| call.origin),
                 param: call.and_then(|call| call.param_at(0).copied()),
                 waited,
             };
-            hooks.notify(|hook| hook.on_pass(&event));
+            hooks.notify(Interest::PASS, |hook| hook.on_pass(&event));
         }
     }
 
     /// A call of weight `n` was refused.
     pub(crate) fn notify_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         let hooks = &self.shared.hooks;
-        if !hooks.is_empty() {
+        if hooks.want(Interest::BLOCK) {
             let event = BlockEvent {
                 subject: self.subject(n),
                 origin: call.and_then(|call| call.origin),
                 param: call.and_then(|call| call.param_at(0).copied()),
                 blocked,
             };
-            hooks.notify(|hook| hook.on_block(&event));
+            hooks.notify(Interest::BLOCK, |hook| hook.on_block(&event));
         }
     }
 
@@ -56,14 +56,15 @@ impl Resource {
             outcome,
             rt,
         };
-        self.shared.hooks.notify(|hook| hook.on_exit(&event));
+        let hooks = &self.shared.hooks;
+        hooks.notify(Interest::EXIT, |hook| hook.on_exit(&event));
     }
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
     pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
         breakers.note_change(change.index, self.now());
         let hooks = &self.shared.hooks;
-        if hooks.is_empty() {
+        if !hooks.want(Interest::BREAKER) {
             return;
         }
         // Not by these rules: a call of before a reload may have changed it.
@@ -78,7 +79,7 @@ impl Resource {
             to: change.to,
             value: change.value,
         };
-        hooks.notify(|hook| hook.on_breaker(&event));
+        hooks.notify(Interest::BREAKER, |hook| hook.on_breaker(&event));
     }
 
     /// The finding that the rule at `rule` has met only calls without its key, so many.
@@ -108,7 +109,7 @@ pub(super) fn on_missing(
     let missing = rules.missing_key(rule).unwrap_or_default();
     let (id, resource, shared) = (rules.id(rule), resource.clone(), shared.clone());
     OnMissing(Box::new(move |calls| {
-        if !shared.hooks.is_empty() {
+        if shared.hooks.want(Interest::FINDING) {
             shared.tell(&missing_key(id.clone(), resource.clone(), missing, calls));
         }
     }))

@@ -4,8 +4,10 @@
 //! engine KIND CALLS
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tower_sentinel::hook::{Hook, Interest};
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules, Sentinel,
     Tick, Verdict,
@@ -16,6 +18,16 @@ const OPEN: u32 = 1_000_000;
 
 /// So long nothing is called before each call of the kind `after-idle`.
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A hook that wants to hear of breakers alone.
+#[derive(Debug)]
+struct Alarm;
+
+impl Hook for Alarm {
+    fn interest(&self) -> Interest {
+        Interest::BREAKER
+    }
+}
 
 /// What is called, under which rules, and whether it passes.
 fn kind(name: &str) -> (Rules, Call<'static>, bool) {
@@ -31,7 +43,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
         "slots" => (Rules::new().with(rule(OPEN)).with(slots), call, true),
         "refused" => (rule(0).into(), call, false),
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
-        "breaker" => (breaker(0.5).into(), call, true),
+        "breaker" | "breaker-hook" => (breaker(0.5).into(), call, true),
         "row" => (row.into(), call, true),
         "hot-param" => (values.into(), call.param("ann"), true),
         other => panic!("{other} is no kind of call"),
@@ -50,6 +62,9 @@ fn main() {
         .rules(rules)
         .clock(clock.clone())
         .build();
+    if name == "breaker-hook" {
+        sentinel.hooks().register("alarm", Arc::new(Alarm));
+    }
     for _ in 0..calls {
         if let Some(idle) = idle {
             clock.advance(idle);
