@@ -19,8 +19,8 @@ use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rule, Rules};
 use crate::shared::{Config, Minute, Shared};
-use crate::stat::{InvalidWindow, Outcome, Shape};
-use crate::sync::{AtomicBool, AtomicU64};
+use crate::stat::{InvalidWindow, LinedUp, Outcome, Shape};
+use crate::sync::AtomicU64;
 use crate::system::Sampler;
 use crate::timekeeper::{Timekeeper, never_panicking};
 use crate::verdict::{FastPass, SlowVerdict, Verdict};
@@ -810,7 +810,7 @@ impl Builder {
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
-            has_lined_up: AtomicBool::new(false),
+            lined_up: LinedUp::default(),
             part: if self.shadow {
                 Part::Nothing
             } else {

@@ -10,8 +10,8 @@ use crate::clock::Tick;
 use crate::finding::{Finding, Provided, Told};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, FlowRule, Gate, Part, Plan};
-use crate::stat::{Node, Shape};
-use crate::sync::{AtomicBool, AtomicU64};
+use crate::stat::{LinedUp, Node, Shape};
+use crate::sync::AtomicU64;
 use crate::system::Sampler;
 use crate::timekeeper::Timekeeper;
 
@@ -77,8 +77,8 @@ pub(crate) struct Shared {
     pub(crate) kept_breakers: KeptBreakers,
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
-    /// Whether a call has ever stood in line for a slot.
-    pub(crate) has_lined_up: AtomicBool,
+    /// Whether a reload has to look for calls in line for a slot.
+    pub(crate) lined_up: LinedUp,
     /// Which rules of a set are judged by, at first.
     pub(crate) part: Part,
 }
@@ -142,7 +142,7 @@ impl Shared {
             hash: self.hash.clone(),
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
-            has_lined_up: AtomicBool::new(false),
+            lined_up: LinedUp::default(),
             part,
         }
     }

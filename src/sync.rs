@@ -185,6 +185,10 @@ pub(crate) enum Bug {
     WaitWithoutLook,
     /// A call that lines up for a slot leaves the counts of ended calls alone.
     WaitUnseen,
+    /// A call that stands in line says so by a store, which sees no reload.
+    LineUpByStore,
+    /// A reload asks whether calls stand in line by a load, which no call sees.
+    LineLookByLoad,
     /// A call that leaves the line does not look whether it has got a slot.
     LeaveBlindly,
     /// An extreme is written without comparing the one that it was merged with.

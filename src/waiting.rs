@@ -84,6 +84,8 @@ pub struct Waiting {
 }
 
 struct Inner {
+    /// What judges the call, or its place in line, by the rules that are in force then.
+    engine: StdArc<Engine>,
     nodes: CallNodes,
     n: u32,
     /// When the call came.
@@ -103,15 +105,9 @@ struct Inner {
 #[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
 enum Rest {
     /// All checks, with a slot.
-    Judged(Judged),
+    Judged(OwnedCall),
     /// The start, with the tokens that are held.
     Promised(Promised),
-}
-
-/// A call that will be judged.
-pub(crate) struct Judged {
-    pub(crate) engine: StdArc<Engine>,
-    pub(crate) call: OwnedCall,
 }
 
 /// What a call holds that has been judged.
@@ -174,6 +170,7 @@ impl Waiting {
     /// A call that is promised its tokens, and may have stood in line before. Of `times`, the
     /// first is that at which it came, the second that at which this wait begins.
     pub(crate) fn promised(
+        engine: &Engine,
         nodes: CallNodes,
         promised: Promised,
         place: Option<PlaceInLine>,
@@ -181,6 +178,7 @@ impl Waiting {
         n: u32,
     ) -> Self {
         Self::of(Inner {
+            engine: engine.handle(),
             nodes,
             n,
             since,
@@ -195,13 +193,15 @@ impl Waiting {
 
     /// A call that stands in line at `place`.
     pub(crate) fn in_line(
+        engine: &Engine,
         nodes: CallNodes,
-        judged: Judged,
+        call: OwnedCall,
         place: PlaceInLine,
         (since, asked): (Tick, Tick),
         n: u32,
     ) -> Self {
         Self::of(Inner {
+            engine: engine.handle(),
             nodes,
             n,
             since,
@@ -210,7 +210,7 @@ impl Waiting {
             sleep: None,
             place: Some(place),
             is_in_line: true,
-            rest: Rest::Judged(judged),
+            rest: Rest::Judged(call),
         })
     }
 
@@ -463,13 +463,13 @@ impl Inner {
     /// Has the call judged, or starts it: with the `slot` that it has got in line, if any.
     fn go_on(self: Box<Self>, now: Tick, slot: Option<SlotHold>) -> Verdict {
         match &self.rest {
-            Rest::Judged(Judged { engine, call }) => {
+            Rest::Judged(call) => {
                 let mut arrived = Arrival {
                     slot,
                     place: self.place,
                     since: Some(self.since),
                 };
-                call.with(|call| engine.judge_from_line(call, self.node(), &mut arrived))
+                call.with(|call| self.engine.judge_from_line(call, self.node(), &mut arrived))
             }
             Rest::Promised(_) => self.start(now, slot),
         }
@@ -504,6 +504,7 @@ impl Inner {
         self.until = now + place.left;
         self.sleep = None;
         self.place = Some(place);
+        self.engine.catch_up(self.nodes.resource(), now);
     }
 
     /// The entry of the call, which has its tokens and its `place`.
@@ -543,7 +544,7 @@ impl Inner {
             .each(|node| node.block_by(now, self.n, blocked.kind()));
         let resource = self.nodes.resource();
         match &self.rest {
-            Rest::Judged(Judged { call, .. }) => {
+            Rest::Judged(call) => {
                 call.with(|call| resource.notify_blocked(self.n, Some(call), &blocked));
             }
             Rest::Promised(_) => resource.notify_blocked(self.n, None, &blocked),

@@ -421,6 +421,46 @@ fn a_reload_moves_the_limit_of_the_calls_in_line() {
 }
 
 #[test]
+fn a_call_that_goes_back_in_line_after_a_reload_waits_by_the_new_limit() {
+    // Turns every 100 ms.
+    let rules = |rule: Option<IsolationRule>| {
+        let turns = FlowRule::per_second("r", 10).throttle(ms(5_000));
+        let rules = Rules::new().with(turns);
+        rule.map_or(rules.clone(), |rule| rules.with(rule))
+    };
+    for (new, lets_in) in [
+        (Some(queue(2)), true),
+        (Some(IsolationRule::new("r", 2)), true),
+        (None, true),
+        (Some(queue(1).id("another")), false),
+    ] {
+        let (sentinel, clock) = engine(rules(Some(queue(1))));
+        let first = enter(&sentinel, call()).unwrap();
+        let second = wait(&sentinel, call());
+        clock.advance(ms(50));
+        drop(first);
+        // It had a slot, but its turn comes later. By then another call has the slot.
+        let second = not_yet(second);
+        clock.advance(ms(100));
+        let third = wait(&sentinel, call());
+        clock.advance(ms(100));
+        let running = third.admit().unwrap();
+        // Nobody stands in line while the rules change, and nobody calls after.
+        sentinel.reload(rules(new.clone()));
+        let second = not_yet(second);
+        if lets_in {
+            drop(second.admit().unwrap());
+            drop(running);
+        } else {
+            let second = not_yet(second);
+            drop(running);
+            drop(second.admit().unwrap());
+        }
+        assert_at_rest(&sentinel, "r");
+    }
+}
+
+#[test]
 fn a_call_in_line_is_judged_by_the_rules_that_are_in_force_when_it_has_a_slot() {
     let (sentinel, _) = engine(queue(1));
     let running = enter(&sentinel, call()).unwrap();

@@ -103,7 +103,7 @@ impl Engine {
             self.renew_all(now, |_| true);
         }
         // Calls wait for slots that there may be by now.
-        if self.shared.has_lined_up.fetch_or(false, Ordering::AcqRel) {
+        if self.shared.lined_up.may_wait() {
             self.renew_all(now, |old| old.node().is_waited_for());
         }
     }
@@ -146,6 +146,16 @@ impl Engine {
             .key()
             .with_query(|query| self.find_or_renew(query, now));
         renewed.unwrap_or_else(|| found.clone())
+    }
+
+    /// Has the node of `resource` go by the present rules, if others made that. A call stands in
+    /// line there, and the reload may have looked before.
+    pub(crate) fn catch_up(&self, resource: &Resource, now: Tick) {
+        if !resource.is_fresh() {
+            let now = Glance::again(now);
+            let renew = |query: &ResourceQuery<'_>| self.find_or_renew(query, now);
+            resource.key().with_query(renew);
+        }
     }
 
     /// Has every resource `of` a kind take the present rules over.

@@ -64,7 +64,7 @@ pub(super) fn enter_all_rings(
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
         None => take_and_enter(engine, nodes, call, now, &mut claims, arrived),
-        Some((_, rule)) => wait_for_turn(&nodes, call, now, &mut claims, rule, arrived),
+        Some((_, rule)) => wait_for_turn(engine, &nodes, call, now, &mut claims, rule, arrived),
     }
 }
 
@@ -192,7 +192,7 @@ fn go_without(
             }
         }
         Lack::Tokens(NoTokens::Full(rule)) => {
-            wait_or_refuse(nodes, call, now, rule, claims, arrived)
+            wait_or_refuse(engine, nodes, call, now, rule, claims, arrived)
         }
         Lack::Tokens(NoTokens::Moved) => {
             nodes.give_up(claims);
@@ -204,6 +204,7 @@ fn go_without(
 /// Has a call wait whose turn in the queue of `rule` comes later: its tokens are held for
 /// that time.
 fn wait_for_turn(
+    engine: &Engine,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -211,7 +212,7 @@ fn wait_for_turn(
     rule: u32,
     arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
-    if let Some(waiting) = wait(nodes, call, now, claims, arrived)? {
+    if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
         return Ok(Verdict::Wait(waiting));
     }
     let rule = match nodes.check_room(now, call.weight) {
@@ -246,6 +247,7 @@ fn take_all(
 /// what it has claimed.
 #[cold]
 pub(super) fn wait_or_refuse(
+    engine: &Engine,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -254,7 +256,7 @@ pub(super) fn wait_or_refuse(
     arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
     if call.prioritized {
-        if let Some(waiting) = wait(nodes, call, now, claims, arrived)? {
+        if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
             return Ok(Verdict::Wait(waiting));
         }
     } else {

@@ -11,10 +11,9 @@ use crate::engine::Engine;
 use crate::resource::Resource;
 use crate::rule::SlotLimit;
 use crate::stat::Node;
-use crate::sync::{Arc, Ordering};
-use crate::timekeeper::Glance;
+use crate::sync::Arc;
 use crate::verdict::Verdict;
-use crate::waiting::{Judged, Waiting};
+use crate::waiting::Waiting;
 
 /// Has a call wait that finds no slot within the limit of `slots`, whose rule has a queue; or
 /// refuses it, if that is full or the call is not patient.
@@ -34,21 +33,15 @@ pub(super) fn line_up(
         return Ok(refuse(Counted::On(&nodes), call, now, blocked));
     };
     nodes.each(Node::note_in_line);
-    if !resource.is_fresh() {
-        // The reload may have looked before this call stood there.
-        engine.known(call.direction, call.resource, Glance::again(now));
-    }
-    let judged = Judged {
-        engine: engine.handle(),
-        call: OwnedCall::from(call),
-    };
+    engine.catch_up(resource, now);
     let times = (arrival.since.unwrap_or(now), now);
-    let waiting = Waiting::in_line(nodes, judged, place, times, call.weight);
+    let owned = OwnedCall::from(call);
+    let waiting = Waiting::in_line(engine, nodes, owned, place, times, call.weight);
     Ok(Verdict::Wait(waiting))
 }
 
 /// A place in line for a slot, unless the call may not wait there. One that has stood there
-/// `before` has its old place.
+/// `before` has its old place. The caller goes on with [`Engine::catch_up`].
 pub(crate) fn stand_in_line(
     resource: &Resource,
     slots: SlotLimit,
@@ -64,9 +57,7 @@ pub(crate) fn stand_in_line(
     }
     let ticket = before.map(|place| place.ticket);
     let ticket = resource.node().line_up(queue.max_waiting, ticket)?;
-    // A reload either finds it set, or has come before: then the caller finds its version.
-    let lined_up = &resource.shared().has_lined_up;
-    lined_up.swap(true, Ordering::AcqRel);
+    resource.shared().lined_up.note();
     Some(PlaceInLine {
         ticket,
         left,

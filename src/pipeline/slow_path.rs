@@ -52,7 +52,7 @@ pub(crate) fn fall_back(
                 if call.prioritized {
                     let nodes = CallNodes::only(resource.clone());
                     let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
-                    return wait_or_refuse(&nodes, call, now, rule, claims, arrival);
+                    return wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
                 }
                 let at = own_ring_room_at(resource, now, call.weight);
                 Ok(refuse_flow(alone, call, now, rule, at))

@@ -7,6 +7,7 @@ use super::arrival::Arrival;
 use crate::call::Call;
 use crate::call_nodes::{CallNodes, Claims, Reloaded};
 use crate::clock::Tick;
+use crate::engine::Engine;
 use crate::ruled_ring::{Held, NoTokens};
 use crate::stat::{Node, Wish};
 use crate::waiting::{Promised, Waiting};
@@ -15,6 +16,7 @@ use crate::waiting::{Promised, Waiting};
 /// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
 /// then the claims are given up.
 pub(super) fn wait(
+    engine: &Engine,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -34,7 +36,7 @@ pub(super) fn wait(
         patience: call.patience,
     };
     let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
-    let waiting = Waiting::promised(nodes, promised, arrived.place, times, call.weight);
+    let waiting = Waiting::promised(engine, nodes, promised, arrived.place, times, call.weight);
     Ok(Some(waiting))
 }
 

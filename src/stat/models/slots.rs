@@ -4,9 +4,10 @@ use loom::thread;
 
 use super::room::counters;
 use crate::stat::counters::Counters;
+use crate::stat::lined_up::LinedUp;
 use crate::stat::slots::SlotHold;
 use crate::sync::fault::model;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 /// Counters with a ring of which only the count of passes is left.
 struct Node {
@@ -164,5 +165,42 @@ model! {
         let overtook = other.join().unwrap();
         freeing.join().unwrap();
         assert!(overtook != node.has_slot(ticket), "one slot, two calls");
+    }
+}
+
+/// An engine of which only the flags are left that a reload and a call in line look at.
+struct Reloading {
+    lined_up: LinedUp,
+    is_in_line: AtomicBool,
+    has_new_rules: AtomicBool,
+    /// Whether the line goes by the new rules.
+    has_caught_up: AtomicBool,
+}
+
+model! {
+    a_call_lines_up_beside_a_reload at 3 fails with
+        a_call_that_lines_up_by_a_store: LineUpByStore,
+        a_reload_that_looks_by_a_load: LineLookByLoad;
+    || {
+        let engine = Arc::new(Reloading {
+            lined_up: LinedUp::default(),
+            is_in_line: AtomicBool::new(false),
+            has_new_rules: AtomicBool::new(false),
+            has_caught_up: AtomicBool::new(false),
+        });
+        let reload = engine.clone();
+        let reload = thread::spawn(move || {
+            reload.has_new_rules.store(true, Ordering::Release);
+            if reload.lined_up.may_wait() && reload.is_in_line.load(Ordering::Relaxed) {
+                reload.has_caught_up.store(true, Ordering::Relaxed);
+            }
+        });
+        engine.is_in_line.store(true, Ordering::Relaxed);
+        engine.lined_up.note();
+        if engine.has_new_rules.load(Ordering::Acquire) {
+            engine.has_caught_up.store(true, Ordering::Relaxed);
+        }
+        reload.join().unwrap();
+        assert!(engine.has_caught_up.load(Ordering::Relaxed), "it waits by the old rules");
     }
 }
