@@ -117,58 +117,36 @@
 compile_error!("tower-sentinel needs atomic integers of 64 bits, which this target has none of");
 
 mod adaptive;
-mod block_kind;
+mod base;
 mod blocked;
-mod branch;
 mod breaker;
 pub mod call;
-mod call_nodes;
-mod caught;
 pub mod clock;
 #[cfg(feature = "serde")]
 pub mod document;
 mod engine;
-mod entry;
-mod finding;
 pub mod guide;
 pub mod hook;
-pub mod hot;
 pub mod key;
+pub mod keyed;
 pub mod middleware;
-mod number;
 pub mod observe;
-mod partners;
-mod pipeline;
-mod recent;
 pub mod rejection;
-mod repeat;
 mod report;
-mod resource;
 pub mod rule;
-mod ruled_ring;
 mod sentinel;
-mod shadow;
 mod shape;
-mod shared;
-mod small_vec;
 pub mod source;
 pub mod stat;
-mod sync;
 pub mod system;
-mod timekeeper;
-mod timer;
-mod verdict;
-mod waiting;
 
-pub use block_kind::BlockKind;
-pub use blocked::Blocked;
+pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
-pub use entry::Entry;
-pub use finding::{Finding, FindingKind};
-pub use hook::{Hook, Hooks};
-pub use hot::KeyedLimiter;
+pub use engine::{Entry, NotAdmitted, Verdict, Waiting};
+pub use hook::{Finding, FindingKind, Hook, Hooks};
+pub use keyed::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
     BreakerSnapshot, BreakerView, HotParamSnapshot, HotParamView, InboundView, NodeSnapshot,
@@ -180,5 +158,3 @@ pub use rule::{
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
-pub use verdict::Verdict;
-pub use waiting::{NotAdmitted, Waiting};

@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
+use crate::base::sync::AtomicU64;
 use crate::blocked::Blocked;
 use crate::breaker::KeptBreakers;
 use crate::call::{Call, Direction, Key};
+use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, MonotonicClock};
+use crate::engine::call::entry::{Entry, end_on_panic};
+use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
+use crate::engine::context::{Config, Minute, Shared};
 use crate::engine::{Engine, Routes};
-use crate::entry::{Entry, end_on_panic};
-use crate::finding::{Finding, Provided, Told};
+use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Part, Rule, Rules};
-use crate::shared::{Config, Minute, Shared};
 use crate::stat::{InvalidWindow, LinedUp, Outcome, Shape};
-use crate::sync::AtomicU64;
 use crate::system::Sampler;
-use crate::timekeeper::{Timekeeper, never_panicking};
-use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 /// An engine: the rules, and the counts of all calls that they judge.
 ///

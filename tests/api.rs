@@ -22,12 +22,12 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
-use tower_sentinel::hot::{InvalidLimiter, NoRoom};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, Resource, Route,
     Secret,
 };
+use tower_sentinel::keyed::{InvalidLimiter, NoRoom};
 use tower_sentinel::middleware::{
     ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
     Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
@@ -51,7 +51,7 @@ use tower_sentinel::{
     IsolationRule, Key, KeyedLimiter, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
     NodeView, NotAdmitted, Rule, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
     ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock,
-    hot,
+    keyed,
 };
 
 /// A service as programs have them.
@@ -72,7 +72,7 @@ fn made_by_default<T: Default>() {}
 fn types_are_shared_cloned_and_printed() {
     all!(shared:
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
-        LeapArray, SlidingWindow, Node, KeyedLimiter, hot::Builder,
+        LeapArray, SlidingWindow, Node, KeyedLimiter, keyed::Builder,
         SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>, SentinelService<Service, Fail>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
         ResponseBody<Bytes>, FileSource, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,

@@ -3,7 +3,7 @@
 //! Each of its sections ends with a paragraph such as
 //!
 //! ```text
-//! Held by `tests/flow.rs`: `a_test`, `another`; `src/stat/models.rs`: `a_model`.
+//! Held by `tests/flow.rs`: `a_test`, `another`; `src/stat/models/mod.rs`: `a_model`.
 //! ```
 //!
 //! in which every test belongs to the file named last before it.
@@ -100,12 +100,12 @@ fn every_section_names_its_tests() {
 #[test]
 fn a_name_without_a_test_is_found() {
     let page = "## A promise\n\nHeld by `tests/guarantees.rs`: `no_such_test`,\n\
-        `a_name_without_a_test_is_found`, `missing`; `src/stat/models.rs`: `two_takers_for_the_last_token`,\n\
+        `a_name_without_a_test_is_found`, `missing`; `src/stat/models/mod.rs`: `two_takers_for_the_last_token`,\n\
         `wish`; `tests/no_such_file.rs`: `any`.\n\nText that names `nothing`.";
     let expected = [
         "tests/guarantees.rs: no_such_test",
         "tests/guarantees.rs: missing",
-        "src/stat/models.rs: wish",
+        "src/stat/models/mod.rs: wish",
         "tests/no_such_file.rs: any",
     ];
     assert_eq!(missing(root(), page), expected);

@@ -264,7 +264,8 @@ fn a_hook_is_told_of_what_it_wants_and_of_nothing_else() {
         let mut seen: Vec<_> = receiver.try_iter().collect();
         let mut told = told.to_vec();
         // In which order findings come is not promised here.
-        (seen.sort_unstable(), told.sort_unstable());
+        seen.sort_unstable();
+        told.sort_unstable();
         assert_eq!(seen, told, "{interest:?}");
         assert_eq!(format!("{interest:?}"), printed);
     }

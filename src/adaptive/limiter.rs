@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::gradient::{Phase, Settings, State};
 use super::window::Window;
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::clock::Tick;
 use crate::stat::Outcome;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use loom::thread;
 
 use super::gradient::{Phase, Settings, State};
 use super::window::{Sample, Terms, Window};
+use crate::base::sync::fault::{check, plant};
+use crate::base::sync::{Arc, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, AtomicU64, Bug, Ordering};
 
 const ALWAYS: Terms = Terms::ALWAYS;
 

@@ -24,8 +24,8 @@
 
 use std::time::Duration;
 
+use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::clock::{SLACK_NS, Tick, nanos};
-use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 const COUNT_BITS: u32 = 14;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;

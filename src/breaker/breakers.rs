@@ -7,9 +7,9 @@ use super::BreakerState;
 use super::circuit::{Answer, Breaker, Changes, End};
 use super::spec::Spec;
 use super::word::{Kind, Word};
+use crate::base::carry_over::partners;
+use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
-use crate::partners::partners;
-use crate::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 
 /// Most breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::{SLACK_NS, Tick};
-use crate::sync::{AtomicU64, Ordering};
 
 /// See the [module](self).
 #[derive(Debug)]

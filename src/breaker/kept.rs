@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::Breakers;
-use crate::sync::{AtomicU32, Lock, Ordering};
+use crate::base::sync::{AtomicU32, Lock, Ordering};
 
 /// Most breakers that are kept, all resources together.
 const MOST: usize = 4_096;

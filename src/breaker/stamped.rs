@@ -12,7 +12,7 @@
 //! As in a [window](super::window), a call looks at the count first and then
 //! whether its version is over: if not, what it saw is not newer.
 
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
 const VERSION_BITS: u32 = 16;
 const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;

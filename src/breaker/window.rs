@@ -28,9 +28,9 @@
 //! up; the next call sees both.
 
 use super::counts::{Ended, Sum};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::bucket_of;
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
 const COUNT_BITS: u32 = 22;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;

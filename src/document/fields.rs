@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::problem::Problem;
 use super::time;
 use super::value::{Table, Value};
-use crate::finding::letters_apart;
+use crate::hook::finding::letters_apart;
 use crate::rule::MOST_TOLD;
 
 /// Longest key for which a known one is looked for.

@@ -1,15 +1,15 @@
-//! Comparing what rules look at with what calls have brought: see [`finding`](crate::finding).
+//! Comparing what rules look at with what calls have brought: see [`finding`](crate::hook::finding).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
 
 use super::Engine;
-use crate::block_kind::BlockKind;
-use crate::branch::BranchKind;
+use crate::blocked::BlockKind;
 use crate::call::{Direction, Key, OVERFLOW};
-use crate::finding::{Finding, FindingKind, Need, cause_of_silence};
+use crate::engine::resource::branch::BranchKind;
+use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
-use crate::resource::{Resource, ResourceQuery};
+use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence};
 use crate::rule::{MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 

@@ -1,14 +1,14 @@
 //! Finding resources and branches in the tables, and making those that are not there.
 
 use super::Engine;
-use crate::branch::{Branch, BranchKind, BranchQuery};
+use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
-use crate::call_nodes::Reloaded;
 use crate::clock::Tick;
-use crate::recent::{self, Fingerprint};
-use crate::resource::{Resource, ResourceQuery};
-use crate::sync::{Arc, Ordering};
-use crate::timekeeper::Glance;
+use crate::clock::timekeeper::Glance;
+use crate::engine::call::nodes::Reloaded;
+use crate::engine::recent::{self, Fingerprint};
+use crate::engine::resource::branch::{Branch, BranchKind, BranchQuery};
+use crate::engine::resource::{Resource, ResourceQuery};
 
 impl Engine {
     // --- resources ---

@@ -5,14 +5,14 @@ use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
 
 use super::Engine;
+use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
-use crate::resource::{Resource, ResourceQuery};
+use crate::clock::timekeeper::Glance;
+use crate::engine::resource::{Resource, ResourceQuery};
+use crate::engine::shadow::NextShadows;
 use crate::rule::{Listed, Part, RuleSet, Rules};
-use crate::shadow::NextShadows;
 use crate::stat::Resident;
-use crate::sync::{Arc, Ordering};
-use crate::timekeeper::Glance;
 
 /// Most sets of rules before the present one that resources may go by until they are
 /// called: there may be as many as there are resources.
@@ -173,9 +173,9 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::call::Call;
+    use crate::engine::call::verdict::Verdict;
     use crate::rule::FlowRule;
     use crate::sentinel::Sentinel;
-    use crate::verdict::Verdict;
 
     fn rules(limit: u32) -> Rules {
         Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::classify::Classify;
-use crate::entry::{Entry, end_on_panic};
+use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
 pin_project! {

@@ -14,11 +14,11 @@ use super::answer::{ByResult, ClassifyAnswer};
 use super::call_state::{CallState, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
-use crate::entry::Entry;
+use crate::engine::call::entry::Entry;
+use crate::engine::call::verdict::Verdict;
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
-use crate::verdict::Verdict;
 
 /// Applies rules to every request to a service, whatever the type of the requests.
 ///

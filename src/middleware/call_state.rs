@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::base::timer::{NoTimer, Timer};
 use crate::blocked::Blocked;
-use crate::entry::{Entry, end_on_panic};
-use crate::timer::{NoTimer, Timer};
-use crate::verdict::Verdict;
-use crate::waiting::Waiting;
+use crate::engine::call::entry::{Entry, end_on_panic};
+use crate::engine::call::verdict::Verdict;
+use crate::engine::call::waiting::Waiting;
 
 pin_project! {
     /// See the [module](self). A refusal is kept as an `R` until the future is polled.

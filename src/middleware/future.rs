@@ -20,7 +20,7 @@ use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError}
 use super::layer::{Completion, Settings};
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::Entry;
+use crate::engine::call::entry::Entry;
 use crate::stat::Outcome;
 
 pin_project! {

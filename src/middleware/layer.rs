@@ -14,14 +14,14 @@ use super::mode::{Fail, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
-use crate::entry::Entry;
-use crate::finding::{Finding, LayerFacts};
+use crate::engine::call::entry::Entry;
+use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
 use crate::hook::OnFinding;
+use crate::hook::finding::{Finding, LayerFacts};
 use crate::key::{Head, KeyExtractor};
 use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
-use crate::verdict::{FastPass, SlowVerdict, Verdict};
 
 /// Most parameters of a call that a layer takes out of a request.
 const MOST_PARAMS: usize = 8;

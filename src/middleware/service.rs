@@ -17,8 +17,8 @@ use super::future::ResponseFuture;
 use super::layer::Settings;
 use super::mode::{Fail, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::entry::Entry;
-use crate::verdict::{SlowVerdict, Verdict};
+use crate::engine::call::entry::Entry;
+use crate::engine::call::verdict::{SlowVerdict, Verdict};
 
 /// A service with rules in front of it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::{parts, whole_seconds};
 use crate::blocked::Blocked;
-use crate::call_nodes::QuotaLeft;
+use crate::engine::call::nodes::QuotaLeft;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

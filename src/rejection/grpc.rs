@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Response};
 
 use super::details::{base64, retry_status};
 use super::{Rejection, default_status, is_grpc, retry_after};
-use crate::block_kind::BlockKind;
+use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Direction;
 use crate::key::Head;

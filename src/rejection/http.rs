@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::fields::RateLimitFields;
 use super::{Rejection, default_status, parts, retry_after, whole_seconds};
-use crate::block_kind::BlockKind;
+use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
-use crate::call_nodes::QuotaLeft;
+use crate::engine::call::nodes::QuotaLeft;
 use crate::key::Head;
 use crate::report::write_text;
 

@@ -65,7 +65,7 @@ use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
-use crate::block_kind::BlockKind;
+use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::key::Head;
 

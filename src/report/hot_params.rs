@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use super::NodeView;
+use crate::base::sync::Arc;
 use crate::call::Key;
-use crate::resource::Resource;
+use crate::engine::resource::Resource;
 use crate::rule::HotParams;
-use crate::sync::Arc;
 
 /// One hot-parameter rule of a resource, and its values. Values are known only by a keyed
 /// hash, so they cannot be listed, but a given value can be looked up.

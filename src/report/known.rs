@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::breaker::BreakerState;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::Resource;
-use crate::shadow::Shadow;
+use crate::engine::resource::Resource;
+use crate::engine::shadow::Shadow;
 use crate::stat::Totals;
 
 /// A copy of a circuit breaker of a resource. To operate the breaker, look it up with

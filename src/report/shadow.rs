@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{NodeView, Snapshot, known, view};
 use crate::call::{Direction, Key};
-use crate::shadow::Shadow;
+use crate::engine::shadow::Shadow;
 
 /// One rule in [shadow mode](crate::Rule::shadow), and its statistics: those that it would
 /// have if it were enforced.

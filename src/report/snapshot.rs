@@ -5,12 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
-use crate::branch::{Branch, BranchKind};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::finding::Finding;
-use crate::resource::Resource;
+use crate::engine::resource::Resource;
+use crate::engine::resource::branch::{Branch, BranchKind};
+use crate::hook::finding::Finding;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
 /// What a node of a [`Snapshot`] counts.

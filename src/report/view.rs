@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use crate::branch::BranchKind;
+use crate::base::sync::Arc;
 use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::resource::Resource;
+use crate::engine::resource::Resource;
+use crate::engine::resource::branch::BranchKind;
 use crate::stat::{Event, Node, NodeBucket, Totals};
-use crate::sync::Arc;
 
 /// The current statistics of one resource, and the state of the rules that were in force
 /// when the view was made.

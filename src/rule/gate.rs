@@ -11,9 +11,9 @@ use super::FlowRule;
 use super::plan::Before;
 use super::queue::Queue;
 use super::threshold::Threshold;
+use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
 use crate::stat::{LeapArray, Node, Quota};
-use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 /// See the [module](self).

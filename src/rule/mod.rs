@@ -129,7 +129,7 @@ use problem::{Inspector, verdict};
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
 use crate::call::MAX_KEY_BYTES;
-use crate::hot::Count;
+use crate::keyed::Count;
 
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
@@ -143,7 +143,7 @@ pub use problem::{InvalidRule, InvalidRules};
 pub(crate) use problem::{MOST_TOLD, write_first};
 pub use system::SystemRule;
 
-pub use crate::number::{Number, WholeNumber};
+pub use crate::base::number::{Number, WholeNumber};
 
 pub(crate) use authority::Authorities;
 pub(crate) use default::ANY_RESOURCE;

@@ -2,7 +2,7 @@
 
 use super::hot_param::ParamOf;
 use super::{Basis, MissingKey, Rule, Who};
-use crate::finding::Need;
+use crate::hook::finding::Need;
 
 impl Rule {
     /// What the rule looks at in calls, beside their resource.

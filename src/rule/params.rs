@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::hot_param::{HotParamRule, ParamOf};
 use super::threshold::whole_rate;
 use super::{MissingKey, RuleSet};
+use crate::base::carry_over::partners;
+use crate::base::small_vec::SmallVec;
+use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::hot::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
-use crate::partners::partners;
-use crate::small_vec::SmallVec;
-use crate::sync::{Arc, AtomicU64, Ordering, shared_size};
+use crate::keyed::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.

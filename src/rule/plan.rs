@@ -41,10 +41,10 @@ use super::FlowRule;
 use super::flow::MOST_WAITING;
 use super::gate::{Gate, Side};
 use super::queue::Queue;
+use crate::base::carry_over::partners;
+use crate::base::sync::Arc;
 use crate::clock::Tick;
-use crate::partners::partners;
 use crate::stat::{Grid, LeapArray, MOST_AHEAD, Node, Shape};
-use crate::sync::Arc;
 use crate::system::Sampler;
 
 /// A node with the gate over it, which other rules go on from.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::base::number::{Number, WholeNumber};
 use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
-use crate::hot::SHORTEST_REFILL;
-use crate::number::{Number, WholeNumber};
+use crate::keyed::SHORTEST_REFILL;
 
 /// Most problems that are told in one text: it becomes an event of a log, and
 /// collectors drop one that is too large. A program that makes rules makes the

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::FlowRule;
 use super::threshold::Threshold;
+use crate::base::small_vec::SmallVec;
+use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
 use crate::shape::{Throttle, Turn, cost};
-use crate::small_vec::SmallVec;
 use crate::stat::LeapArray;
-use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 /// A rule whose calls wait in a queue.

@@ -10,7 +10,7 @@ use super::{
     SlotQueue, Who,
 };
 use crate::adaptive::Settings;
-use crate::block_kind::BlockKind;
+use crate::blocked::BlockKind;
 use crate::blocked::Label;
 use crate::call::Key;
 use crate::system::Limits;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{MissingKey, Rule};
-use crate::number::WholeNumber;
+use crate::base::number::WholeNumber;
 
 /// One setting of a rule, under the name of its builder method.
 #[derive(Clone, Debug, PartialEq)]

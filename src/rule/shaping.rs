@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::FlowRule;
 use super::problem::{Inspector, brief};
-use crate::number::Number;
+use crate::base::number::Number;
 
 /// Longest wait in a queue, and longest warm-up.
 const DAY: Duration = Duration::from_secs(86_400);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::FlowRule;
 use super::shaping::Marks;
+use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
 use crate::shape::{MemoryCurve, WarmUp};
 use crate::stat::LeapArray;
-use crate::sync::{Arc, shared_size};
 use crate::system::Sampler;
 
 const SECOND_NS: u64 = 1_000_000_000;

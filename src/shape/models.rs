@@ -9,9 +9,9 @@ use loom::thread;
 
 use super::throttle::{Throttle, Turn};
 use super::warm_up::WarmUp;
+use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
-use crate::sync::fault::model;
-use crate::sync::{Arc, AtomicU64, Ordering};
 
 fn at(now: u64) -> Tick {
     Tick::from_nanos(now)

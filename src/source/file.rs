@@ -26,7 +26,7 @@ use super::RuleSource;
 use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::stamp::{LastRead, Stamp};
-use crate::caught::caught_or;
+use crate::base::panics::caught_or;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
 use crate::document::{Document, DocumentError, Format, Kind};

@@ -16,11 +16,11 @@ use std::{fmt, io, thread};
 
 use super::RuleSource;
 use super::error::SourceError;
-use crate::caught::{caught, caught_or};
-use crate::repeat::Repeater;
+use crate::base::panics::{caught, caught_or};
+use crate::base::sync::Lock;
+use crate::base::thread::Repeater;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
-use crate::sync::Lock;
 
 /// Keeps the rules of an engine equal to those of a source.
 ///

@@ -29,9 +29,9 @@ use super::leap_array::LeapArray;
 use super::minute::{Minute, ThisSecond};
 use super::slots::{Line, Slots};
 use super::word::divide;
-use crate::block_kind::BlockKind;
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 
 /// Longest response time that counts in full: 1 minute. A longer one counts as
 /// this, so that some thousand streams that end at once do not fill a bucket.

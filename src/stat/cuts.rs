@@ -18,7 +18,7 @@
 //! their difference is right as long as one ring of buckets counts less than
 //! 2⁴⁰. Stamps cannot be confused because the head passes through every place.
 
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
 const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
 const CONCURRENCY_BITS: u32 = 22;
 const RT_BITS: u32 = 26;

@@ -9,8 +9,8 @@ use super::event::Event;
 use super::extremes::Extreme;
 use super::leap_array::LeapArray;
 use super::totals::{NodeBucket, Totals};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
-use crate::sync::{AtomicU64, Ordering};
 
 // === impl Counters ===
 

@@ -79,8 +79,8 @@ use std::time::Duration;
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use super::window::InvalidWindow;
 use super::word::{Cut, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
 
 /// Shortest bucket: 1 ms.
 pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;

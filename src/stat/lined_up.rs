@@ -13,7 +13,7 @@
 //! One of the two swaps is the later one, and sees all that came before the other. So either
 //! the reload finds the line, or the call finds the version.
 
-use crate::sync::{AtomicBool, Bug, Ordering, planted};
+use crate::base::sync::{AtomicBool, Bug, Ordering, planted};
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 //! than that look sees the head where it was before, and the second that is opened without a
 //! cut is at most the next one. From the one after it on, all are cut.
 
-use crate::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
 /// Seconds of nodes that have begun later than they were made have this bit.
 const LATE: u64 = 1 << 63;
@@ -127,7 +127,7 @@ pub(super) mod models {
 
     use super::super::cuts::{Cuts, StepHead};
     use super::*;
-    use crate::sync::Arc;
+    use crate::base::sync::Arc;
 
     struct Kept {
         head: StepHead,

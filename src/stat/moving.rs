@@ -22,8 +22,8 @@
 
 use super::leap_array::{Grid, LeapArray, Moved};
 use super::word::{Cut, Head, LoanCell, swap};
+use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
-use crate::sync::{Bug, Ordering, planted};
 
 /// Most buckets ahead for which a new array holds what an old one has held: each costs
 /// memory, and time whenever a bucket opens. What is further ahead counts there.

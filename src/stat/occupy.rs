@@ -46,8 +46,8 @@ use super::held::{HeldSums, Targets};
 use super::leap_array::{Bucket, Denied, Full, LeapArray, Refusal};
 use super::quota::{Lending, Quota};
 use super::word::{Head, LoanCell, fits, stamp, swap};
+use crate::base::sync::{Bug, Ordering, fence, planted};
 use crate::clock::{Tick, nanos};
-use crate::sync::{Bug, Ordering, fence, planted};
 
 /// Tokens held for a future bucket.
 ///
@@ -596,7 +596,7 @@ pub(super) mod models {
     //! A loan that is judged again while its window begins.
 
     use super::*;
-    use crate::sync::Arc;
+    use crate::base::sync::Arc;
 
     /// Full in 9, and one leaves at 11. A borrower for 11 has charged the head when another
     /// one is judged, who so gets 12, in the same window. Both hold their tokens, and the

@@ -6,8 +6,8 @@
 use super::leap_array::{LeapArray, Moved};
 use super::quota::Quota;
 use super::word::{Cut, Head, LoanCell, stamp, swap};
+use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
-use crate::sync::{Bug, Ordering, planted};
 
 /// Most buckets that one move of the head may skip: a quarter of the range in
 /// which stamps can be told apart.

@@ -9,8 +9,8 @@ use std::slice::from_ref;
 use super::leap_array::{Denied, LeapArray, Refusal};
 use super::quota::Quota;
 use super::word::Head;
+use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
-use crate::sync::{Bug, planted};
 
 // === impl LeapArray ===
 

@@ -37,8 +37,8 @@ use std::fmt;
 use std::task::Waker;
 
 use super::counters::Counters;
-use crate::caught::caught;
-use crate::sync::{AtomicU64, Bug, Lock, Ordering, planted};
+use crate::base::panics::caught;
+use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 const IN_USE: u64 = u32::MAX as u64;
 const ENTERING: u64 = 1 << 32;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::extremes::Extreme;
-use crate::block_kind::BlockKind;
+use crate::blocked::BlockKind;
 use crate::clock::Tick;
 
 /// Counts since the beginning, which do not fall as time passes.

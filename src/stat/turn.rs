@@ -12,7 +12,7 @@
 //! So a call finds no place only if its key had none when it looked: the turn was another
 //! key's then, and whoever had made its own before is seen by who sees that turn.
 
-use crate::sync::{AtomicU64, Bug, Lock, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 /// Nobody looks for a place.
 const FREE: u64 = 0;
@@ -86,7 +86,7 @@ pub(super) mod models {
     //! Two calls of one new name where a table is full.
 
     use super::*;
-    use crate::sync::Arc;
+    use crate::base::sync::Arc;
 
     const KEYS: [u64; 2] = [1, 2];
 

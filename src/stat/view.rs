@@ -21,8 +21,8 @@ use std::time::Duration;
 use super::leap_array::{LeapArray, Moved};
 use super::window::InvalidWindow;
 use super::word::Head;
+use crate::base::sync::{Bug, planted};
 use crate::clock::{Tick, nanos};
-use crate::sync::{Bug, planted};
 
 /// The count of one bucket.
 ///

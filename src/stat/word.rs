@@ -11,8 +11,8 @@
 //! the rest. A stamp is the low 30 bits of a bucket's number; two stamps are only
 //! compared for equality or by their signed distance, never by size.
 
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
-use crate::sync::{AtomicU64, Ordering};
 
 const SEALED: u64 = 1;
 const FROZEN: u64 = 2;

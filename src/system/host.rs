@@ -29,8 +29,8 @@ use std::time::Duration;
 use super::cgroup::Groups;
 use super::probe::{Memory, Probe};
 use super::proc::{self, HostTime};
+use crate::base::sync::Lock;
 use crate::clock::{Clock, MonotonicClock, Tick};
-use crate::sync::Lock;
 
 /// The time constant of smoothing: a burst of a second does not refuse calls,
 /// an overload of five does.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::capacity::Capacity;
-use super::figures::SystemReason;
 use super::probe::Readings;
+use crate::blocked::SystemReason;
 
 /// A limit, and the rule that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]

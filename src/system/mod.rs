@@ -47,8 +47,8 @@ mod host;
 #[cfg(feature = "system")]
 mod proc;
 
+pub use crate::blocked::SystemReason;
 pub use capacity::Capacity;
-pub use figures::SystemReason;
 pub(crate) use figures::{InboundFigures, judge};
 #[cfg(feature = "system")]
 pub use host::SystemProbe;

@@ -6,9 +6,9 @@ use loom::thread;
 
 use super::sampler::{AT_ONCE, BUSY};
 use super::{Probe, Sampler};
+use crate::base::sync::fault::{check, plant};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
-use crate::sync::fault::{check, plant};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
 
 /// A probe that minds being asked twice at once.
 #[derive(Debug)]

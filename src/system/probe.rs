@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::sync::Lock;
+use crate::base::sync::Lock;
 
 /// A source of load, CPU use and memory.
 ///

@@ -23,10 +23,10 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::probe::{Memory, Probe, Readings};
-use crate::caught::caught;
+use crate::base::panics::caught;
+use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::base::thread::Repeater;
 use crate::clock::{SLACK, Tick, nanos};
-use crate::repeat::Repeater;
-use crate::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 
 /// How long a reading is good for, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -317,21 +317,37 @@ fn every_builder_method_has_its_key() {
         (
             "flow",
             concat!(
-                include_str!("../../src/rule/flow.rs"),
+                include_str!("../../src/rule/flow/mod.rs"),
                 include_str!("../../src/rule/shaping.rs")
             ),
             16,
         ),
-        ("isolation", include_str!("../../src/rule/isolation.rs"), 4),
-        ("adaptive", include_str!("../../src/rule/adaptive.rs"), 7),
+        (
+            "isolation",
+            include_str!("../../src/rule/isolation/mod.rs"),
+            4,
+        ),
+        (
+            "adaptive",
+            include_str!("../../src/rule/adaptive/mod.rs"),
+            7,
+        ),
         (
             "circuit-breaker",
-            include_str!("../../src/rule/circuit_breaker.rs"),
+            include_str!("../../src/rule/circuit_breaker/mod.rs"),
             11,
         ),
-        ("authority", include_str!("../../src/rule/authority.rs"), 6),
-        ("system", include_str!("../../src/rule/system.rs"), 8),
-        ("hot-param", include_str!("../../src/rule/hot_param.rs"), 15),
+        (
+            "authority",
+            include_str!("../../src/rule/authority/mod.rs"),
+            6,
+        ),
+        ("system", include_str!("../../src/rule/system/mod.rs"), 8),
+        (
+            "hot-param",
+            include_str!("../../src/rule/hot_param/mod.rs"),
+            15,
+        ),
     ];
     let page = include_str!("../../src/document/mod.rs");
     for (kind, source, least) in sources {

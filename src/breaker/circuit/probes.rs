@@ -6,9 +6,9 @@
 //! are given on for the first time in a period, and does not change until the next one.
 
 use super::{Breaker, Changes, End};
+use crate::base::sync::{Bug, Ordering, planted};
 use crate::breaker::word::{Kind, Word, is_newer};
 use crate::clock::Tick;
-use crate::sync::{Bug, Ordering, planted};
 
 // === impl Breaker ===
 

@@ -5,7 +5,7 @@ use loom::thread;
 use super::super::BreakerState::{Closed, HalfOpen, Open};
 use super::super::Spec;
 use super::{Caller, breakers, spec};
-use crate::sync::fault::model;
+use crate::base::sync::fault::model;
 
 model! {
     a_late_probe_beside_the_next_one at 3

@@ -11,9 +11,9 @@ use super::super::window::Window;
 use super::super::word::Kind;
 use super::super::{Admission, Breakers, Spec};
 use super::{Caller, breakers, count, spec};
+use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::clock::Tick;
-use crate::sync::fault::model;
-use crate::sync::{Arc, AtomicBool, Ordering};
 
 model! {
     counts_beside_a_leap_to_where_stamps_come_round at 3

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, Threshold};
+use crate::base::number::WholeNumber;
 use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
-use crate::number::WholeNumber;
 use crate::rule::problem::Inspector;
 
 impl CircuitBreakerRule {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use loom::thread;
 
 use super::quota;
+use crate::base::sync::Arc;
+use crate::base::sync::fault::model;
 use crate::clock::Tick;
 use crate::stat::counters::Shape;
 use crate::stat::leap_array::Grid;
 use crate::stat::{Node, Outcome};
-use crate::sync::Arc;
-use crate::sync::fault::model;
 
 model! {
     an_end_on_the_old_ring_beside_a_pass_on_the_new_one at 2 fails with

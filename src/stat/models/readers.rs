@@ -6,14 +6,14 @@
 use loom::thread;
 
 use super::{array, quota, wish};
+use crate::base::sync::Arc;
+use crate::base::sync::fault::model;
 use crate::clock::Tick;
 use crate::stat::BucketCount;
 use crate::stat::cuts::StepHead;
 use crate::stat::extremes::{Extreme, Extremes};
 use crate::stat::leap_array::{Denied, Grid, LeapArray};
 use crate::stat::occupy::Wish;
-use crate::sync::Arc;
-use crate::sync::fault::model;
 
 /// An array at bucket 11, in which one token was taken in 10 and one is held for
 /// 13, of at most two.

@@ -9,12 +9,12 @@ use std::sync::Arc as StdArc;
 use loom::thread;
 
 use super::{array, quota};
+use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
 use crate::stat::counters::{Counters, Shape};
 use crate::stat::extremes::{Extreme, Extremes};
 use crate::stat::slots::SlotHold;
-use crate::sync::fault::model;
-use crate::sync::{Arc, AtomicU64, Ordering};
 
 model! {
     unit_calls_that_fit_beside_rolls at 1 fails with

@@ -4,8 +4,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Node;
+use crate::base::sync::{Arc, Ordering};
 use crate::stat::slots::{LimitNow, SlotHold};
-use crate::sync::{Arc, Ordering};
 
 impl Node {
     /// Whether fewer than `limit` concurrency slots are in use.

@@ -1,7 +1,7 @@
 //! Who gets a place in the table, who keeps it, and who makes place.
 
 use super::*;
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::base::sync::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 #[derive(Debug)]

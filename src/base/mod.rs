@@ -1,0 +1,9 @@
+//! What the platform gives, under names of one's own: nothing here knows of calls.
+
+pub(crate) mod carry_over;
+pub(crate) mod number;
+pub(crate) mod panics;
+pub(crate) mod small_vec;
+pub(crate) mod sync;
+pub(crate) mod thread;
+pub(crate) mod timer;

@@ -1,0 +1,355 @@
+//! The only door to atomics, shared pointers, locks and thread-locals.
+//!
+//! Everything that the models of `src/stat/models/mod.rs` check takes its atomics
+//! from here. A normal build gets those of the standard library; a test build
+//! with `--cfg sentinel_loom` gets those of loom, which runs a model through
+//! every interleaving that its bounds allow.
+
+#[cfg(not(all(test, sentinel_loom)))]
+mod imp {
+    pub(super) use std::sync::MutexGuard;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use std::sync::{Arc, Weak};
+
+    #[expect(clippy::disallowed_types, reason = "this is the door")]
+    pub(super) type Mutex<T> = std::sync::Mutex<T>;
+
+    #[inline]
+    pub(crate) fn downgrade<T>(arc: &Arc<T>) -> Weak<T> {
+        Arc::downgrade(arc)
+    }
+}
+
+#[cfg(all(test, sentinel_loom))]
+mod imp {
+    pub(crate) use super::paused::{AtomicU32, AtomicU64};
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{AtomicBool, fence};
+    pub(super) use loom::sync::{Mutex, MutexGuard};
+
+    /// A reference to what is gone: loom has none. No model keeps one.
+    pub(crate) struct Weak<T>(std::marker::PhantomData<T>);
+
+    pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
+        Weak(std::marker::PhantomData)
+    }
+
+    impl<T> Weak<T> {
+        pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+            None
+        }
+
+        pub(crate) fn strong_count(&self) -> usize {
+            0
+        }
+    }
+}
+
+#[cfg(all(test, sentinel_loom))]
+mod paused;
+
+pub(crate) use imp::*;
+use std::sync::PoisonError;
+pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::thread_local;
+
+/// Bytes on the heap of what an [`Arc`] holds: with its two counts.
+pub(crate) const fn shared_size<T>() -> usize {
+    size_of::<(usize, usize, T)>()
+}
+use std::time::Duration;
+
+/// A mutual exclusion lock without poison: what it guards is changed in steps
+/// that each leave it whole, so a panic while it is held harms nobody.
+///
+/// Paths of new keys, reloads, snapshots, changes of hooks, probes and watches take
+/// one. So a call with known keys takes one only beside a reload or to read a probe;
+/// where the clock has stepped back it tries to, and does not wait.
+#[derive(Debug, Default)]
+pub(crate) struct Lock<T>(imp::Mutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> imp::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guard, or `None` while another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<imp::MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// What one thread says once, and another waits for: that it shall stop, or go on. Models
+/// do not look at it.
+#[derive(Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "this is the door")]
+pub(crate) struct StopSignal {
+    said: std::sync::Mutex<bool>,
+    changed: std::sync::Condvar,
+}
+
+impl StopSignal {
+    /// Says it, and wakes who waits for it.
+    pub(crate) fn say(&self) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is said, for at most `time`. Returns whether it has been,
+    /// at once if that was before.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(said, time, |said| !*said);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// A thread that waits for it is woken by it.
+impl std::task::Wake for StopSignal {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.say();
+    }
+}
+
+/// Bugs that a model plants on purpose, to show that it would find them.
+///
+/// Outside of tests [`planted`] is a constant `false`, and the compiler removes
+/// the branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A taker adds without comparing the word that it judged.
+    BlindTake,
+    /// An addition does not open the bucket of its clock first.
+    AddWithoutRoll,
+    /// An opener does not seal the bucket that it closes.
+    OpenWithoutSeal,
+    /// An opener goes on although another one was faster at writing its cut.
+    SkipPublish,
+    /// Who misses a cut waits for the one who jumps.
+    WaitInGap,
+    /// A reader does not look whether the head has moved on meanwhile.
+    ReadAcrossBuckets,
+    /// A slow reader helps the head on from a bucket that it has left.
+    HelpFromBehind,
+    /// A reader believes two words that it read one after the other.
+    TakenBelowCut,
+    /// Who reads how much room there is takes a missing cut for an empty window.
+    GapIsFree,
+    /// A refund does not look whether its bucket is still open.
+    BlindRefund,
+    /// The cut of a new bucket leaves the held tokens in the old one.
+    HeldStayBehind,
+    /// The head steps over buckets for which tokens are held.
+    StepOverHeld,
+    /// The head steps over a bucket that is no caller's past.
+    StepTooFar,
+    /// A cancelled loan gives its tokens back first and lets go of them after.
+    CancelBackwards,
+    /// A loan looks only at the first rule.
+    LoanIgnoresRoom,
+    /// A loan in a window to come is not judged again if that has begun.
+    LoanLooksOnce,
+    /// A statistic head moves before the cut is taken.
+    HeadBeforeCut,
+    /// An evictor reads an entry before everyone else has let go of it.
+    ReadBeforeLast,
+    /// Who finds its own name being made where a table is full does not wait for it.
+    SameKeyIsAnother,
+    /// Who finds another name being made where a table is full does not look for its own again.
+    PlaceWithoutSecondLook,
+    /// A node that begins to keep seconds late knows them from the next one on.
+    MinuteFromNextSecond,
+    /// Who opens a second looks without a swap whether it is kept.
+    MinuteByLoad,
+    /// Who loses a race for tokens is refused.
+    LostRaceIsFull,
+    /// Who misses a cut is refused.
+    GapIsFull,
+    /// A gauge is raised first, and lowered again if that was too much.
+    ClaimThenCheck,
+    /// A gauge is raised without comparing what was judged.
+    CheckThenClaim,
+    /// A slot is given back without what was done with it.
+    FreeRelaxed,
+    /// A call that has a slot and no tokens yet is taken for one that runs.
+    EnterAsStarted,
+    /// A call that lines up for a slot does not look whether one has become free.
+    WaitWithoutLook,
+    /// A call that lines up for a slot leaves the counts of ended calls alone.
+    WaitUnseen,
+    /// A call that stands in line says so by a store, which sees no reload.
+    LineUpByStore,
+    /// A reload asks whether calls stand in line by a load, which no call sees.
+    LineLookByLoad,
+    /// A call that leaves the line does not look whether it has got a slot.
+    LeaveBlindly,
+    /// An extreme is written without comparing the one that it was merged with.
+    BlindExtreme,
+    /// A late opener starts the extremes of a bucket whose place has a newer one.
+    OpenLate,
+    /// A freeze does not mark the word, so that late takers still pass there.
+    FreezeWithoutMark,
+    /// A cut of what passed comes from a ring that counts no more.
+    CutFromOldRing,
+    /// Who finds a throttle's queue empty writes its turn without comparing.
+    StoreAtIdle,
+    /// A caller moves a throttle's queue first, and back if it is refused.
+    MoveThenCheck,
+    /// A turn is given back without looking whether others stand behind it.
+    BlindLeave,
+    /// A warm-up is refilled also by those who came second.
+    FillUnclaimed,
+    /// A refill of a warm-up overwrites that of another step.
+    FillBlind,
+    /// A refill of a warm-up writes what had passed over what a later step wrote.
+    PassedGoesBack,
+    /// A breaker counts a call without looking which generation it is of.
+    CountInAnyGeneration,
+    /// A breaker takes a generation that is renewed for one that is over.
+    RenewalEnds,
+    /// A breaker counts a call in a bucket that is no longer the newest.
+    CountBehindHead,
+    /// A breaker empties a cell without looking whether it has gone to a newer bucket.
+    SkipBehindHead,
+    /// A breaker's head leaps to where stamps come round before the ring is emptied.
+    LeapWithStamps,
+    /// A breaker notes that there is a bad call when it has counted it.
+    NoteBadAfter,
+    /// A breaker writes what it has counted without comparing what it added to.
+    BlindStamped,
+    /// A probe is taken without comparing the state that it was promised for.
+    BlindProbe,
+    /// Places of probes are given on before the start of the period is written.
+    PeriodAfterPlaces,
+    /// The start of a period is written without looking whether it is late.
+    BlindPeriod,
+    /// A probe that ends beside another one gives up.
+    EndTriesOnce,
+    /// A call that one breaker refuses keeps the probes of the others.
+    KeepPartialProbes,
+    /// A call reads the epoch after the states that it passes in.
+    EpochAfterStates,
+    /// A probe looks at the states before it draws its epoch, and not again.
+    ProbeLooksOnce,
+    /// Who empties cells for a generation does not look whether another has begun it.
+    ForgetLate,
+    /// A change of state is told by a thread that did not make it.
+    TellWithoutWinning,
+    /// A retry time is written without looking whether it is late.
+    BlindMoment,
+    /// The first retry time stands, also if it is that of a reader with an old clock.
+    FirstMomentStands,
+    /// How far away a retry time may be is read before it.
+    LongestBeforeMoment,
+    /// A sampling window is closed by whoever finds it due, not by one of them.
+    CloseWithoutElection,
+    /// A closer reads the samples first and empties the window after.
+    CloseInTwoSteps,
+    /// Who finds a reading due takes it without claiming it first.
+    SampleWithoutClaim,
+    /// All probes of a limit wait at the same gate.
+    OneGateForAll,
+    /// Who may close a window counts the calls in flight before it reads the gate.
+    GaugeBeforeGate,
+    /// The next due time is told before the readings are stored.
+    DueBeforeReadings,
+    /// Who has waited for the lock of a new key does not look for it again.
+    InsertWithoutSecondLook,
+    /// Who has read a word does not look again whose it is.
+    HitWithoutSecondLook,
+    /// Who is refused does not look whether the word is still the one that it judged.
+    RefusalWithoutThirdLook,
+    /// A slot that had no owner is free, whatever its word says by now.
+    SpareByTag,
+    /// A slot that changes hands just now is as free as its word says.
+    SpareClaimed,
+    /// The tag of a new owner is stored before the word of the last one is claimed.
+    TagBeforeClaim,
+    /// The word of a new owner is stored before its tag.
+    WordBeforeTag,
+    /// A reader takes the mark of a slot that changes hands for a word.
+    ReadClaimed,
+    /// A debt that ends just now is at rest.
+    RestTooSoon,
+    /// Who gives back reads the clock before the word.
+    RefundByEarlierTime,
+    /// The owners of a slot all count from the same 0.
+    OwnersWithoutEpoch,
+}
+
+/// Whether the running model has planted `bug`.
+#[cfg(not(all(test, sentinel_loom)))]
+#[inline(always)]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(all(test, sentinel_loom))]
+pub(crate) use fault::planted;
+
+#[cfg(all(test, sentinel_loom))]
+pub(crate) mod fault {
+    //! Which bug the model on this thread has planted.
+
+    use super::Bug;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        // loom runs all threads of a model on the one that called it.
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.with(|planted| planted.get() == Some(bug))
+    }
+
+    /// Plants `bug` for the rest of this thread's life: every test has its own.
+    pub(crate) fn plant(bug: Bug) {
+        PLANTED.with(|planted| planted.set(Some(bug)));
+    }
+
+    /// Runs `model` through all interleavings with at most `bound` preemptions.
+    ///
+    /// `SENTINEL_LOOM_MORE` allows so many more than each model asks for;
+    /// `LOOM_MAX_PREEMPTIONS` sets one bound for all of them instead.
+    pub(crate) fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+        let more = std::env::var("SENTINEL_LOOM_MORE").map_or(0, |more| {
+            more.parse().expect("SENTINEL_LOOM_MORE is a number")
+        });
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(bound + more));
+        // A run is far shorter: only one that waits for another thread gets there.
+        builder.max_branches = 2_000;
+        builder.check(model);
+    }
+
+    /// Declares a model, with at most so many preemptions, and its twins with
+    /// planted bugs, which must fail.
+    macro_rules! model {
+        ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
+            #[test]
+            fn $name() {
+                $crate::base::sync::fault::check($bound, $body);
+            }
+
+            $(
+                #[test]
+                #[should_panic]
+                fn $twin() {
+                    $crate::base::sync::fault::plant($crate::base::sync::Bug::$bug);
+                    $crate::base::sync::fault::check($bound, $body);
+                }
+            )+
+        };
+    }
+
+    pub(crate) use model;
+}

@@ -1,0 +1,113 @@
+//! A thread that does the same thing again and again.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, thread};
+
+use crate::base::sync::StopSignal;
+
+/// The shortest time between two turns of a thread.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// See the [module](self). Who drops it [stops](Self::stop) it before.
+#[derive(Debug)]
+pub(crate) struct Repeater {
+    stop: Arc<StopSignal>,
+    /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks
+    /// from it, the system may have given what the handle stands for to another thread,
+    /// which dropping would detach. Nobody could join that one any more.
+    thread: ManuallyDrop<Option<JoinHandle<()>>>,
+    /// The one that has the thread: one that forks from it has not.
+    process: u32,
+}
+
+impl Repeater {
+    /// Runs `act`, which does not panic, on a thread called `name`: at once and then
+    /// `every` so often, at least 10 ms apart.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives no thread.
+    pub(crate) fn spawn(
+        name: &str,
+        every: Duration,
+        mut act: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(StopSignal::default());
+        let stopped = stop.clone();
+        let every = every.max(SHORTEST);
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                loop {
+                    act();
+                    if stopped.wait(every) {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            stop,
+            thread: ManuallyDrop::new(Some(thread)),
+            process: this_process(),
+        })
+    }
+
+    /// Stops the thread, and waits until it has ended: not for the next turn, but for
+    /// one that is under way.
+    pub(crate) fn stop(&mut self) {
+        if self.process != this_process() {
+            // Joining a thread that is not there panics, or never ends.
+            return;
+        }
+        self.stop.say();
+        if let Some(thread) = self.thread.take() {
+            // What acts may own the handle, and be dropped by the thread itself.
+            if thread.thread().id() != thread::current().id() {
+                // It has not panicked, as nothing that it does.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn this_process() -> u32 {
+    std::process::id()
+}
+
+/// Nothing forks.
+#[cfg(not(unix))]
+const fn this_process() -> u32 {
+    0
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_forked_does_not_wait_for_a_thread_that_it_has_not() {
+        let (release, released) = mpsc::channel::<()>();
+        let (say, ended) = mpsc::channel();
+        let act = move || {
+            // Ends when it is released, or when this test has hung for long enough.
+            let _ = released.recv_timeout(Duration::from_secs(10));
+            let _ = say.send(());
+        };
+        let mut theirs = Repeater::spawn("parent", Duration::from_secs(3_600), act).unwrap();
+        theirs.process = theirs.process.wrapping_add(1);
+        theirs.stop();
+        assert!(ended.try_recv().is_err(), "it has waited for the thread");
+        assert!(theirs.thread.is_some(), "it has detached the thread");
+        // As the one that it is.
+        theirs.process = this_process();
+        drop(release);
+        theirs.stop();
+        assert!(theirs.thread.is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! Sleeping until a borrowed place is due, without ever panicking.
+//!
+//! tokio's timer panics where there is no runtime, where a runtime has no timer, and where
+//! it is gone. Waiting is a choice of the engine's, so it must not surprise its user with
+//! that: the call is refused instead.
+//!
+//! Whether a runtime has a timer is only told by that panic. It is caught, but the hook of the
+//! process for panics has reported it by then. So it is found out once for a runtime: one
+//! that has none never gets one.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+use tokio::time::Sleep;
+
+use crate::base::panics::caught;
+use crate::base::sync::{Lock, thread_local};
+
+/// How many runtimes without a timer are known at a time, the newest ones.
+const MOST_KNOWN: usize = 16;
+
+/// Runtimes without a timer, or whose timer is gone. It spares reports, and changes no result.
+static WITHOUT_TIMER: LazyLock<Lock<VecDeque<Id>>> = LazyLock::new(Lock::default);
+
+thread_local! {
+    /// The runtime on whose timer the thread has slept last.
+    static WITH_TIMER: Cell<Option<Id>> = const { Cell::new(None) };
+    /// Whether the thread finds out just now whether a runtime has a timer.
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// There is nothing to sleep on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoTimer;
+
+/// A sleep that is not over.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    runtime: Id,
+}
+
+/// A sleep of `duration`, from now: the only one of the crate, as the wait that
+/// a call was promised is its product.
+pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
+    let Ok(handle) = Handle::try_current() else {
+        return Err(NoTimer);
+    };
+    let runtime = handle.id();
+    let make = || Timer {
+        sleep: Box::pin(tokio::time::sleep(duration)),
+        runtime,
+    };
+    if WITH_TIMER.get() == Some(runtime) {
+        return Ok(make());
+    }
+    let timer = ask(runtime, make)?;
+    WITH_TIMER.set(Some(runtime));
+    Ok(timer)
+}
+
+/// Does what panics if `runtime` has no timer, unless that is known. Others who ask wait: the
+/// panic shall come once.
+#[cold]
+fn ask<T>(runtime: Id, try_it: impl FnOnce() -> T) -> Result<T, NoTimer> {
+    // The hook for the panic is the user's, and may come here again.
+    if IS_ASKING.get() {
+        return Err(NoTimer);
+    }
+    let mut known = WITHOUT_TIMER.lock();
+    if known.contains(&runtime) {
+        return Err(NoTimer);
+    }
+    IS_ASKING.set(true);
+    let tried = caught(try_it);
+    IS_ASKING.set(false);
+    tried.ok_or_else(|| {
+        known.truncate(MOST_KNOWN - 1);
+        known.push_front(runtime);
+        NoTimer
+    })
+}
+
+impl Future for Timer {
+    type Output = Result<(), NoTimer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let runtime = self.runtime;
+        let mut poll = || self.sleep.as_mut().poll(cx);
+        // It stays with the runtime that it was made in. If that is gone and the call
+        // is polled elsewhere, tokio panics, and the sleep is none any more.
+        let is_there = Handle::try_current().is_ok_and(|handle| handle.id() == runtime);
+        let polled = if is_there {
+            caught(poll).ok_or(NoTimer)
+        } else {
+            ask(runtime, &mut poll)
+        };
+        match polled {
+            Ok(poll) => poll.map(Ok),
+            Err(none) => Poll::Ready(Err(none)),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The refusal of a call: which rule refused it, and when it may be retried.
+
+mod kind;
+mod reason;
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::iter;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use kind::BlockKind;
+pub use reason::SystemReason;
+
+/// How deep a refusal is looked for: far deeper than errors are wrapped.
+const MOST_CAUSES: usize = 64;
+
+/// The refusal of a call. This is the only error that a request can get from this crate.
+///
+/// Cloning it costs two reference counts and allocates nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{BlockKind, Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1).id("one-a-second"))
+///     .clock(ManualClock::new())
+///     .build();
+/// let _running = sentinel.try_enter(Call::new("job"));
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("job")) else {
+///     panic!("the second call is one too many");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Flow);
+/// assert_eq!(blocked.resource(), "job");
+/// assert_eq!(blocked.rule(), "one-a-second");
+/// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
+/// ```
+#[doc(alias("Rejected", "RateLimited"))]
+#[derive(Clone, PartialEq, Eq)]
+pub struct Blocked {
+    kind: BlockKind,
+    system_reason: Option<SystemReason>,
+    rule: Arc<Label>,
+    /// What was called, unless the rule says it.
+    resource: Option<Arc<str>>,
+    retry_after: Option<Duration>,
+    limit: Option<Limit>,
+}
+
+/// What a refusal tells of a rule: made with the rule, and shared by all that it refuses.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) id: Arc<str>,
+    /// The resource that the rule is for; `None` if it is for others as well.
+    pub(crate) resource: Option<Arc<str>>,
+}
+
+/// The limit that a refused call met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) tokens: u32,
+    pub(crate) interval: Duration,
+}
+
+impl Blocked {
+    /// A refusal of a call to `resource` by the rule with this id.
+    pub(crate) fn new(kind: BlockKind, resource: Arc<str>, id: Arc<str>) -> Self {
+        let rule = Label {
+            id,
+            resource: Some(resource),
+        };
+        Self::of(kind, Arc::new(rule), None)
+    }
+
+    /// A refusal of a call to `resource` by the rule with this label.
+    pub(crate) fn by(kind: BlockKind, rule: Arc<Label>, resource: &Arc<str>) -> Self {
+        debug_assert!(rule.resource.iter().all(|own| own == resource));
+        // Most rules are for one resource: one count of references less.
+        let resource = rule.resource.is_none().then(|| resource.clone());
+        Self::of(kind, rule, resource)
+    }
+
+    fn of(kind: BlockKind, rule: Arc<Label>, resource: Option<Arc<str>>) -> Self {
+        Self {
+            kind,
+            system_reason: None,
+            rule,
+            resource,
+            retry_after: None,
+            limit: None,
+        }
+    }
+
+    pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
+        self
+    }
+
+    pub(crate) fn with_limit(mut self, tokens: u32, interval: Duration) -> Self {
+        self.limit = Some(Limit { tokens, interval });
+        self
+    }
+
+    pub(crate) fn with_system_reason(mut self, reason: SystemReason) -> Self {
+        self.system_reason = Some(reason);
+        self
+    }
+
+    /// Whether `error` is a refusal, or one is among its sources.
+    pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
+        let causes = iter::successors(Some(error), |&error| {
+            // What is in such a one is not its source, but the source of that is.
+            match error.downcast_ref::<io::Error>() {
+                Some(error) => error.get_ref().map(|inner| inner as _),
+                None => error.source(),
+            }
+        });
+        // An error that names itself as its source has no end.
+        causes.take(MOST_CAUSES).any(<dyn Error>::is::<Self>)
+    }
+
+    /// Returns what kind of rule refused.
+    #[must_use]
+    pub const fn kind(&self) -> BlockKind {
+        self.kind
+    }
+
+    /// Returns which limit of a [`SystemRule`](crate::SystemRule) refused; `None` for a
+    /// refusal of another [kind](Self::kind).
+    #[must_use]
+    pub const fn system_reason(&self) -> Option<SystemReason> {
+        self.system_reason
+    }
+
+    /// Returns the resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        let told = self.rule.resource.as_ref().or(self.resource.as_ref());
+        told.expect("the rule or the refusal says it")
+    }
+
+    /// Returns the id of the rule that refused; empty for a refusal without a rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule.id
+    }
+
+    /// Returns how long it takes until the earliest time at which the same call would be
+    /// admitted or let in to wait, if no other calls come first. A call waits for its turn
+    /// in a [queue](crate::FlowRule::throttle) or, if it is
+    /// [prioritized](crate::Call::prioritized), for a loan.
+    ///
+    /// `None` if it can never pass (a threshold of 0, a weight above the limit, a caller
+    /// that is not allowed), or if the time is not known (isolation, where it depends on
+    /// when a call ends; a system rule; a breaker that was opened by hand). Zero where a
+    /// limit on concurrent calls of one value refused: the time is not known there either,
+    /// but the call can pass.
+    #[doc(alias("Retry-After", "wait_time"))]
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Returns the limit of the rule: of a flow rule, or of a hot-parameter rule for the
+    /// value, in whole tokens per [`interval`](Self::interval); of a limit on concurrent
+    /// calls, in calls. A rate below one per interval is reported as 1 per the longer
+    /// interval in which one token becomes available. `None` for other rules, and where a
+    /// key is missing.
+    #[must_use]
+    pub fn limit(&self) -> Option<u32> {
+        self.limit.map(|limit| limit.tokens)
+    }
+
+    /// Returns the interval of the limit of a flow rule or a hot-parameter rule; `None`
+    /// for limits on concurrent calls.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        self.limit
+            .map(|limit| limit.interval)
+            .filter(|interval| !interval.is_zero())
+    }
+}
+
+impl fmt::Debug for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocked")
+            .field("kind", &self.kind)
+            .field("system_reason", &self.system_reason)
+            .field("resource", &self.resource())
+            .field("rule", &self.rule())
+            .field("retry_after", &self.retry_after)
+            .field("limit", &self.limit)
+            .finish()
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call to {:?} refused", self.resource())?;
+        // Two kinds are not kinds of rules.
+        match self.kind {
+            BlockKind::NoTimer => f.write_str(": it has to wait, which needs tokio's timer")?,
+            BlockKind::MissingKey => f.write_str(" for a missing key by")?,
+            kind => write!(f, " by {kind}")?,
+        }
+        if !self.rule().is_empty() {
+            write!(f, " rule {:?}", self.rule())?;
+        }
+        if let Some(reason) = self.system_reason {
+            write!(f, " ({reason})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Blocked {}

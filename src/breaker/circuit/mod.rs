@@ -1,0 +1,496 @@
+//! One breaker: a word that holds its state, the time that goes with it, and
+//! what it counts.
+//!
+//! Every change of state is one compare-and-swap of the word, and whoever wins
+//! it tells of it. The time at which an open breaker may be probed, or at which
+//! a half-open one stops to wait for its probes, is written after the change and
+//! stamped with the version that it belongs to. Who needs it before that writes
+//! one of its own, from its own clock: nobody waits for a thread that is slow to
+//! write, and what such a thread writes late is not taken for the time of another
+//! version. Of the two the later one stands, for a reader's clock may have been
+//! read long ago.
+//!
+//! Whether a call belongs to the present generation is told by its epoch, see
+//! [`breaker`](super).
+
+mod probes;
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::breakers::Change;
+use super::counts::{Counts, Ended, Sum};
+use super::history::History;
+use super::spec::{Limit, Spec};
+use super::word::{Kind, Moment, Word, is_newer};
+use crate::base::small_vec::SmallVec;
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
+use crate::clock::{Tick, nanos};
+
+/// After so many epochs a closed generation is said to have begun later, so that
+/// its distance from the present one stays small.
+const OLD: u32 = 1 << 30;
+/// So many epochs ago: calls that run were admitted after that.
+const RENEWED: u32 = OLD / 2;
+
+/// A rule's view of its circuit.
+#[derive(Clone, Debug)]
+pub(super) struct Breaker {
+    spec: Spec,
+    /// Its place among those that are asked together.
+    pub(super) index: usize,
+    circuit: Arc<Circuit>,
+    /// Which of the rules that the circuit has had this one is.
+    revision: u32,
+}
+
+/// What outlives a changed rule.
+#[derive(Debug)]
+struct Circuit {
+    word: AtomicU64,
+    moment: AtomicU64,
+    /// The epoch at which the half-open period began in which a place was given on last.
+    period: AtomicU32,
+    counts: Counts,
+    history: History,
+    /// That of the rule in force.
+    revision: AtomicU32,
+    longest: Longest,
+    /// What the rule in force is called; `None` if none stands on it.
+    name: Lock<Option<StdArc<str>>>,
+}
+
+/// The longest times by all rules so far: a call that has waited asks by an older one.
+///
+/// Relaxed: moments of a rule are written (release) after its times.
+#[derive(Debug)]
+struct Longest {
+    /// Until probes stop to hold their places, in ns; not less than a breaker is open
+    /// for the first time.
+    lease: AtomicU64,
+    /// That a breaker is open before it may be probed, in ns.
+    open: AtomicU64,
+}
+
+/// What a breaker says to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Pass,
+    /// It may pass as a probe.
+    Probe,
+    /// It may come back then; `None` if only an operator knows.
+    Refuse(Option<Tick>),
+}
+
+/// One call, as a breaker sees it when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) now: Tick,
+    /// The epoch at which it was admitted.
+    pub(super) epoch: u32,
+    pub(super) is_bad: bool,
+}
+
+/// What is to be told: hardly any resource has more breakers.
+pub(super) type Changes = SmallVec<Change, 4>;
+
+// === impl Longest ===
+
+impl Longest {
+    fn of(spec: &Spec) -> Self {
+        Self {
+            lease: AtomicU64::new(nanos(spec.lease())),
+            open: AtomicU64::new(nanos(spec.longest_open())),
+        }
+    }
+
+    /// They are the longer of both from now on.
+    fn include(&self, other: &Self) {
+        for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
+            own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// How far away the moment of `word` can be, in ns.
+    fn of_word(&self, word: Word) -> u64 {
+        let lease = self.lease.load(Ordering::Relaxed);
+        if word.kind() != Kind::OpenUntil {
+            return lease;
+        }
+        let grown = lease.saturating_mul(1 << word.failed());
+        grown.min(self.open.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// A closed breaker, or one that goes on where `old` is.
+    pub(super) fn new(spec: Spec, index: usize, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
+        let longest = Longest::of(&spec);
+        if let Some(old) = old {
+            if spec.counts_like(&old.spec) {
+                old.circuit.longest.include(&longest);
+                let revision = if spec == old.spec {
+                    old.revision
+                } else {
+                    // Relaxed: calls that end meanwhile may be judged by either.
+                    old.circuit.revision.fetch_add(1, Ordering::Relaxed) + 1
+                };
+                let circuit = old.circuit.clone();
+                return Self {
+                    spec,
+                    index,
+                    circuit,
+                    revision,
+                };
+            }
+            longest.include(&old.circuit.longest);
+        }
+        let (word, moment) = match old {
+            Some(old) => old.opened_alike(epoch),
+            None => (Word::first(Kind::Closed, epoch), Moment(0)),
+        };
+        let circuit = Circuit {
+            word: AtomicU64::new(word.0),
+            moment: AtomicU64::new(moment.0),
+            period: AtomicU32::new(0),
+            counts: Counts::new(&spec, now),
+            history: match old {
+                Some(old) => old.circuit.history.clone(),
+                None => History::new(now),
+            },
+            revision: AtomicU32::new(0),
+            longest,
+            name: Lock::new(None),
+        };
+        Self {
+            spec,
+            index,
+            circuit: Arc::new(circuit),
+            revision: 0,
+        }
+    }
+
+    /// The first word of a breaker that is open as long as this one. What waits
+    /// for probes may be probed, for those report to this one.
+    fn opened_alike(&self, epoch: u32) -> (Word, Moment) {
+        loop {
+            let word = self.word();
+            let kind = match word.kind() {
+                Kind::HalfOpen | Kind::Outlived => Kind::Ready,
+                kind => kind,
+            };
+            let first = Word::first(kind, epoch).with_failed(word.failed());
+            let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
+            if kind != Kind::OpenUntil || moment.version() == word.version() {
+                return (first, moment.with_version(first.version()));
+            }
+            if self.word() == word {
+                // Not written yet, so it is as good as written now by another.
+                return (first, Moment(0).with_version(!first.version()));
+            }
+        }
+    }
+
+    /// Whether both have the same state.
+    pub(super) fn goes_on_from(&self, old: &Self) -> bool {
+        Arc::ptr_eq(&self.circuit, &old.circuit)
+    }
+
+    /// The rule in force is called `name`; `None`: no rule stands on the circuit any
+    /// more, only calls and views of before.
+    pub(super) fn rename(&self, name: Option<StdArc<str>>) {
+        *self.circuit.name.lock() = name;
+    }
+
+    /// What the rule in force is called, which may be another one than this.
+    pub(super) fn name(&self) -> Option<StdArc<str>> {
+        self.circuit.name.lock().clone()
+    }
+
+    /// Bytes that its circuit occupies.
+    pub(super) fn heap(&self) -> usize {
+        shared_size::<Circuit>() + self.circuit.counts.heap()
+    }
+
+    pub(super) const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What it remembers.
+    pub(super) fn history(&self) -> &History {
+        &self.circuit.history
+    }
+
+    /// The bad calls that it counts at `now`, or with which it has opened.
+    pub(super) fn bad_calls(&self, now: Tick) -> u64 {
+        let word = self.word();
+        match word.kind() {
+            Kind::Closed => self.circuit.counts.bad(now, word.version()),
+            _ => self.circuit.history.opened_by(),
+        }
+    }
+
+    /// The longest time that it is open before it may be probed, by all rules so far.
+    pub(super) fn longest_open(&self) -> Duration {
+        Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
+    }
+
+    /// The state. Acquire: who sees it sees the epoch that was drawn for it.
+    #[inline]
+    pub(super) fn word(&self) -> Word {
+        Word(self.circuit.word.load(Ordering::Acquire))
+    }
+
+    /// Whether a call that read `epoch` before passes, in the present generation.
+    #[inline]
+    pub(super) fn is_closed_for(&self, epoch: u32) -> bool {
+        let word = self.word();
+        word.kind() == Kind::Closed && epoch.wrapping_sub(word.since()) < OLD
+    }
+
+    /// What a call hears that comes at `now`. Changes nothing.
+    pub(super) fn ask(&self, now: Tick) -> (Word, Answer) {
+        loop {
+            let word = self.word();
+            let wait = match word.kind() {
+                Kind::Closed => return (word, Answer::Pass),
+                Kind::Ready => return (word, Answer::Probe),
+                Kind::Forced => return (word, Answer::Refuse(None)),
+                Kind::OpenUntil => self.spec.open_time(word),
+                Kind::HalfOpen | Kind::Outlived if self.has_place(word) => {
+                    return (word, Answer::Probe);
+                }
+                Kind::HalfOpen | Kind::Outlived => self.spec.lease(),
+            };
+            let longest = || self.circuit.longest.of_word(word);
+            let early = planted(Bug::LongestBeforeMoment).then(longest);
+            if let Some(moment) = self.moment_of(word, now + wait) {
+                // After the moment (acquire), so it covers the rule that wrote that.
+                let longest_ns = early.unwrap_or_else(longest);
+                let answer = match moment.ahead_of(now, longest_ns) {
+                    None => Answer::Probe,
+                    retry_at => Answer::Refuse(retry_at),
+                };
+                return (word, answer);
+            }
+        }
+    }
+
+    /// A call ends that was no probe here.
+    #[inline]
+    pub(super) fn count(&self, end: End, changes: &mut Changes) {
+        let Some(word) = self.closed_for(end.epoch) else {
+            return;
+        };
+        let ended = Ended {
+            version: word.version(),
+            is_bad: end.is_bad,
+            keeps_ratio: matches!(self.spec.limit, Limit::Ratio(_)),
+        };
+        let is_over = || self.word() != word && self.renewed(word, end.epoch).is_none();
+        let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
+            return;
+        };
+        if end.is_bad {
+            self.circuit.history.note_bad(end.now);
+        }
+        // A rule that has been replaced counts for the new one and decides nothing.
+        let in_force = self.circuit.revision.load(Ordering::Relaxed);
+        if !self.spec.is_met(sum) || in_force != self.revision {
+            return;
+        }
+        self.open(word, end, sum, changes);
+    }
+
+    /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
+    #[cold]
+    fn open(&self, mut word: Word, end: End, sum: Sum, changes: &mut Changes) {
+        let next = word.opened(Kind::OpenUntil);
+        while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
+            match self.renewed(word, end.epoch) {
+                Some(renewed) => word = renewed,
+                // Whoever was faster has opened it.
+                None => return,
+            }
+        }
+        self.circuit.history.note_opened_by(sum.bad);
+        self.publish(next, end.now + self.spec.open_time(next));
+        self.tell(changes, word, next, Some(self.spec.value(sum)));
+    }
+
+    /// The state, if a call that was admitted at `epoch` counts in it.
+    #[inline]
+    fn closed_for(&self, epoch: u32) -> Option<Word> {
+        let word = self.word();
+        (word.kind() == Kind::Closed && !is_newer(word.since(), epoch)).then_some(word)
+    }
+
+    /// What has become of `word`, in which a call counts that was admitted at `epoch`, if it
+    /// was only renewed.
+    #[cold]
+    fn renewed(&self, word: Word, epoch: u32) -> Option<Word> {
+        let present = self.closed_for(epoch)?;
+        let goes_on = present.version() == word.version() && !planted(Bug::RenewalEnds);
+        goes_on.then_some(present)
+    }
+
+    /// Says that a closed generation began later than it did, if that was long
+    /// ago: `epoch` is the newest.
+    pub(super) fn renew(&self, word: Word, epoch: u32) {
+        if epoch.wrapping_sub(word.since()) >= OLD {
+            self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
+        }
+    }
+
+    pub(super) fn force_open(&self, changes: &mut Changes) {
+        loop {
+            let word = self.word();
+            let next = word.opened(Kind::Forced);
+            if word.kind() == Kind::Forced {
+                return;
+            }
+            if self.swap(word, next) {
+                if word.kind() == Kind::Closed {
+                    self.circuit.history.note_opened_by(0);
+                }
+                return self.tell(changes, word, next, None);
+            }
+        }
+    }
+
+    pub(super) fn force_close(&self, draw: impl Fn() -> u32, changes: &mut Changes) {
+        loop {
+            let word = self.word();
+            // Also where it is closed: in the new generation nothing is counted.
+            let next = self.closed(word, draw());
+            if self.swap(word, next) {
+                // This alone may be done again and again without a new time, until the
+                // stamp of an old one comes round.
+                self.publish(next, Tick::ZERO);
+                return self.tell(changes, word, next, None);
+            }
+        }
+    }
+
+    /// `word` as closed, in the generation that begins at `epoch`. Nothing is left that was
+    /// counted under its stamp, which was that of an earlier version as well.
+    fn closed(&self, word: Word, epoch: u32) -> Word {
+        let next = word.closed(epoch);
+        let is_over = || self.word() != word;
+        self.circuit.counts.forget(next.version(), is_over);
+        next
+    }
+
+    /// Release: who sees the new state sees the epoch that was drawn for it.
+    pub(super) fn swap(&self, from: Word, to: Word) -> bool {
+        self.circuit
+            .word
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The moment of `word`, or `otherwise` if none has been written. `None` if
+    /// the state has changed.
+    fn moment_of(&self, word: Word, otherwise: Tick) -> Option<Moment> {
+        let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
+        let mut moment = load();
+        if moment.version() != word.version() {
+            self.publish(word, otherwise);
+            moment = load();
+        }
+        (moment.version() == word.version()).then_some(moment)
+    }
+
+    /// Notes a change that this call has made, where users can see it.
+    fn tell(&self, changes: &mut Changes, from: Word, to: Word, value: Option<f64>) {
+        let (from, to) = (from.state(), to.state());
+        if from != to {
+            changes.push(Change {
+                index: self.index,
+                from,
+                to,
+                value,
+            });
+        }
+    }
+
+    /// Writes `time` for `word`, unless one as late is written or the state has
+    /// changed.
+    fn publish(&self, word: Word, time: Tick) {
+        let moment = Moment::new(time, word.version());
+        let cell = &self.circuit.moment;
+        loop {
+            // Acquire: if this is of a newer version, so is the state below.
+            let found = Moment(cell.load(Ordering::Acquire));
+            let is_written = found.version() == word.version()
+                && (!found.is_before(moment) || planted(Bug::FirstMomentStands));
+            let is_late = is_written || self.word().version() != word.version();
+            if is_late && !planted(Bug::BlindMoment) {
+                return;
+            }
+            if cell
+                .compare_exchange(found.0, moment.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::breaker::tests::stage::{at, ms, spec};
+
+    #[test]
+    fn of_two_times_of_a_version_the_later_one_stands() {
+        let breaker = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
+        let refused = |until| (breaker.word(), Answer::Refuse(Some(at(until))));
+        let closed = breaker.word();
+        let open = closed.opened(Kind::OpenUntil);
+        assert!(breaker.swap(closed, open));
+        for (time, stands) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
+            breaker.publish(open, at(time));
+            assert_eq!(breaker.ask(at(0)), refused(stands));
+        }
+        // What is written late, for a version that is over, is not its time.
+        let next = open.opened(Kind::OpenUntil);
+        assert!(breaker.swap(open, next));
+        breaker.publish(next, at(500));
+        for past in [closed, open] {
+            breaker.publish(past, at(1_800));
+            assert_eq!(breaker.ask(at(0)), refused(500));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_breaker_whose_time_is_not_written_yet_is_open_as_well() {
+        let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
+        let closed = old.word();
+        // Who has opened it sleeps before it writes until when.
+        assert!(old.swap(closed, closed.opened(Kind::OpenUntil)));
+        let otherwise = Spec {
+            interval: ms(5_000),
+            ..spec()
+        };
+        let new = Breaker::new(otherwise, 0, at(7_000), 1, Some(&old));
+        let refused = Answer::Refuse(Some(at(9_000)));
+        assert_eq!(new.ask(at(7_000)).1, refused);
+        old.publish(old.word(), at(8_000));
+        assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
+
+        // As long as it is open after so many bad probes.
+        let spec = Spec {
+            open_up_to: Some(ms(60_000)),
+            ..spec()
+        };
+        let breaker = Breaker::new(spec, 0, Tick::ZERO, 0, None);
+        let open = breaker.word().failed_once_more().failed_once_more();
+        assert!(breaker.swap(breaker.word(), open));
+        let refused = Answer::Refuse(Some(at(15_000)));
+        assert_eq!(breaker.ask(at(7_000)), (open, refused));
+    }
+}

@@ -1,0 +1,390 @@
+//! Time as the engine sees it: monotonic nanoseconds, from a clock that can be replaced.
+//!
+//! A [`Tick`] is a reading; a [`Clock`] gives readings. The engine reads the clock once
+//! when a call starts and once when it ends, and passes the reading down; nothing below
+//! it reads the time again. A layer reads it when a response arrives, and once more at the
+//! end of a body that comes in pieces or that a rule counts until it is gone.
+//!
+//! Wall time is never used, because it jumps. If a clock nevertheless steps back or
+//! jumps, that does no harm to the counts: a window never goes back, a late reading
+//! counts in the newest bucket, and every subtraction saturates.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sentinel::clock::{ManualClock, Tick};
+//! use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+//!
+//! let clock = ManualClock::starting_at(Tick::from_millis(10_000));
+//! let sentinel = Sentinel::builder()
+//!     .rules(FlowRule::per_second("job", 1))
+//!     .clock(clock.clone())
+//!     .build();
+//! let passes = || matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_));
+//! assert!(passes());
+//! // A clock that steps back opens no new window.
+//! clock.set(Tick::from_millis(8_000));
+//! assert!(!passes());
+//! clock.set(Tick::from_millis(10_000));
+//! assert!(!passes());
+//! clock.advance(Duration::from_secs(1));
+//! assert!(passes());
+//! ```
+
+#[cfg(feature = "quanta")]
+mod counter;
+pub(crate) mod timekeeper;
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use crate::base::sync::{AtomicU64, Ordering};
+
+#[cfg(feature = "quanta")]
+pub use counter::QuantaClock;
+
+/// Shortest interval of a limit, and shortest bucket.
+pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest interval of a limit: a leap year.
+pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
+
+/// How far the reading of one thread may lie behind the newest reading of all: threads may
+/// be suspended between reading the clock and using the reading. A reading that lies
+/// further behind means that the clock has stepped back. One second is long for a thread
+/// that is ready to run, and short compared to the steps of a clock that is set.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub(crate) const SLACK_NS: u64 = SLACK.as_nanos() as u64;
+
+/// A reading of a [`Clock`]: nanoseconds since that clock's start.
+///
+/// Ticks of different clocks must not be mixed. Arithmetic saturates at both
+/// ends: the range is 584 years.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+///
+/// let start = Tick::from_millis(1_000);
+/// let later = start + Duration::from_millis(500);
+/// assert_eq!(later - start, Duration::from_millis(500));
+/// // Time never runs backwards: the difference saturates at zero.
+/// assert_eq!(start - later, Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The start of the clock.
+    pub const ZERO: Self = Self(0);
+
+    /// Creates the reading `nanos` nanoseconds after the start of the clock.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Creates the reading `millis` milliseconds after the start of the clock, or the last
+    /// possible one if that is out of range.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// Returns the nanoseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the whole milliseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// Returns the nanoseconds since `earlier`; 0 if `earlier` is later.
+    #[must_use]
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tick({:?})", Duration::from_nanos(self.0))
+    }
+}
+
+impl Add<Duration> for Tick {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(rhs)))
+    }
+}
+
+impl Sub for Tick {
+    type Output = Duration;
+
+    fn sub(self, rhs: Self) -> Duration {
+        Duration::from_nanos(self.nanos_since(rhs))
+    }
+}
+
+/// `duration` in nanoseconds, saturating at 584 years.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A source of [`Tick`]s.
+///
+/// An implementation must be cheap, must not block and should not panic: a panic is caught,
+/// and time stands still at the last reading until the clock answers again. It should be
+/// monotonic across all threads; where it steps back, the engine's time stands still for up
+/// to a second and then goes on. The [guarantees](crate::guide::guarantees#clocks) say what
+/// else a bad clock does.
+///
+/// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
+/// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
+/// by this one. But if this clock has run at less than half the speed of tokio's, or has
+/// stepped back, the call does not wait for it, and starts before its turn.
+///
+/// Do not use wall time. Apart from its steps, there is another reason: on a machine that
+/// learns the date only after the program has started, it jumps ahead by decades. Windows
+/// cope with that. But the time of a table of values stands still 18 years after the table
+/// was made: what a value of a [`HotParamRule`](crate::HotParamRule) has spent of a
+/// refilled quota does not come back, and a queue accepts no more calls.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Clock, MonotonicClock, Sentinel, Tick};
+///
+/// /// A clock that counts whole milliseconds only.
+/// #[derive(Debug)]
+/// struct Coarse(MonotonicClock);
+///
+/// impl Clock for Coarse {
+///     fn now(&self) -> Tick {
+///         Tick::from_millis(self.0.now().as_nanos() / 1_000_000)
+///     }
+/// }
+///
+/// let clock = Coarse(MonotonicClock::new());
+/// assert_eq!(clock.now().as_nanos() % 1_000_000, 0);
+/// let sentinel = Sentinel::builder().clock(clock).build();
+/// # let _ = sentinel;
+/// ```
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Returns the current reading.
+    fn now(&self) -> Tick;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Tick {
+        (**self).now()
+    }
+}
+
+/// The operating system's monotonic clock ([`std::time::Instant`]). This is the default.
+///
+/// All values of this type share one start, a leap year before the first time that one was
+/// made or read. So it moves on even if the system's clock is set behind that time, as a
+/// virtual machine may do that is restored elsewhere.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Clock, MonotonicClock};
+///
+/// let first = MonotonicClock::new().now();
+/// assert!(MonotonicClock::new().now() >= first);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl MonotonicClock {
+    /// Creates the clock. Does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        LazyLock::force(&MONOTONIC_START);
+        Self
+    }
+}
+
+/// What a clock says when it is first read: so far it may go back.
+const FIRST: Tick = Tick(LONGEST_INTERVAL.as_nanos() as u64);
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+static MONOTONIC_START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
+impl Clock for MonotonicClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> Tick {
+        reading(*MONOTONIC_START, std::time::Instant::now())
+    }
+}
+
+/// The reading at `now` of a clock that was first read at `first`.
+fn reading(first: std::time::Instant, now: std::time::Instant) -> Tick {
+    match now.checked_duration_since(first) {
+        Some(since) => FIRST + since,
+        None => Tick(FIRST.nanos_since(Tick(nanos(first.saturating_duration_since(now))))),
+    }
+}
+
+/// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
+/// the timers that waiting calls sleep on.
+///
+/// It starts when it is made, and stands still while tokio's clock is behind that. Engines that share a [`Sampler`](crate::system::Sampler)
+/// must use clones of one clock. A test pauses only the time of its runtime. On a thread
+/// outside any runtime this clock continues in real time, so let no call start or end
+/// there.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::clock::{Clock, TokioClock};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// let clock = TokioClock::new();
+/// let before = clock.now();
+/// tokio::time::advance(Duration::from_secs(3)).await;
+/// assert_eq!(clock.now() - before, Duration::from_secs(3));
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock(tokio::time::Instant);
+
+impl TokioClock {
+    /// Creates a clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Tick {
+        Tick(nanos(
+            tokio::time::Instant::now().saturating_duration_since(self.0),
+        ))
+    }
+}
+
+/// A clock that moves only when it is told to, for tests.
+///
+/// Clones share one reading. Moving it wakes no call: a call that
+/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
+/// when its wait began, even if this clock stands still; and longer if this clock has come
+/// half of the way by then. So it is for calls that pass, are refused or are
+/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a [`TokioClock`]
+/// in paused time.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{FlowRule, Call, ManualClock, Rules, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+///
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
+/// clock.advance(Duration::from_secs(1));
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
+/// ```
+#[doc(alias("mock", "FakeRelativeClock"))]
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// Creates a clock that reads [`Tick::ZERO`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a clock that reads `tick`.
+    #[must_use]
+    pub fn starting_at(tick: Tick) -> Self {
+        let clock = Self::new();
+        clock.set(tick);
+        clock
+    }
+
+    /// Advances the clock by `duration`; it saturates at the end of its range.
+    pub fn advance(&self, duration: Duration) {
+        let step = nanos(duration);
+        // The closure always gives a value, so the update cannot fail.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                Some(now.saturating_add(step))
+            });
+    }
+
+    /// Sets the clock to `tick`, which may be earlier than its current reading.
+    pub fn set(&self, tick: Tick) {
+        self.0.store(tick.0, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Tick {
+        Tick(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tick_arithmetic_saturates() {
+        let end = Tick::from_nanos(u64::MAX);
+        assert_eq!(end + Duration::from_secs(1), end);
+        assert_eq!(Tick::ZERO - end, Duration::ZERO);
+        assert_eq!(Tick::from_millis(u64::MAX), end);
+        assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn behind_its_start_a_monotonic_clock_moves_on() {
+        let now = std::time::Instant::now();
+        for seconds in [0, 1, 3_600] {
+            let first = now + Duration::from_secs(seconds);
+            let [here, later] = [0, 1].map(|ms| reading(first, now + Duration::from_millis(ms)));
+            assert_eq!(FIRST - here, Duration::from_secs(seconds));
+            assert_eq!(later - here, Duration::from_millis(1));
+        }
+        // It stands still only where nothing is left of its range.
+        let first = now + LONGEST_INTERVAL + Duration::from_secs(1);
+        assert_eq!(reading(first, now), Tick::ZERO);
+    }
+
+    #[test]
+    fn monotonic_clocks_share_their_start_and_never_go_back() {
+        let (one, two) = (MonotonicClock::new(), MonotonicClock::new());
+        let first = one.now();
+        let second = two.now();
+        assert!(second >= first);
+    }
+}

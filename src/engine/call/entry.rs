@@ -1,0 +1,422 @@
+//! A call that runs: what it holds, and gives back when it ends.
+
+use std::fmt;
+use std::mem;
+use std::time::Duration;
+
+use crate::breaker::Admission;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
+use crate::engine::resource::Resource;
+use crate::hook::Interest;
+use crate::rule::Running;
+use crate::stat::{Outcome, SlotHold};
+
+/// A running call. Dropping it ends the call and records, once, its weight, its response
+/// time and how it ended; the call is then no longer in flight.
+///
+/// **It counts as a success unless [`fail`](Self::fail), [`ignore`](Self::ignore) or
+/// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where
+/// the future that holds it is dropped, by a timeout or with its task. A circuit breaker
+/// then sees a good call, and as a probe it closes the breaker. So call `fail` for each
+/// error. [`Sentinel::run`](crate::Sentinel::run) and layers do it themselves.
+///
+/// If it is dropped while its thread panics, the call counts as failed, whatever it is
+/// that panics, because whoever holds the entry is assumed to run the call. An entry that
+/// is never dropped, as in a cycle of references, keeps its slot until the process ends.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, Rules, Sentinel};
+/// use tower_sentinel::stat::Event;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::new(Rules::new());
+/// let mut entry = sentinel.enter(Call::new("job")).await?;
+/// entry.fail();
+/// drop(entry);
+/// let node = sentinel.node("job").expect("it has been called");
+/// assert_eq!(node.totals().error(), 1);
+/// # Ok::<(), tower_sentinel::Blocked>(())
+/// # }).unwrap();
+/// ```
+#[doc(alias("guard", "permit"))]
+#[must_use = "dropping the entry ends the call"]
+pub struct Entry {
+    nodes: CallNodes,
+    start: Tick,
+    /// When the head of the response was there; until then [`RUNNING`].
+    responded_at: Tick,
+    n: u32,
+    /// Whether the call holds a concurrency slot.
+    has_slot: bool,
+    /// Whether a layer runs the call and [reports](Self::panicked) its panic: then any other
+    /// panic of the thread is none of the call's.
+    has_panic_guard: bool,
+    /// Whether the whole response was there with its head: so far nobody has had to wait for
+    /// more of its body.
+    is_one_piece: bool,
+    /// How it will be booked; `None`: as cancelled.
+    outcome: Option<Outcome>,
+    /// What it gives back at its end beside a slot, if anything.
+    permits: Option<Permits>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What hardly any entry has, in a box to keep entries small.
+#[derive(Default)]
+struct Rare {
+    /// The entries that rules in shadow mode have given the same call: they end with it.
+    shadows: Vec<Entry>,
+    /// What its parameters had left when it started, or began to wait.
+    quota: Option<QuotaLeft>,
+}
+
+/// What a call was given by rules that must learn of its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permits {
+    /// By circuit breakers.
+    admission: Option<Admission>,
+    /// By rules on its parameters.
+    running: Running,
+}
+
+/// No clock comes that far.
+const RUNNING: Tick = Tick::from_nanos(u64::MAX);
+
+// === impl Permits ===
+
+impl Permits {
+    /// Those of a call to `resource`; `None` if there are none.
+    #[inline]
+    pub(crate) fn new(
+        resource: &Resource,
+        admission: Option<Admission>,
+        claims: &Claims,
+    ) -> Option<Self> {
+        let params = resource.params();
+        let running = params.map_or(Running::NONE, |params| params.keep(&claims.shares));
+        let has_any = admission.is_some() || running != Running::NONE;
+        has_any.then_some(Self { admission, running })
+    }
+}
+
+impl From<Admission> for Permits {
+    fn from(admission: Admission) -> Self {
+        Self {
+            admission: Some(admission),
+            running: Running::NONE,
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// A call starts: its tokens are taken and counted.
+    #[inline]
+    pub(crate) const fn new(
+        nodes: CallNodes,
+        start: Tick,
+        n: u32,
+        has_slot: bool,
+        permits: Option<Permits>,
+    ) -> Self {
+        Self {
+            nodes,
+            start,
+            responded_at: RUNNING,
+            n,
+            has_slot,
+            has_panic_guard: false,
+            is_one_piece: false,
+            outcome: Some(Outcome::Success),
+            permits,
+            rare: None,
+        }
+    }
+
+    /// From now on `shadows` end as this call does.
+    pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
+        if !shadows.is_empty() {
+            self.rare.get_or_insert_default().shadows = shadows;
+        }
+    }
+
+    /// Notes what the quotas of the call's parameters have left, for the response.
+    #[cold]
+    pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
+        self.rare.get_or_insert_default().quota = Some(quota);
+    }
+
+    /// Returns the resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.nodes.resource().text()
+    }
+
+    /// Returns the direction of the call.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.nodes.resource().direction()
+    }
+
+    /// Marks the call as failed: it counts as an error. It does not end yet. The last of
+    /// `fail` and [`ignore`](Self::ignore) counts.
+    pub fn fail(&mut self) {
+        self.outcome = Some(Outcome::Failure);
+    }
+
+    /// Marks the call as one that says nothing about the health of what was called: it
+    /// counts as completed, and as neither a success nor an error.
+    pub fn ignore(&mut self) {
+        self.outcome = Some(Outcome::Ignore);
+    }
+
+    /// Ends the call as cancelled: it delivered nothing, and has no response time.
+    pub fn cancel(mut self) {
+        self.outcome = None;
+    }
+
+    /// The entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run) polls, with
+    /// [`end_on_panic`]: if it is dropped before
+    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), it was cancelled.
+    #[inline]
+    pub(crate) fn expecting_response(mut self) -> Self {
+        self.outcome = None;
+        self.has_panic_guard = true;
+        self
+    }
+
+    /// Ends the call, which panics just now.
+    pub(crate) fn panicked(mut self) {
+        self.has_panic_guard = false;
+        self.is_one_piece = false;
+    }
+
+    /// The call ends now, with its response.
+    #[inline]
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// The head of the response is there: returns its time, for
+    /// [`with_response_at`](Self::with_response_at). Circuit breakers learn of the response
+    /// now if its outcome `is_final`.
+    #[inline]
+    pub(crate) fn note_response(&mut self, outcome: Outcome, is_final: bool) -> Tick {
+        let now = self.nodes.resource().now();
+        if self.permits.is_some() || self.rare.is_some() {
+            self.report_response(now, outcome, is_final);
+        }
+        now
+    }
+
+    /// The call, whose response was there at `at`. By value and apart from
+    /// [`note_response`](Self::note_response), so that the fields are written where the entry
+    /// moves to: a field that was written just before slows the move down.
+    #[inline]
+    pub(crate) fn with_response_at(mut self, at: Tick, outcome: Outcome) -> Self {
+        self.responded_at = at;
+        self.is_one_piece = true;
+        self.outcome = Some(outcome);
+        self
+    }
+
+    /// More of the body comes after the head: the call ends later than its response time.
+    #[inline]
+    pub(crate) const fn body_goes_on(&mut self) {
+        self.is_one_piece = false;
+    }
+
+    /// Breakers and rules in shadow mode learn of the response.
+    #[inline(never)]
+    fn report_response(&mut self, now: Tick, outcome: Outcome, is_final: bool) {
+        if is_final {
+            self.report_to_breakers(now, Some(outcome), now - self.start);
+        }
+        for shadow in self.shadows() {
+            shadow.responded_at = shadow.note_response(outcome, is_final);
+        }
+    }
+
+    /// Tells circuit breakers, once, how the call ended.
+    #[cold]
+    fn report_to_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
+        let Some(permits) = &mut self.permits else {
+            return;
+        };
+        let admission = permits.admission.take();
+        // Without any left, the call ends as most calls do.
+        if permits.running == Running::NONE {
+            self.permits = None;
+        }
+        let Some(admission) = admission else {
+            return;
+        };
+        let resource = self.nodes.resource();
+        resource.with_breakers(|breakers, notify| match outcome {
+            Some(Outcome::Success) => breakers.complete(now, admission, rt, false, notify),
+            Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, notify),
+            // It says nothing about what was called, but for how long it took.
+            Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, notify),
+        });
+    }
+
+    /// Gives the call's slot back, and lets an adaptive limit learn of the end.
+    fn free_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
+        let resource = self.nodes.resource();
+        if let Some((_, limiter)) = resource.limiter() {
+            limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
+        }
+        resource.node().free_slot(SlotHold::RUNNING);
+    }
+
+    /// What is left of the tightest quota.
+    pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
+        let now = self.nodes.resource().now();
+        let noted = self.rare.as_ref().and_then(|rare| rare.quota.clone());
+        QuotaLeft::tightest(self.nodes.quota_left(now).into_iter().chain(noted))
+    }
+
+    /// Rules in shadow mode learn how the call ends.
+    #[cold]
+    fn end_shadows(&mut self) {
+        let (outcome, has_panic_guard) = (self.outcome, self.has_panic_guard);
+        let is_one_piece = self.is_one_piece;
+        for shadow in self.shadows() {
+            shadow.outcome = outcome;
+            shadow.has_panic_guard = has_panic_guard;
+            shadow.is_one_piece = is_one_piece;
+        }
+    }
+
+    fn shadows(&mut self) -> &mut [Self] {
+        let rare = self.rare.as_deref_mut();
+        rare.map_or(&mut [], |rare| &mut rare.shadows)
+    }
+
+    /// The response, whose time has been measured, ended in another way than its head said.
+    pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// Whether the call counts as ended when its response was there: it came in one piece, and
+    /// no rule needs the time at which all of it was gone, as a circuit breaker that waits for
+    /// trailers, a limit on calls at once for each value and an adaptive limit do.
+    #[inline]
+    fn ends_with_response(&self) -> bool {
+        let limiter = || self.nodes.resource().limiter();
+        self.is_one_piece && self.permits.is_none() && !(self.has_slot && limiter().is_some())
+    }
+
+    /// Ends the call on every node, for every rule that must learn of it, and for hooks.
+    #[inline(never)]
+    fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
+        let outcome = if has_panicked {
+            Some(Outcome::Failure)
+        } else {
+            self.outcome
+        };
+        if self.permits.is_some() {
+            self.report_to_breakers(now, outcome, end - self.start);
+        }
+        let resource = self.nodes.resource();
+        // What breakers have left: places under limits on calls at once for each value.
+        if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
+            params.free(permits.running);
+        }
+        self.nodes.each(|node| {
+            node.end(now, self.n, end.nanos_since(self.start), outcome);
+            if has_panicked {
+                node.panicked();
+            }
+        });
+        if self.has_slot {
+            self.free_slot(now, end - self.start, outcome);
+        } else {
+            resource.node().end_without_slot();
+        }
+        if resource.shared().hooks.want(Interest::EXIT) {
+            resource.notify_ended(self.n, outcome, end - self.start);
+        }
+        if self.rare.is_some() {
+            self.end_shadows();
+        }
+    }
+}
+
+impl Drop for Entry {
+    /// Nearly always only the resource's node learns of it, and its slots.
+    ///
+    /// A call whose response came in one piece is counted at the time of its head, which
+    /// has been read: a reading of the clock is a tenth of what a layer adds.
+    #[inline]
+    fn drop(&mut self) {
+        let resource = self.nodes.resource();
+        let shared = resource.shared();
+        let now = if self.ends_with_response() {
+            self.responded_at
+        } else {
+            resource.now()
+        };
+        let end = if self.responded_at == RUNNING {
+            now
+        } else {
+            self.responded_at
+        };
+        let has_panicked = !self.has_panic_guard && std::thread::panicking();
+        let has_more = self.permits.is_some() || self.rare.is_some() || !self.nodes.is_one_node();
+        if has_panicked || has_more || shared.hooks.want(Interest::EXIT) {
+            return self.end_everywhere(now, end, has_panicked);
+        }
+        let rt_ns = end.nanos_since(self.start);
+        resource.node().end(now, self.n, rt_ns, self.outcome);
+        if self.has_slot {
+            self.free_slot(now, end - self.start, self.outcome);
+        } else {
+            resource.node().end_without_slot();
+        }
+    }
+}
+
+/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
+/// panicked: an outer layer may catch the panic and drop the rest later, when it
+/// looks like a cancellation. And a call that other code drops while the thread
+/// unwinds has done nothing wrong.
+#[inline]
+pub(crate) fn end_on_panic<T: Into<Entry>, R>(
+    call: &mut Option<T>,
+    poll: impl FnOnce(&mut Option<T>) -> R,
+) -> R {
+    struct OnUnwind<'a, T: Into<Entry>>(&'a mut Option<T>);
+
+    impl<T: Into<Entry>> Drop for OnUnwind<'_, T> {
+        fn drop(&mut self) {
+            if let Some(call) = self.0.take() {
+                call.into().panicked();
+            }
+        }
+    }
+
+    let on_unwind = OnUnwind(call);
+    let result = poll(&mut *on_unwind.0);
+    mem::forget(on_unwind);
+    result
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("resource", &self.resource())
+            .field("start", &self.start)
+            .field("weight", &self.n)
+            .finish_non_exhaustive()
+    }
+}
+
+/// It travels in every response future and body.
+#[cfg(not(sentinel_loom))]
+const _: () = assert!(size_of::<Entry>() <= 88);

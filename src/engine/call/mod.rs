@@ -1,0 +1,7 @@
+//! One call in the engine: what it is counted in, and how it ends or waits.
+
+pub(crate) mod entry;
+pub(crate) mod nodes;
+pub(crate) mod ring;
+pub(crate) mod verdict;
+pub(crate) mod waiting;

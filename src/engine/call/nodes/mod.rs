@@ -1,0 +1,318 @@
+//! The nodes that count one call, and the rings on which it is judged, narrow to wide.
+//!
+//! A call counts on its resource, and on a branch of it for its origin or its
+//! context where there is one. Each of these nodes has a [`RuledRing`]: a ring with the
+//! rules that are judged on it, from which the call takes its tokens. A rule may also have a
+//! ring of its own. The node of all inbound calls counts the call too, once it passes: no
+//! rule takes tokens there.
+
+mod claims;
+mod quota_left;
+mod retry_at;
+
+use crate::base::sync::Arc;
+use crate::call::{Call, Key};
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::Engine;
+use crate::engine::call::ring::{Held, NoTokens, RuledRing, own_ring, side_rings};
+use crate::engine::resource::Resource;
+use crate::engine::resource::branch::{Branch, BranchKind};
+use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
+use crate::stat::Node;
+
+pub(crate) use claims::Claims;
+pub(crate) use quota_left::QuotaLeft;
+
+/// A reload has replaced the rings while the call was judged: it must be judged again.
+#[derive(Debug)]
+pub(crate) struct Reloaded;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct CallNodes {
+    resource: Arc<Resource>,
+    /// `None` for most calls, at the cost of one byte.
+    others: Option<OtherNodes>,
+}
+
+/// What else counts a call than the node of its resource.
+#[derive(Clone, Debug)]
+struct OtherNodes {
+    origin: Option<Arc<Branch>>,
+    context: Option<Arc<Branch>>,
+    /// Whether the call counts among all inbound ones.
+    is_inbound: bool,
+}
+
+// === impl CallNodes ===
+
+impl CallNodes {
+    /// The resource alone, for a call that no other node counts.
+    #[inline]
+    pub(crate) const fn only(resource: Arc<Resource>) -> Self {
+        Self {
+            resource,
+            others: None,
+        }
+    }
+
+    /// The resource without any branch, and all inbound calls if they are counted.
+    #[inline]
+    pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
+        Self {
+            others: OtherNodes::new(None, None, resource.is_counted_inbound()),
+            resource,
+        }
+    }
+
+    /// Whether this call takes all its tokens on the resource's own ring. That may be so on
+    /// any [path](crate::engine::resource::PathKind). More nodes may count it.
+    #[inline]
+    pub(crate) fn has_one_ring(&self) -> bool {
+        let has_branch = self.origin().is_some() || self.context().is_some();
+        !has_branch && self.resource.gate().has_one_ring()
+    }
+
+    /// Everything that counts `call`.
+    pub(crate) fn find(
+        engine: &Engine,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> Result<Self, Reloaded> {
+        let shared = resource.shared();
+        let mut room = None;
+        let origin = match (&call.origin, resource.origins()) {
+            (Some(origin), rules) => {
+                let origin = origin.shortened(&shared.hash, &mut room);
+                let is_wanted =
+                    shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
+                is_wanted.then_some((BranchKind::Origin, origin))
+            }
+            (None, Some(rules)) if !rules.of_missing().is_empty() => {
+                Some((BranchKind::Missing, &Key::MISSING))
+            }
+            (None, _) => None,
+        };
+        let mut room = None;
+        let context = call.context.as_ref().and_then(|context| {
+            let context = context.shortened(&shared.hash, &mut room);
+            let rules = resource.contexts();
+            let is_wanted =
+                shared.config.contexts || rules.is_some_and(|rules| rules.names(context));
+            is_wanted.then_some((BranchKind::Context, context))
+        });
+        let branch = |wanted| match wanted {
+            Some((kind, name)) => engine.branch(resource, kind, name, now),
+            None => Ok(None),
+        };
+        Ok(Self {
+            resource: resource.clone(),
+            others: OtherNodes::new(
+                branch(origin)?,
+                branch(context)?,
+                resource.is_counted_inbound(),
+            ),
+        })
+    }
+
+    pub(crate) const fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    /// Whether the resource's node is all that counts this call.
+    #[inline]
+    pub(crate) const fn is_one_node(&self) -> bool {
+        self.others.is_none()
+    }
+
+    fn origin(&self) -> Option<&Arc<Branch>> {
+        self.others.as_ref()?.origin.as_ref()
+    }
+
+    fn context(&self) -> Option<&Arc<Branch>> {
+        self.others.as_ref()?.context.as_ref()
+    }
+
+    /// The nodes of the resource that count the call, narrow to wide, and what is
+    /// judged on them.
+    fn gates(&self) -> impl Iterator<Item = (&Node, &Gate)> {
+        let branches = self.origin().into_iter().chain(self.context());
+        let branches = branches.map(|branch| (branch.node(), branch.gate()));
+        branches.chain([(self.resource.node(), self.resource.gate())])
+    }
+
+    /// Every node that counts the call.
+    #[inline]
+    pub(crate) fn each(&self, mut f: impl FnMut(&Node)) {
+        f(self.resource.node());
+        if let Some(origin) = self.origin() {
+            f(origin.node());
+        }
+        if let Some(context) = self.context() {
+            f(context.node());
+        }
+        if let Some(inbound) = self.inbound() {
+            f(inbound);
+        }
+    }
+
+    /// The node of all inbound calls, if this one counts there.
+    #[inline]
+    fn inbound(&self) -> Option<&Node> {
+        let is_inbound = self.others.as_ref()?.is_inbound;
+        let inbound = self.resource.shared().inbound.get();
+        inbound.filter(|_| is_inbound)
+    }
+
+    /// The first rule that looks at another resource and finds no room there for `n`
+    /// tokens, and when all such rules find some.
+    ///
+    /// The other resource is found by the present rules: if they are no more those of
+    /// the call, what was seen says nothing.
+    pub(crate) fn full_related(
+        &self,
+        engine: &Engine,
+        now: Tick,
+        n: u32,
+    ) -> Result<Option<(u32, Option<Tick>)>, Reloaded> {
+        let related = self.resource.related().iter();
+        let full = related
+            .filter_map(|&index| Some((index, self.full_at(engine, index, now, n)?)))
+            .reduce(|(first, latest), (_, at)| (first, later(latest, at)));
+        if self.resource.related().is_empty() || self.resource.is_fresh() {
+            Ok(full)
+        } else {
+            Err(Reloaded)
+        }
+    }
+
+    /// When the resource that the rule `index` looks at has room again, if it has
+    /// none now.
+    fn full_at(&self, engine: &Engine, index: u32, now: Tick, n: u32) -> Option<Option<Tick>> {
+        let rule = self.resource.rules().flow(index)?;
+        let Basis::Related(related) = rule.basis() else {
+            return None;
+        };
+        let glance = Glance::again(now);
+        let related = engine.known(self.resource.direction(), related, glance)?;
+        // It may have seen the clock further on than the resource that is called.
+        let there = related.check_time(glance);
+        let related = Self::without_branches(related);
+        let (ring, quota) = related.ruled_rings(there).find_map(|ruled| {
+            let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
+            Some((ruled.ring, quota.limited_to(rule.limit())))
+        })?;
+        (!ring.has_room(there, n, &quota)).then(|| {
+            let at = ring.room_at(there, n, &quota)?;
+            Some(now + related.resource.time_until(at, there))
+        })
+    }
+
+    /// Takes a turn in every queue for a call of weight `n`; none if that is 0. Stops at the
+    /// first queue that has no place, and returns its rule.
+    pub(crate) fn queue_up(&self, now: Tick, n: u32, turns: &mut Turns) -> Result<(), u32> {
+        if n == 0 {
+            return Ok(());
+        }
+        for (node, queue) in self.queues() {
+            let rule = queue.index();
+            let turn = queue.join(now, n, node.ring_at(now)).ok_or(rule)?;
+            turns.push(QueuedTurn { rule, turn });
+        }
+        Ok(())
+    }
+
+    /// Gives back what a call has claimed that does not run.
+    pub(crate) fn give_up(&self, claims: &Claims) {
+        for (queued, (_, queue)) in claims.turns.iter().zip(self.queues()) {
+            queue.leave(queued.turn);
+        }
+        if let Some(params) = self.resource.params() {
+            params.give_back(&claims.shares, || self.resource.now());
+        }
+    }
+
+    /// The queues that the call waits in, and the nodes that they are on.
+    fn queues(&self) -> impl Iterator<Item = (&Node, &Queue)> {
+        self.gates()
+            .flat_map(|(node, gate)| gate.queues().iter().map(move |queue| (node, queue)))
+    }
+
+    /// Whether every rule has room for `n` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
+        self.ruled_rings(now)
+            .try_for_each(|ruled| ruled.check_room(now, n))
+    }
+
+    /// Counts one more waiting call on every node, or on none if there are too many on one.
+    pub(crate) fn start_waiting(&self) -> bool {
+        let full = self
+            .waiting_limits()
+            .position(|(node, most)| !node.start_waiting(most));
+        if let Some(full) = full {
+            let started = self.waiting_limits().take(full);
+            started.for_each(|(node, _)| node.stop_waiting());
+        }
+        full.is_none()
+    }
+
+    /// The nodes that count a waiting call, and how many may wait on each.
+    fn waiting_limits(&self) -> impl Iterator<Item = (&Node, u32)> {
+        self.gates()
+            .map(|(node, gate)| (node, gate.max_waiting()))
+            .chain(self.inbound().map(|node| (node, u32::MAX)))
+    }
+
+    /// A call of weight `n` passes among all inbound ones.
+    #[inline]
+    pub(crate) fn pass_inbound(&self, now: Tick, n: u32) {
+        if let Some(inbound) = self.inbound() {
+            inbound.pass(now, n);
+        }
+    }
+
+    /// Takes the tokens of a call that has waited among all inbound ones, before
+    /// it starts.
+    pub(crate) fn take_inbound(&self, now: Tick, n: u32) {
+        if let Some(inbound) = self.inbound() {
+            // There is no limit, and no reload replaces its ring.
+            let _ = inbound.acquire(now, n, &[]);
+        }
+    }
+
+    /// Gives back what is `held` on the rings, in their order.
+    pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
+        for (held, ruled) in held.iter().zip(self.ruled_rings(now)) {
+            ruled.cancel(now, *held, n);
+        }
+    }
+
+    /// The rings of the call at `now`, narrow to wide. They are always the same ones.
+    pub(crate) fn ruled_rings(&self, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
+        self.gates()
+            .flat_map(move |(node, gate)| side_rings(gate, now).chain([own_ring(node, gate, now)]))
+    }
+}
+
+impl OtherNodes {
+    /// `None` for nothing.
+    fn new(
+        origin: Option<Arc<Branch>>,
+        context: Option<Arc<Branch>>,
+        is_inbound: bool,
+    ) -> Option<Self> {
+        let has_any = origin.is_some() || context.is_some() || is_inbound;
+        has_any.then_some(Self {
+            origin,
+            context,
+            is_inbound,
+        })
+    }
+}
+
+/// The later of two times, of which `None` is never.
+pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
+    a.zip(b).map(|(a, b)| a.max(b))
+}

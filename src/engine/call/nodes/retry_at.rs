@@ -1,0 +1,158 @@
+//! When a refused call would be let in, to run or to wait: for `Retry-After`.
+//!
+//! It is the earliest time at which all that judges the rate of a call lets it in, if nobody
+//! else comes. Windows, other queues and values keep room that they have until somebody comes.
+//! Others do not: a rule that warms up cools down while nobody comes, and then may have none
+//! for a call that it had room for; and where a call waits for its turn, a window may lend
+//! tokens of that time now, and not a little later. So nobody is asked for the first time at
+//! which there is room, but for the first one *from* some time on, and again from the latest
+//! of these times, until all agree. None says a time after the first that suits all, so it is
+//! that one which they find.
+//!
+//! A call that comes before its turn waits for it, with tokens of that time; one that comes
+//! later needs tokens of the time at which it comes, or a loan. How many calls will wait by
+//! then is not foreseen: while as many wait as may, it is a time at which the call need not.
+
+use std::time::Duration;
+
+use super::{CallNodes, Reloaded};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::engine::call::ring::own_ring_room_at;
+use crate::stat::{Nothing, Visit};
+
+/// How often rules are asked at most for a time that suits all. Most agree in the second
+/// round, and where one of them warms up in the third at the latest.
+const MOST_ROUNDS: u32 = 64;
+
+const NANOSECOND: Duration = Duration::from_nanos(1);
+
+// === impl CallNodes ===
+
+impl CallNodes {
+    /// When `call` is let in, `from` some time on, if nobody else comes; `None` if never.
+    pub(crate) fn retry_at(
+        &self,
+        engine: &Engine,
+        call: &Call<'_>,
+        now: Tick,
+        from: Tick,
+    ) -> Option<Tick> {
+        let related = match self.full_related(engine, now, call.weight) {
+            Ok(Some((_, at))) => at,
+            // Where a reload comes in between, nobody knows.
+            Ok(None) | Err(Reloaded) => Some(now),
+        }?;
+        self.retry_at_unrelated(call, now, related.max(from))
+    }
+
+    /// The same without the rules that look at other resources.
+    pub(crate) fn retry_at_unrelated(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        from: Tick,
+    ) -> Option<Tick> {
+        let params = self.resource.params();
+        let (let_in, of_values) = match params {
+            Some(params) => params.turn_at(call, now)?,
+            None => (now, now),
+        };
+        let mut at = from.max(let_in);
+        if of_values <= at && !call.prioritized && self.has_one_ring() {
+            // The same as below, without the iterators.
+            return own_ring_room_at(&self.resource, now, call.weight).map(|room| room.max(at));
+        }
+        for _ in 0..MOST_ROUNDS {
+            let (let_in, turn) = self.turn_at(now, at, call.weight)?;
+            let next = if let_in > at {
+                let_in
+            } else {
+                self.let_in_at(call, now, at, turn.max(of_values))?
+            };
+            if next <= at {
+                return Some(at);
+            }
+            at = next;
+        }
+        // Rather no time than a wrong one.
+        None
+    }
+
+    /// When every queue lets a call of weight `n` in, `from` some time on, and its last turn if
+    /// it comes then.
+    fn turn_at(&self, now: Tick, from: Tick, n: u32) -> Option<(Tick, Tick)> {
+        if n == 0 {
+            return Some((from, from));
+        }
+        self.queues()
+            .try_fold((from, from), |(latest, last), (node, queue)| {
+                let (at, turn) = queue.turn_at(now, from, n, node.ring_at(now))?;
+                Some((latest.max(at), last.max(turn)))
+            })
+    }
+
+    /// When every window lets `call` in, `at` some time or later, if it has its `turn`: at
+    /// once, or to wait for that or for a loan.
+    fn let_in_at(&self, call: &Call<'_>, now: Tick, at: Tick, turn: Tick) -> Option<Tick> {
+        let may_wait = self.may_wait();
+        let for_loan = call.patience_for_loan(self.resource.shared().config.occupy_timeout);
+        let for_loan = if may_wait { for_loan } else { Duration::ZERO };
+        let until_turn = turn - at;
+        if !until_turn.is_zero() {
+            if !may_wait {
+                return Some(turn);
+            }
+            if let Some(most) = call.patience.filter(|most| until_turn >= *most) {
+                return Some(turn.min(at + (until_turn - most) + NANOSECOND));
+            }
+        } else if for_loan.is_zero() {
+            let mut rings = self.ruled_rings(now);
+            return rings.try_fold(at, |latest, ruled| {
+                Some(latest.max(ruled.room_at(now, at, call.weight)?))
+            });
+        }
+        let visit = Visit {
+            at,
+            turn: turn.max(at),
+            from: turn.max(at),
+            for_loan,
+            n: call.weight,
+        };
+        match self.foresee(now, visit) {
+            Ok(()) => Some(at),
+            // From its turn on it need not wait for it.
+            Err(Nothing { until }) if !until_turn.is_zero() => Some(until?.min(turn)),
+            Err(Nothing { until }) => until,
+        }
+    }
+
+    /// Whether all rings let the call of `visit` run or wait at one time.
+    fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
+        loop {
+            let mut rings = self.ruled_rings(now);
+            let latest = rings.try_fold(visit.from, |latest, ruled| {
+                Ok(latest.max(ruled.foresee(now, visit)?))
+            });
+            match latest {
+                Ok(latest) if latest == visit.from => return Ok(()),
+                Ok(latest) => visit.from = latest,
+                Err(Nothing { until: Some(until) }) if visit.from > visit.turn => {
+                    // It was put off by another one, which may agree sooner by then.
+                    let rings = self.ruled_rings(now);
+                    let rooms = rings.filter_map(|ruled| ruled.next_room(now, visit));
+                    let until = rooms.fold(until, Tick::min);
+                    return Err(Nothing { until: Some(until) });
+                }
+                Err(nothing) => return Err(nothing),
+            }
+        }
+    }
+
+    /// Whether one more call may wait.
+    fn may_wait(&self) -> bool {
+        self.waiting_limits()
+            .all(|(node, most)| node.waiting() < most)
+    }
+}

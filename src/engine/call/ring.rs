@@ -1,0 +1,171 @@
+//! A ring with the rules that are judged on it: what a call takes its tokens from.
+
+use crate::clock::Tick;
+use crate::engine::resource::Resource;
+use crate::rule::{Gate, Quotas};
+use crate::stat::{Denied, LeapArray, Loan, Node, Nothing, Quota, Taken, Visit, Wish};
+
+/// Tokens that a waiting call holds on one ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// In a coming bucket.
+    Loan(Loan),
+    /// In the present bucket, which the call will run in as well.
+    Taken(Taken),
+}
+
+/// See the [module](self).
+pub(crate) struct RuledRing<'a> {
+    pub(crate) ring: &'a LeapArray,
+    /// The node whose figures come from the ring.
+    pub(crate) node: Option<&'a Node>,
+    quotas: Quotas<'a>,
+    /// The rules of the quotas.
+    indices: &'a [u32],
+}
+
+/// Why a ring gave a call no tokens.
+#[derive(Clone, Copy)]
+pub(crate) enum NoTokens {
+    /// The rule with this index has no room.
+    Full(u32),
+    Moved,
+}
+
+// === impl Held ===
+
+impl Held {
+    /// The bucket that the tokens are of.
+    pub(crate) fn bucket(self) -> u64 {
+        match self {
+            Self::Loan(loan) => loan.bucket().number(),
+            Self::Taken(taken) => taken.bucket,
+        }
+    }
+}
+
+// === impl RuledRing ===
+
+impl RuledRing<'_> {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
+        let taken = match self.node {
+            Some(node) => node.acquire(now, n, &self.quotas),
+            None => self.ring.acquire(now, n, &self.quotas),
+        };
+        taken.map_err(|denied| NoTokens::of(denied, self.indices))
+    }
+
+    /// Whether its rules have room for `n` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
+        let checked = self.ring.check_room(now, n, &self.quotas);
+        checked.map_err(|denied| NoTokens::of(denied, self.indices))
+    }
+
+    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+        match self.node {
+            Some(node) => node.give_back(taken, n),
+            // A ring without figures: what comes too late just stays spent.
+            None => {
+                let _ = self.ring.refund_at(taken.bucket, n);
+            }
+        }
+    }
+
+    /// The rules that are judged here, and their quotas.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (u32, &Quota)> {
+        self.indices.iter().copied().zip(&*self.quotas)
+    }
+
+    /// Holds tokens for `wish.from` or, if there is no room then, for the next
+    /// time at which there is. A ring that has room now and whose present
+    /// bucket is still open at that time takes them at once. Others may have come
+    /// further than the call's own clock: the present bucket is the newest one.
+    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
+        let Ok(present) = self.ring.bring_to(wish.now) else {
+            return Err(NoTokens::Moved);
+        };
+        if self.ring.bucket_number(wish.from) <= present {
+            match self.take(wish.now, wish.n) {
+                Err(NoTokens::Full(_)) => {}
+                taken => return taken.map(Held::Taken),
+            }
+        }
+        let loan = match self.node {
+            Some(node) => node.borrow_for(wish, &self.quotas),
+            None => self.ring.borrow_for(wish, &self.quotas, &mut 0),
+        };
+        loan.map(Held::Loan)
+            .map_err(|denied| NoTokens::of(denied, self.indices))
+    }
+
+    /// Gives back what is held here.
+    pub(crate) fn cancel(&self, now: Tick, held: Held, n: u32) {
+        match (held, self.node) {
+            (Held::Taken(taken), _) => self.give_back(taken, n),
+            (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
+            (Held::Loan(loan), None) => {
+                let _ = self.ring.cancel(now, loan);
+            }
+        }
+    }
+
+    /// What the call of `visit` will find here if nobody else comes until then: from when on
+    /// it may run. It takes nothing.
+    pub(crate) fn foresee(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
+        self.ring
+            .foresee(now, visit, &self.quotas.at(now, visit.at))
+    }
+
+    /// When the next of its rules has room for that call that has none when it comes.
+    pub(crate) fn next_room(&self, now: Tick, visit: Visit) -> Option<Tick> {
+        let quotas = self.quotas.at(now, visit.at);
+        self.ring.next_room(now, visit.at, visit.n, &quotas)
+    }
+
+    /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one
+    /// never has. It may be before `from`: then it has room all the time since.
+    pub(crate) fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+        self.quotas.room_at(self.ring, now, from, n)
+    }
+}
+
+// === impl NoTokens ===
+
+impl NoTokens {
+    /// What it means that a ring with the quotas of these `rules` gave nothing.
+    #[cold]
+    pub(crate) fn of(denied: Denied, rules: &[u32]) -> Self {
+        match denied {
+            Denied::Moved => Self::Moved,
+            // Without a rule there may be no bucket soon enough to wait for.
+            Denied::Full(index) => Self::Full(rules.get(index).copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// When every rule of the resource's own ring has room for `n` tokens; `None` if
+/// one never has.
+pub(crate) fn own_ring_room_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+    let ruled = own_ring(resource.node(), resource.gate(), now);
+    Some(now.max(ruled.room_at(now, now, n)?))
+}
+
+/// The ring of a node, at `now`.
+pub(crate) fn own_ring<'a>(node: &'a Node, gate: &'a Gate, now: Tick) -> RuledRing<'a> {
+    RuledRing {
+        ring: node.ring_at(now),
+        node: Some(node),
+        quotas: Quotas::Fixed(gate.quotas()),
+        indices: gate.rules(),
+    }
+}
+
+/// The rings beside it that rules have of their own.
+pub(crate) fn side_rings(gate: &Gate, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
+    gate.sides().iter().map(move |side| RuledRing {
+        ring: side.ring(),
+        node: None,
+        quotas: side.quotas(now),
+        indices: side.index(),
+    })
+}

@@ -1,0 +1,158 @@
+//! The engine's answer to a call, and the two forms in which it is handed up.
+//!
+//! Most calls pass on the [fast path](crate::engine::pipeline), and returning a whole [`Verdict`]
+//! through several functions would cost each of them some 30 instructions. So inside of
+//! the crate the answer is split: a call that passed on the fast path is returned as a
+//! small [`FastPass`], and any other verdict is written to a [`SlowVerdict`], which the
+//! caller lends.
+
+use std::mem;
+
+use crate::base::sync::Arc;
+use crate::blocked::Blocked;
+use crate::breaker::{Admission, AllClosed};
+use crate::clock::Tick;
+use crate::engine::call::entry::Entry;
+use crate::engine::call::nodes::CallNodes;
+use crate::engine::call::waiting::Waiting;
+use crate::engine::resource::Resource;
+
+/// The engine's answer to a call.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+/// let answer = |call| match sentinel.try_enter(call) {
+///     Verdict::Pass(_entry) => "now".to_owned(),
+///     Verdict::Wait(waiting) => format!("in {:?}", waiting.delay()),
+///     Verdict::Block(blocked) => format!("not within {:?}", blocked.retry_after()),
+///     _ => unreachable!("no other verdict yet"),
+/// };
+/// let call = Call::new("job");
+/// assert_eq!(answer(call), "now");
+/// clock.advance(Duration::from_millis(600));
+/// assert_eq!(answer(call), "not within Some(400ms)");
+/// assert_eq!(answer(call.prioritized(true)), "in 400ms");
+/// ```
+#[derive(Debug)]
+#[must_use = "an entry that is dropped ends the call"]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The call runs now.
+    Pass(Entry),
+    /// The call has a place in the future, and may run then.
+    Wait(Waiting),
+    /// The call is refused.
+    Block(Blocked),
+}
+
+/// What is known of a call when it starts on the fast path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub(crate) at: Tick,
+    pub(crate) n: u32,
+    pub(crate) has_slot: bool,
+    /// What circuit breakers gave it.
+    pub(crate) closed: Option<AllClosed>,
+}
+
+/// A call that passed on the fast path, before its [`Entry`] is made where it is needed.
+/// It counts as started: dropping it ends the call.
+#[derive(Debug)]
+pub(crate) struct FastPass {
+    /// Until it is made an entry.
+    resource: Option<Arc<Resource>>,
+    started: Started,
+}
+
+/// Where the verdict on a call is written that did not pass on the fast path.
+///
+/// A function that takes one returns `Some` [`FastPass`], or `None`. With `None` the
+/// verdict is in here; only if a layer has skipped the call there is no verdict at all.
+#[derive(Debug)]
+pub(crate) struct SlowVerdict(Option<Verdict>);
+
+// === impl FastPass ===
+
+impl FastPass {
+    #[inline(always)]
+    pub(crate) const fn new(resource: Arc<Resource>, started: Started) -> Self {
+        Self {
+            resource: Some(resource),
+            started,
+        }
+    }
+
+    /// The call, from now on.
+    #[inline(always)]
+    pub(crate) fn into_entry(mut self) -> Entry {
+        self.take_entry()
+    }
+
+    /// The same without moving `self`. Only once.
+    #[inline(always)]
+    pub(crate) fn take_entry(&mut self) -> Entry {
+        let resource = self.resource.take().expect("only this takes it");
+        let Started {
+            at,
+            n,
+            has_slot,
+            closed,
+        } = self.started;
+        let permits = closed.map(|closed| Admission::from(closed).into());
+        Entry::new(CallNodes::only(resource), at, n, has_slot, permits)
+    }
+}
+
+impl Drop for FastPass {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(resource) = self.resource.take() {
+            end_unused(Self::new(resource, self.started));
+        }
+    }
+}
+
+#[cold]
+fn end_unused(pass: FastPass) {
+    drop(pass.into_entry());
+}
+
+// === impl SlowVerdict ===
+
+impl SlowVerdict {
+    #[inline(always)]
+    pub(crate) const fn empty() -> Self {
+        Self(None)
+    }
+
+    /// Writes the `verdict`, and returns what the writer returns: that there is no
+    /// [`FastPass`].
+    #[inline(always)]
+    pub(crate) fn set(&mut self, verdict: Verdict) -> Option<FastPass> {
+        self.0 = Some(verdict);
+        None
+    }
+
+    /// For a call that passed on the fast path: nothing was written, so nothing needs to
+    /// be dropped.
+    #[inline(always)]
+    pub(crate) fn forget_empty(self) {
+        debug_assert!(self.0.is_none(), "a call that passed has one verdict");
+        mem::forget(self);
+    }
+
+    /// What was written; `None` if the call was skipped.
+    #[inline(always)]
+    pub(crate) fn into_inner(self) -> Option<Verdict> {
+        self.0
+    }
+}

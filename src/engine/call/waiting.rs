@@ -1,0 +1,582 @@
+//! A call that waits for its place.
+//!
+//! ```text
+//!              ┌── in line for a slot ◀─────────┐ no slot is free
+//! judged ──────┤        │ has one              │
+//!              │        ▼                      │
+//!              │   judged once more            │
+//!              ▼        ▼                      │
+//!         promised a turn or a bucket ──▶ its turn ──▶ runs
+//! ```
+//!
+//! A call in line that has not been judged by all rules holds nothing, and keeps a copy of
+//! what it is; one that has been promised its tokens keeps these. Whoever leaves the line is
+//! told whether it has a slot: it uses the slot, or gives it to the next one.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc as StdArc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use crate::base::sync::StopSignal;
+use crate::base::timer::{self, NoTimer, Timer};
+use crate::blocked::BlockKind;
+use crate::blocked::Blocked;
+use crate::call::OwnedCall;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::ring::Held;
+use crate::engine::call::verdict::Verdict;
+use crate::engine::pipeline::{Arrival, PlaceInLine, stand_in_line};
+use crate::engine::resource::{NoPlace, Place};
+use crate::stat::{Node, SlotHold};
+
+const TAKEN_LAST: &str = "only consuming methods take it out";
+
+/// A call that has been promised a place in a future bucket, or a turn in a
+/// [queue](crate::FlowRule::throttle); or that waits for a
+/// [concurrency slot](crate::IsolationRule::queue).
+///
+/// The tokens of a promised place are held on every node that counts the call, and are taken
+/// when the bucket in which it starts opens. Until it starts it holds no concurrency slot, and
+/// its response time does not run.
+///
+/// A call that waits for a slot is judged by the rules behind the limit when it has one. Then
+/// it may be refused, or wait for a promised place.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, NotAdmitted, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 1))
+///     .clock(clock.clone())
+///     .build();
+/// let call = Call::new("job").prioritized(true);
+/// drop(sentinel.try_enter(call));
+/// clock.advance(Duration::from_millis(600));
+/// let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+///     panic!("the window has room in 400 ms");
+/// };
+/// assert_eq!(waiting.delay(), Duration::from_millis(400));
+/// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+///     panic!("it has not waited");
+/// };
+/// clock.advance(Duration::from_millis(400));
+/// assert!(waiting.admit().is_ok());
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it gives up the place: the tokens are given back if their bucket is still to
+/// come or is the newest one; later they stay spent. A slot that it has got goes to the next
+/// call that waits.
+#[must_use = "dropping it gives the place up"]
+pub struct Waiting {
+    inner: Option<Box<Inner>>,
+}
+
+struct Inner {
+    /// What judges the call, or its place in line, by the rules that are in force then.
+    engine: StdArc<Engine>,
+    nodes: CallNodes,
+    n: u32,
+    /// When the call came.
+    since: Tick,
+    /// When this wait began, and when it ends: with its turn, or without a slot.
+    asked: Tick,
+    until: Tick,
+    /// How long its latest sleep is or was; `None` before the first one.
+    sleep: Option<Duration>,
+    /// Its place in the line for a slot, if it has or had one.
+    place: Option<PlaceInLine>,
+    is_in_line: bool,
+    rest: Rest,
+}
+
+/// What comes after the wait.
+#[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
+enum Rest {
+    /// All checks, with a slot.
+    Judged(OwnedCall),
+    /// The start, with the tokens that are held.
+    Promised(Promised),
+}
+
+/// What a call holds that has been judged.
+pub(crate) struct Promised {
+    pub(crate) held: Vec<Held>,
+    pub(crate) claims: Claims,
+    pub(crate) start: Tick,
+    /// The call's own.
+    pub(crate) patience: Option<Duration>,
+}
+
+/// Why a waiting call cannot start.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{BlockKind, Call, FlowRule, IsolationRule, ManualClock};
+/// use tower_sentinel::{NotAdmitted, Rules, Sentinel, Verdict};
+///
+/// let clock = ManualClock::new();
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("job", 2))
+///     .with(IsolationRule::new("job", 1));
+/// let sentinel = Sentinel::builder().rules(rules).clock(clock.clone()).build();
+/// let call = Call::new("job");
+/// for _ in 0..2 {
+///     drop(sentinel.try_enter(call));
+/// }
+/// clock.advance(Duration::from_millis(600));
+/// let Verdict::Wait(waiting) = sentinel.try_enter(call.prioritized(true)) else {
+///     panic!("two leave the window in 400 ms");
+/// };
+/// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+///     panic!("its bucket has not begun");
+/// };
+/// clock.advance(Duration::from_millis(400));
+/// // It has its place in the window, but another call is running by now.
+/// let Verdict::Pass(_running) = sentinel.try_enter(call) else {
+///     panic!("one more may pass");
+/// };
+/// let Err(NotAdmitted::Blocked(blocked)) = waiting.admit() else {
+///     panic!("one at once");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Isolation);
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotAdmitted {
+    /// Its bucket has not begun, its turn has not come, or no slot is free. Contains the
+    /// place, to be used later.
+    TooEarly(Waiting),
+    /// Another rule has no room for it by now; its tokens were given back.
+    Blocked(Blocked),
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// A call that is promised its tokens, and may have stood in line before. Of `times`, the
+    /// first is that at which it came, the second that at which this wait begins.
+    pub(crate) fn promised(
+        engine: &Engine,
+        nodes: CallNodes,
+        promised: Promised,
+        place: Option<PlaceInLine>,
+        (since, asked): (Tick, Tick),
+        n: u32,
+    ) -> Self {
+        Self::of(Inner {
+            engine: engine.handle(),
+            nodes,
+            n,
+            since,
+            asked,
+            until: promised.start,
+            sleep: None,
+            place,
+            is_in_line: false,
+            rest: Rest::Promised(promised),
+        })
+    }
+
+    /// A call that stands in line at `place`.
+    pub(crate) fn in_line(
+        engine: &Engine,
+        nodes: CallNodes,
+        call: OwnedCall,
+        place: PlaceInLine,
+        (since, asked): (Tick, Tick),
+        n: u32,
+    ) -> Self {
+        Self::of(Inner {
+            engine: engine.handle(),
+            nodes,
+            n,
+            since,
+            asked,
+            until: asked + place.left,
+            sleep: None,
+            place: Some(place),
+            is_in_line: true,
+            rest: Rest::Judged(call),
+        })
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self {
+            inner: Some(Box::new(inner)),
+        }
+    }
+
+    fn inner(&self) -> &Inner {
+        self.inner.as_deref().expect(TAKEN_LAST)
+    }
+
+    fn take(&mut self) -> Box<Inner> {
+        self.inner.take().expect(TAKEN_LAST)
+    }
+
+    /// Whether the call stands in line for a slot.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.inner().is_in_line
+    }
+
+    /// Returns how long the call has to wait, counted from the moment of the verdict. For a
+    /// call that waits for a slot it is the longest time: a slot may be free before.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let inner = self.inner();
+        inner.until - inner.asked
+    }
+
+    /// Waits until the call may go on with [`begin`](Self::begin): its turn has come, it has a
+    /// slot, or it has waited for one as long as it may. `sleep` is the caller's to keep.
+    pub(crate) fn poll_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        sleep: &mut Option<Timer>,
+    ) -> Poll<Result<(), NoTimer>> {
+        if self.inner().has_slot(Some(cx.waker())) {
+            *sleep = None;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            // Made here and not with the call: a runtime is needed only from now on.
+            if sleep.is_none() {
+                let Some(duration) = self.next_sleep() else {
+                    return Poll::Ready(Ok(()));
+                };
+                *sleep = Some(timer::sleep(duration)?);
+            }
+            let running = sleep.as_mut().expect("it was just made");
+            ready!(Pin::new(running).poll(cx))?;
+            *sleep = None;
+        }
+    }
+
+    /// How long the call has to sleep now; `None` if it may start. At first never longer
+    /// than it was told, even if the clock has stepped back since.
+    ///
+    /// The timer goes by another clock, so the call may wake before its turn. Then it
+    /// sleeps again, each time half as long at most: together less than twice as long as
+    /// it was told. A clock that is further behind has stepped back or stands still, and
+    /// is not waited for.
+    fn next_sleep(&mut self) -> Option<Duration> {
+        let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
+        let left = inner.until - inner.now();
+        let sleep = match inner.sleep {
+            None => left.min(inner.until - inner.asked),
+            Some(last) if left <= last / 2 => left,
+            Some(_) => Duration::ZERO,
+        };
+        inner.sleep = Some(sleep);
+        (!sleep.is_zero()).then_some(sleep)
+    }
+
+    /// Returns when the call may start: at the latest, if it waits for a slot.
+    #[must_use]
+    pub fn start(&self) -> Tick {
+        self.inner().until
+    }
+
+    /// Returns the resource that was called.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.inner().nodes.resource().text()
+    }
+
+    /// Starts the call.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused:
+    /// an isolation or adaptive rule has no free slot by then and no queue, the call has
+    /// waited for a slot as long as it may, or a rule refuses it that is asked only now.
+    pub fn admit(self) -> Result<Entry, NotAdmitted> {
+        if self.inner().now() < self.start() && !self.inner().has_slot(None) {
+            return Err(NotAdmitted::TooEarly(self));
+        }
+        match self.begin() {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Wait(waiting) => Err(NotAdmitted::TooEarly(waiting)),
+            Verdict::Block(blocked) => Err(NotAdmitted::Blocked(blocked)),
+        }
+    }
+
+    /// Waits for the call's turn, or for a slot, and starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] if there is no timer to wait on, or if the call is refused after the wait,
+    /// as by [`admit`](Self::admit).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place.
+    pub async fn ready(mut self) -> Result<Entry, Blocked> {
+        loop {
+            let mut sleep = None;
+            let turn = poll_fn(|cx| self.poll_turn(cx, &mut sleep)).await;
+            if let Err(NoTimer) = turn {
+                return Err(self.refuse_without_timer());
+            }
+            match self.begin() {
+                Verdict::Pass(entry) => return Ok(entry),
+                Verdict::Wait(waiting) => self = waiting,
+                Verdict::Block(blocked) => return Err(blocked),
+            }
+        }
+    }
+
+    /// The same, with the thread blocked meanwhile instead of a task.
+    pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
+        loop {
+            // Whoever gives the call a slot stops its sleep.
+            let has_slot = StdArc::new(StopSignal::default());
+            let waker = Waker::from(has_slot.clone());
+            while !self.inner().has_slot(Some(&waker)) {
+                let Some(duration) = self.next_sleep() else {
+                    break;
+                };
+                has_slot.wait(duration);
+            }
+            match self.begin() {
+                Verdict::Pass(entry) => return Ok(entry),
+                Verdict::Wait(waiting) => self = waiting,
+                Verdict::Block(blocked) => return Err(blocked),
+            }
+        }
+    }
+
+    /// Goes on with the call, which need not sleep any more. If its bucket is still to come, it
+    /// passes when that opens. It may have to wait once more.
+    pub(crate) fn begin(mut self) -> Verdict {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        if !inner.is_in_line {
+            return inner.go_on(now, None);
+        }
+        match inner.leave_line(now) {
+            Some(hold) => inner.go_on(now, Some(hold)),
+            None => Verdict::Block(inner.refuse_in_line(now)),
+        }
+    }
+
+    /// The same for a call that waits for nothing. It takes a slot beyond the limit, if fewer
+    /// calls have done so than may wait.
+    pub(crate) fn begin_at_once(mut self) -> Result<Entry, Blocked> {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        let mut slot = None;
+        if inner.is_in_line {
+            slot = inner.leave_line(now).or_else(|| inner.slot_beyond());
+            if slot.is_none() {
+                return Err(inner.refuse_in_line(now));
+            }
+        }
+        match inner.go_on(now, slot) {
+            Verdict::Pass(entry) => Ok(entry),
+            Verdict::Wait(waiting) => waiting.begin_at_once(),
+            Verdict::Block(blocked) => Err(blocked),
+        }
+    }
+
+    /// Gives the place up because there is nothing to sleep on.
+    pub(crate) fn refuse_without_timer(mut self) -> Blocked {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        inner.give_up_line();
+        let text = inner.nodes.resource().text().clone();
+        inner.refuse(now, Blocked::new(BlockKind::NoTimer, text, "".into()))
+    }
+}
+
+impl Inner {
+    /// The present, read again where it does not fit to what the resource has seen.
+    fn now(&self) -> Tick {
+        self.nodes.resource().now()
+    }
+
+    fn node(&self) -> &Node {
+        self.nodes.resource().node()
+    }
+
+    // --- the line ---
+
+    /// Whether the call stands in line and has got a slot. If not, `waker` is woken when it has.
+    fn has_slot(&self, waker: Option<&Waker>) -> bool {
+        let place = self.place.filter(|_| self.is_in_line);
+        place.is_some_and(|place| self.node().has_slot_in_line(place.ticket, waker))
+    }
+
+    /// Leaves the line: with a slot, if the call has got one.
+    fn leave_line(&mut self, now: Tick) -> Option<SlotHold> {
+        self.is_in_line = false;
+        self.nodes.each(Node::note_out_of_line);
+        // What it has not used of its time is left for the next time.
+        let place = self.place.as_mut()?;
+        place.left = place.left.saturating_sub(now - self.asked);
+        let ticket = place.ticket;
+        self.node().leave_line(ticket)
+    }
+
+    /// Leaves the line, and gives its slot to the next call.
+    fn give_up_line(&mut self) {
+        if self.is_in_line {
+            if let Some(hold) = self.leave_line(self.asked) {
+                self.node().free_slot(hold);
+            }
+        }
+    }
+
+    /// A slot beyond the limit, if no more calls have one than may wait.
+    fn slot_beyond(&self) -> Option<SlotHold> {
+        let resource = self.nodes.resource();
+        let slots = self.place?.slots;
+        let queue = resource.slot_queue(slots)?;
+        let beyond = self.node().slots_in_use().saturating_sub(slots.limit);
+        (beyond < queue.max_waiting).then(|| self.node().take_slot_anyway())
+    }
+
+    /// Refuses the call, which has left the line without a slot.
+    fn refuse_in_line(&self, now: Tick) -> Blocked {
+        let slots = self.place.map(|place| place.slots);
+        let slots = slots.expect("it has stood in line");
+        let blocked = self.nodes.resource().blocked_by_slots(slots);
+        self.refuse(now, blocked)
+    }
+
+    // --- going on ---
+
+    /// Has the call judged, or starts it: with the `slot` that it has got in line, if any.
+    fn go_on(self: Box<Self>, now: Tick, slot: Option<SlotHold>) -> Verdict {
+        match &self.rest {
+            Rest::Judged(call) => {
+                let mut arrived = Arrival {
+                    slot,
+                    place: self.place,
+                    since: Some(self.since),
+                };
+                call.with(|call| self.engine.judge_from_line(call, self.node(), &mut arrived))
+            }
+            Rest::Promised(_) => self.start(now, slot),
+        }
+    }
+
+    /// Starts the call, which has its tokens; or has it stand in line, if there is no slot.
+    fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
+        let Rest::Promised(promised) = &self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let resource = self.nodes.resource();
+        let place = match resource.take_place(now, &mut slot) {
+            Ok(place) => place,
+            Err(NoPlace::NoSlot(slots)) => {
+                let place = stand_in_line(resource, slots, promised.patience, self.place);
+                let Some(place) = place else {
+                    let blocked = resource.blocked_by_slots(slots);
+                    return Verdict::Block(self.refuse(now, blocked));
+                };
+                self.stand_in_line(now, place);
+                return Verdict::Wait(Waiting { inner: Some(self) });
+            }
+            Err(NoPlace::Blocked(blocked)) => return Verdict::Block(self.refuse(now, blocked)),
+        };
+        Verdict::Pass(self.enter(now, place))
+    }
+
+    fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
+        self.nodes.each(Node::note_in_line);
+        self.is_in_line = true;
+        self.asked = now;
+        self.until = now + place.left;
+        self.sleep = None;
+        self.place = Some(place);
+        self.engine.catch_up(self.nodes.resource(), now);
+    }
+
+    /// The entry of the call, which has its tokens and its `place`.
+    fn enter(self, now: Tick, place: Place) -> Entry {
+        let Rest::Promised(promised) = self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let (nodes, n) = (self.nodes, self.n);
+        let Promised { claims, start, .. } = promised;
+        let resource = nodes.resource();
+        let waited = now - self.since;
+        // A place in a queue is the call's own; what it waits for beyond its turn
+        // is borrowed.
+        let turn = claims.last_turn();
+        let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
+        let occupied = if is_borrowed { n } else { 0 };
+        nodes.take_inbound(now, n);
+        nodes.each(|node| {
+            node.stop_waiting();
+            node.start_waited(now, n, occupied, waited);
+        });
+        resource.place_started(place);
+        resource.notify_passed(n, None, waited);
+        let permits = Permits::new(resource, place.admission, &claims);
+        let mut entry = Entry::new(nodes, now, n, place.has_slot(), permits);
+        if let Some(mut quota) = claims.quota {
+            quota.reset = quota.reset.saturating_sub(waited);
+            entry.set_param_quota(quota);
+        }
+        entry
+    }
+
+    /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
+    fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
+        self.give_up(now);
+        self.nodes
+            .each(|node| node.block_by(now, self.n, blocked.kind()));
+        let resource = self.nodes.resource();
+        match &self.rest {
+            Rest::Judged(call) => {
+                call.with(|call| resource.notify_blocked(self.n, Some(call), &blocked));
+            }
+            Rest::Promised(_) => resource.notify_blocked(self.n, None, &blocked),
+        }
+        blocked
+    }
+
+    /// Gives back what the call was promised, outside of the line.
+    fn give_up(&self, now: Tick) {
+        if let Rest::Promised(promised) = &self.rest {
+            self.nodes.cancel(now, &promised.held, self.n);
+            self.nodes.give_up(&promised.claims);
+            self.nodes.each(Node::stop_waiting);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(mut inner) = self.inner.take() {
+            inner.give_up_line();
+            inner.give_up(inner.now());
+            inner.nodes.each(Node::dropped_waiting);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("resource", &self.resource())
+            .field("delay", &self.delay())
+            .finish_non_exhaustive()
+    }
+}

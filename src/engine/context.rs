@@ -1,0 +1,185 @@
+//! What all parts of an engine share.
+
+use std::fmt;
+use std::sync::{Arc as StdArc, OnceLock};
+use std::time::Duration;
+
+use crate::base::sync::AtomicU64;
+use crate::breaker::KeptBreakers;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::clock::timekeeper::Timekeeper;
+use crate::hook::finding::{Finding, Provided, Told};
+use crate::hook::{Hooks, Interest};
+use crate::rule::{Before, FlowRule, Gate, Part, Plan};
+use crate::stat::{LinedUp, Node, Shape};
+use crate::system::Sampler;
+
+/// Most buckets of a resource's ring.
+const RESOURCE_BUCKETS: u64 = 256;
+/// Most buckets of a branch's ring: there are many of them.
+const BRANCH_BUCKETS: u64 = 32;
+
+/// What a user configures. Engines of rules in shadow mode have the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// How figures per second are kept.
+    pub(crate) shape: StdArc<Shape>,
+    /// Which nodes keep the seconds of the last minute as well.
+    pub(crate) minute: Minute,
+    pub(crate) minute_of_branches: bool,
+    /// The longest that a call may wait for tokens of a coming bucket.
+    pub(crate) occupy_timeout: Duration,
+    /// How long something must not have been used before it is forgotten.
+    pub(crate) idle: Duration,
+    pub(crate) max_resources: usize,
+    /// How many branches there are, and how many origins a rule by origin knows.
+    pub(crate) max_origins: usize,
+    /// Whether origins and contexts have nodes although no rule asks.
+    pub(crate) origins: bool,
+    pub(crate) contexts: bool,
+    /// What the machine says.
+    pub(crate) sampler: Option<Sampler>,
+}
+
+/// Which resources keep the seconds of the last minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Minute {
+    /// Those that callers cannot make up: a rule names them, or a router has matched them.
+    Known,
+    All,
+    None,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeOf {
+    /// A resource. Callers can make up its name, unless it `is_known`.
+    Resource {
+        is_known: bool,
+    },
+    Branch,
+}
+
+/// What does not change while an engine lives, and what all its parts need.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) time: Timekeeper,
+    pub(crate) hooks: Hooks,
+    /// What calls bring with them.
+    pub(crate) provided: Provided,
+    /// The findings that hooks have been told of.
+    pub(crate) told: Told,
+    /// The figures of all inbound calls, from the first system rule on.
+    pub(crate) inbound: OnceLock<Node>,
+    pub(crate) hash: [foldhash::quality::RandomState; 2],
+    /// The open breakers of resources that have been evicted.
+    pub(crate) kept_breakers: KeptBreakers,
+    /// The version of the rules that calls are judged by.
+    pub(crate) version: AtomicU64,
+    /// Whether a reload has to look for calls in line for a slot.
+    pub(crate) lined_up: LinedUp,
+    /// Which rules of a set are judged by, at first.
+    pub(crate) part: Part,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            shape: StdArc::new(Shape::new(500_000_000, 2)),
+            minute: Minute::Known,
+            minute_of_branches: false,
+            occupy_timeout: Duration::from_millis(500),
+            idle: Duration::from_secs(60),
+            max_resources: 16_384,
+            max_origins: 65_536,
+            origins: false,
+            contexts: false,
+            sampler: None,
+        }
+    }
+}
+
+impl Shared {
+    /// A node for `rules` on a resource whose calls may wait in a queue for
+    /// `longest_wait`, and the gate over it. They go on from what was there `before`:
+    /// the node is that one, over another ring if the rules need it.
+    pub(crate) fn node<'a>(
+        &self,
+        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        before: Option<Before<'a>>,
+        longest_wait: Duration,
+        of: NodeOf,
+        now: Tick,
+    ) -> (Node, Gate) {
+        let config = &self.config;
+        let (most, keeps_minute) = match of {
+            NodeOf::Resource { is_known } => {
+                let is_wanted = config.minute == Minute::Known && is_known;
+                (RESOURCE_BUCKETS, is_wanted || config.minute == Minute::All)
+            }
+            NodeOf::Branch => (BRANCH_BUCKETS, config.minute_of_branches),
+        };
+        // A wait is exclusive for a loan and inclusive for a turn.
+        let patience = config
+            .occupy_timeout
+            .max(longest_wait + Duration::from_nanos(1));
+        let (shape, sampler) = (&config.shape, config.sampler.as_ref());
+        let plan = Plan::new(rules, before, shape, most, patience);
+        plan.build(shape, keeps_minute, sampler, now)
+    }
+
+    /// The same for an engine in shadow mode.
+    pub(crate) fn for_shadow(&self, part: Part) -> Self {
+        Self {
+            config: self.config.clone(),
+            // A sampler that both ask must not take one of them for a clock that has stepped.
+            time: self.time.clone(),
+            hooks: Hooks::default(),
+            provided: Provided::default(),
+            told: Told::default(),
+            inbound: OnceLock::new(),
+            hash: self.hash.clone(),
+            kept_breakers: KeptBreakers::default(),
+            version: AtomicU64::new(0),
+            lined_up: LinedUp::default(),
+            part,
+        }
+    }
+
+    /// Tells hooks of `finding`, unless they have been told of one of its kind for its rule.
+    pub(crate) fn tell(&self, finding: &Finding) {
+        if self.hooks.want(Interest::FINDING) && self.told.is_first(finding) {
+            self.hooks
+                .notify(Interest::FINDING, |hook| hook.on_finding(finding));
+        }
+    }
+
+    /// Whether calls of this direction are counted together.
+    #[inline]
+    pub(crate) fn counts_together(&self, direction: Direction) -> bool {
+        direction == Direction::Inbound && self.inbound.get().is_some()
+    }
+
+    /// From now on all inbound calls are counted together, if they are not already.
+    pub(crate) fn count_inbound(&self, now: Tick) {
+        self.inbound.get_or_init(|| {
+            let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
+            let plan = Plan::new([], None, shape, RESOURCE_BUCKETS, patience);
+            // What the service can hold is told by its last seconds.
+            let (node, _) = plan.build(shape, true, None, now);
+            node
+        });
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The seeds are secret.
+        f.debug_struct("Shared")
+            .field("time", &self.time)
+            .field("hooks", &self.hooks)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,267 @@
+//! How a call that has passed the checks takes its place and its tokens and starts, or else
+//! waits or is refused.
+
+use super::arrival::Arrival;
+use super::fast_path::take_own_ring;
+use super::line::line_up;
+use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
+use super::wait::wait;
+use crate::base::sync::Arc;
+use crate::blocked::BlockKind;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::nodes::{CallNodes, Claims, Reloaded};
+use crate::engine::call::ring::{NoTokens, RuledRing};
+use crate::engine::call::verdict::Verdict;
+use crate::engine::resource::{NoPlace, Place, Resource};
+
+/// Starts a call that takes its tokens on the resource's own ring alone, or refuses it. It
+/// does what [`take_and_enter`] does where nothing can be claimed, with a tenth fewer
+/// instructions.
+pub(super) fn enter_own_ring(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
+    let nodes = CallNodes::without_branches(resource.clone());
+    let place = match take(&nodes, now, call.weight, arrived) {
+        Ok(place) => place,
+        Err(lack) => {
+            let claims = &mut Claims::default();
+            return go_without(engine, &nodes, call, now, lack, claims, arrived);
+        }
+    };
+    nodes.pass_inbound(now, call.weight);
+    arrived.count_wait(&nodes, now);
+    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
+    let permits = place.admission.map(Permits::from);
+    let entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
+    Ok(Verdict::Pass(entry))
+}
+
+/// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
+/// queue says so.
+pub(super) fn enter_all_rings(
+    engine: &Engine,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Tick,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
+    if let Some(rule) = resource.refusing_without_origin(call) {
+        let nodes = CallNodes::without_branches(resource.clone());
+        let blocked = resource.blocked(BlockKind::MissingKey, rule);
+        return Ok(refuse(Counted::On(&nodes), call, now, blocked));
+    }
+    let nodes = CallNodes::find(engine, resource, call, now)?;
+    let mut claims = Claims::default();
+    if let Some(refusal) = claim(engine, &nodes, call, now, &mut claims)? {
+        return Ok(refusal);
+    }
+    match claims.last_turn().filter(|&(turn, _)| turn > now) {
+        None => take_and_enter(engine, nodes, call, now, &mut claims, arrived),
+        Some((_, rule)) => wait_for_turn(engine, &nodes, call, now, &mut claims, rule, arrived),
+    }
+}
+
+/// Claims all that a call needs before it takes tokens: a share for each parameter, room on
+/// related resources, a turn in each queue. Returns a refusal if something cannot be had; then
+/// `claims` are given up, as they are if the rings have moved.
+fn claim(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+) -> Result<Option<Verdict>, Reloaded> {
+    let counted = Counted::On(nodes);
+    if let Some(params) = nodes.resource().params() {
+        match params.take(call, now, || nodes.resource().now()) {
+            Ok(shares) => claims.shares = shares,
+            Err(none) => {
+                let retry_at = |from| nodes.retry_at(engine, call, now, from);
+                let rest = none.room_at().and_then(retry_at);
+                return Ok(Some(refuse_share(counted, call, now, none, rest)));
+            }
+        }
+        if call.wants_quota {
+            claims.quota = nodes.params_left(call, now);
+        }
+    }
+    let full = match nodes.full_related(engine, now, call.weight) {
+        Ok(None) => match nodes.queue_up(now, call.weight, &mut claims.turns) {
+            Ok(()) => return Ok(None),
+            Err(rule) => Ok((rule, Some(now))),
+        },
+        Ok(Some(full)) => Ok(full),
+        Err(moved) => Err(moved),
+    };
+    nodes.give_up(claims);
+    let (rule, at) = full?;
+    let at = at.and_then(|from| nodes.retry_at_unrelated(call, now, from));
+    Ok(Some(refuse_flow(counted, call, now, rule, at)))
+}
+
+/// Takes the call's place and its tokens, and starts it.
+fn take_and_enter(
+    engine: &Engine,
+    nodes: CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
+    let place = match take(&nodes, now, call.weight, arrived) {
+        Ok(place) => place,
+        Err(lack) => return go_without(engine, &nodes, call, now, lack, claims, arrived),
+    };
+    let resource = nodes.resource();
+    nodes.pass_inbound(now, call.weight);
+    arrived.count_wait(&nodes, now);
+    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
+    let permits = Permits::new(resource, place.admission, claims);
+    let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
+    if let Some(quota) = claims.quota.take() {
+        entry.set_param_quota(quota);
+    }
+    Ok(Verdict::Pass(entry))
+}
+
+/// What a call could not get of its place and its tokens. It has nothing then.
+enum Lack {
+    Place(NoPlace),
+    Tokens(NoTokens),
+}
+
+/// Takes the place of a call and its tokens: all or nothing.
+///
+/// No operation takes a slot or a probe and tokens at once, so a call that finds no tokens has
+/// had its place for a moment, for which another one may be refused. So the tokens are looked for
+/// first. Then this happens only to a call that loses them to another one at the same moment, and
+/// not to all that come while a quota is spent.
+fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<Place, Lack> {
+    let resource = nodes.resource();
+    if resource.has_places() {
+        nodes.check_room(now, n).map_err(Lack::Tokens)?;
+    }
+    let place = resource.take_place(now, &mut arrived.slot);
+    let place = place.map_err(Lack::Place)?;
+    let taken = if nodes.has_one_ring() {
+        let taken = take_own_ring(resource, now, n);
+        taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
+    } else {
+        take_all(&mut nodes.ruled_rings(now), now, n)
+    };
+    if let Err(none) = taken {
+        resource.leave(place);
+        return Err(Lack::Tokens(none));
+    }
+    resource.place_started(place);
+    Ok(place)
+}
+
+/// A call that lacks something is refused, or waits.
+#[cold]
+fn go_without(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    lack: Lack,
+    claims: &mut Claims,
+    arrived: &Arrival,
+) -> Result<Verdict, Reloaded> {
+    let resource = nodes.resource();
+    match lack {
+        Lack::Place(none) => {
+            nodes.give_up(claims);
+            match none {
+                NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
+                    line_up(engine, resource, call, now, slots, arrived)
+                }
+                none => Ok(refuse(
+                    Counted::On(nodes),
+                    call,
+                    now,
+                    none.blocked(resource),
+                )),
+            }
+        }
+        Lack::Tokens(NoTokens::Full(rule)) => {
+            wait_or_refuse(engine, nodes, call, now, rule, claims, arrived)
+        }
+        Lack::Tokens(NoTokens::Moved) => {
+            nodes.give_up(claims);
+            Err(Reloaded)
+        }
+    }
+}
+
+/// Has a call wait whose turn in the queue of `rule` comes later: its tokens are held for
+/// that time.
+fn wait_for_turn(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    rule: u32,
+    arrived: &Arrival,
+) -> Result<Verdict, Reloaded> {
+    if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
+        return Ok(Verdict::Wait(waiting));
+    }
+    let rule = match nodes.check_room(now, call.weight) {
+        Err(NoTokens::Full(full)) => full,
+        _ => rule,
+    };
+    let at = nodes.retry_at_unrelated(call, now, now);
+    Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
+}
+
+/// Takes `n` tokens on each of `rings`, or on none.
+fn take_all(
+    rings: &mut dyn Iterator<Item = RuledRing<'_>>,
+    now: Tick,
+    n: u32,
+) -> Result<(), NoTokens> {
+    let Some(ruled) = rings.next() else {
+        return Ok(());
+    };
+    let taken = ruled.take(now, n)?;
+    if let Err(refusal) = take_all(rings, now, n) {
+        ruled.give_back(taken, n);
+        return Err(refusal);
+    }
+    if let Some(node) = ruled.node {
+        node.start(n, taken);
+    }
+    Ok(())
+}
+
+/// A rule had no room: a prioritized call may wait for it, any other is refused and gives up
+/// what it has claimed.
+#[cold]
+pub(super) fn wait_or_refuse(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+    claims: &mut Claims,
+    arrived: &Arrival,
+) -> Result<Verdict, Reloaded> {
+    if call.prioritized {
+        if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
+            return Ok(Verdict::Wait(waiting));
+        }
+    } else {
+        nodes.give_up(claims);
+    }
+    let at = nodes.retry_at_unrelated(call, now, now);
+    Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
+}

@@ -1,0 +1,114 @@
+//! The fast path: a call that the resource's own ring and slots let pass, after closed
+//! breakers or at most one rule on a parameter.
+
+use std::time::Duration;
+
+use crate::breaker::Breakers;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::call::verdict::Started;
+use crate::engine::resource::{PathKind, Resource};
+use crate::rule::{NoShare, SlotLimit};
+use crate::stat::Denied;
+
+/// Why the [fast path](try_fast_path) did not let a call pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fallback {
+    /// More must be checked for it than the fast path does: its [kind](PathKind) of path
+    /// is another one, or a breaker is not closed. Nothing else has been asked.
+    MoreToAsk,
+    /// There is no slot within this limit.
+    NoSlot(SlotLimit),
+    /// A rule on a parameter gives it no share of its value's quota.
+    NoShare(NoShare),
+    /// The ring did not let the call pass.
+    Denied(Denied),
+}
+
+/// Judges the call by the resource's own ring and slots, and counts it there. A call that
+/// must [fall back](super::fall_back) to the slow path has taken nothing.
+#[inline(always)]
+pub(crate) fn try_fast_path(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Glance,
+) -> Result<Started, Fallback> {
+    let (closed, params) = match resource.path_kind() {
+        PathKind::Fast => (None, None),
+        PathKind::FastAfterBreakers => {
+            let closed = resource.breakers().and_then(Breakers::admit_if_closed);
+            (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
+        }
+        // A call that may wait keeps its share meanwhile, and one that is to be told what is
+        // left needs the value's quota as well: both take the slow path.
+        PathKind::FastAfterShare if !(call.prioritized || call.wants_quota) => {
+            (None, resource.params())
+        }
+        _ => return Err(Fallback::MoreToAsk),
+    };
+    let now = resource.check_time(now);
+    let slots = resource.fixed_slot_limit();
+    if let Some(slots) = slots.filter(|slots| !resource.node().has_free_slot(slots.limit)) {
+        return Err(Fallback::NoSlot(slots));
+    }
+    match params {
+        None => take_slot_and_own_ring(resource, slots, now, call.weight)?,
+        Some(params) => {
+            let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
+            let taken = take_slot_and_own_ring(resource, slots, now, call.weight);
+            if let Err(why) = taken {
+                if let Some(share) = &share {
+                    params.give_back_simple(share, || resource.now());
+                }
+                return Err(why);
+            }
+        }
+    }
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Ok(Started {
+        at: now,
+        n: call.weight,
+        has_slot: slots.is_some(),
+        closed,
+    })
+}
+
+/// Takes the slot of a call, if there are `slots`, and its tokens on the resource's own ring:
+/// both or neither. It looks for the tokens first, as [`take`](super::enter) does.
+#[inline(always)]
+fn take_slot_and_own_ring(
+    resource: &Resource,
+    slots: Option<SlotLimit>,
+    now: Tick,
+    n: u32,
+) -> Result<(), Fallback> {
+    let Some(slots) = slots else {
+        return take_own_ring(resource, now, n).map_err(Fallback::Denied);
+    };
+    let (node, quotas) = (resource.node(), resource.gate().quotas());
+    let checked = node.check_room(now, n, quotas);
+    checked.map_err(Fallback::Denied)?;
+    let Some(hold) = node.take_slot(slots.limit) else {
+        return Err(Fallback::NoSlot(slots));
+    };
+    match take_own_ring(resource, now, n) {
+        Ok(()) => {
+            node.slot_started(hold);
+            Ok(())
+        }
+        Err(denied) => {
+            node.free_slot(hold);
+            Err(Fallback::Denied(denied))
+        }
+    }
+}
+
+/// Takes the tokens of a call on the resource's own ring alone.
+#[inline]
+pub(super) fn take_own_ring(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
+    let node = resource.node();
+    let taken = node.acquire(now, n, resource.gate().quotas())?;
+    node.start(n, taken);
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! How a call is judged: every check, in its order.
+//!
+//! ```text
+//! check       what it asks                                                     in
+//! authority   whether its origin may call at all                               precheck.rs
+//! system      whether the machine and all inbound calls leave room             precheck.rs
+//! breakers    whether one refuses                                              precheck.rs
+//! isolation   whether a concurrency slot of the resource is free; if the rule  precheck.rs
+//!             has a queue, a call waits for one, and is judged from the        line.rs
+//!             first check on when it has it
+//! origin      whether a rule by origin refuses calls without one               enter.rs
+//! parameters  for a share of the quota of each value that a rule looks at      enter.rs
+//! related     whether the resources that a flow rule looks at have room        enter.rs
+//! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
+//!             with tokens for that time
+//! place       for that slot, held until the call ends, and for the probe of    enter.rs
+//!             each circuit breaker that is open and due
+//! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
+//!             resource
+//! loan        where a ring has none and the call is prioritized: for tokens    wait.rs
+//!             of a bucket to come
+//! shadow      rules in shadow mode, of calls that the others let pass          shadow.rs
+//! ```
+//!
+//! The order is the semantics, and is written down here only: cheap checks come first, and
+//! a call waits only when all that may refuse it have been asked. Whatever was taken is
+//! given back when a later check refuses. A call waits for its turn and for loans once, until
+//! the latest of the times at which it can run. It may wait for a slot before, holding nothing,
+//! and after, if it finds none then.
+//!
+//! Most calls need hardly any of these checks. Which ones is known when the resource is
+//! made: its [`PathKind`](crate::engine::resource::PathKind).
+//!
+//! ```text
+//! path               what judges                               function
+//! Fast               fixed slots, the ring                     try_fast_path
+//! FastAfterBreakers  the same after breakers                   try_fast_path; judge and
+//!                                                              enter_own_ring unless all are
+//!                                                              closed
+//! FastAfterShare     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
+//!                    that neither waits nor counts what runs   that may wait or are told their
+//!                                                              quota
+//! OwnRing            the ring; authorities, system, breakers,  judge, enter_own_ring
+//!                    slots of any kind
+//! Full               anything                                  judge, enter_all_rings
+//! ```
+//!
+//! Every call to a known resource begins in [`try_fast_path`], which stops at once where it
+//! is not the path of the resource. Then [`fall_back`] goes on from where it has stopped:
+//! with the refusal, with a wait if the call is prioritized, or with [`judge()`], the slow
+//! path through all checks. A call whose resource must be made first, or made anew after a
+//! reload, begins with [`judge()`].
+
+mod arrival;
+mod enter;
+mod fast_path;
+mod line;
+mod precheck;
+mod refusal;
+mod slow_path;
+mod wait;
+
+pub(crate) use arrival::{Arrival, PlaceInLine};
+pub(crate) use fast_path::try_fast_path;
+pub(crate) use line::stand_in_line;
+pub(crate) use slow_path::{fall_back, judge};

@@ -1,0 +1,54 @@
+//! The checks that take nothing: authority rules, system rules, whether a circuit breaker
+//! refuses, and whether a slot is free.
+
+use crate::blocked::BlockKind;
+use crate::call::{Call, Direction};
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::resource::{NoPlace, Resource};
+use crate::system::{self, InboundFigures, Readings, SystemReason};
+
+/// Refuses the call if a check that takes nothing does: by who calls, by the state of the
+/// machine and of all inbound calls, by how well the resource answers, or by how many calls
+/// run. The last one does not concern a call that `has_slot`.
+pub(super) fn precheck(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Tick,
+    has_slot: bool,
+) -> Result<(), NoPlace> {
+    let authorities = resource.authorities();
+    if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
+        let blocked = resource.blocked(BlockKind::Authority, rule);
+        return Err(NoPlace::Blocked(blocked));
+    }
+    if let Some((rule, reason)) = overload(resource, call, now) {
+        let blocked = resource.blocked(BlockKind::System, rule);
+        return Err(NoPlace::Blocked(blocked.with_system_reason(reason)));
+    }
+    // Only checks: probe and slot are taken last, when no other rule can refuse the call.
+    resource.check_breakers(now).map_err(NoPlace::Blocked)?;
+    if has_slot {
+        return Ok(());
+    }
+    resource.check_slots().map_err(NoPlace::NoSlot)
+}
+
+/// The system rule that refuses the call, and by which of its limits.
+fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, SystemReason)> {
+    let (shared, limits) = (resource.shared(), resource.rules().limits());
+    let inbound = shared.inbound.get().filter(|_| !limits.is_empty())?;
+    if resource.direction() != Direction::Inbound {
+        return None;
+    }
+    // Calls of other resources have brought it to where it is: this one may not have
+    // seen how far the clock had come.
+    let now = shared.time.check(Glance::again(now), inbound.seen());
+    let readings = match &shared.config.sampler {
+        Some(sampler) if limits.asks_machine() => sampler.sample(now),
+        _ => Readings::UNKNOWN,
+    };
+    let figures = InboundFigures::of(inbound, now, limits, readings);
+    let reason = system::judge(limits, &figures, readings, call.weight).err()?;
+    Some((limits.rule(reason)?, reason))
+}

@@ -1,0 +1,128 @@
+//! How a call comes to wait: for its turn in a queue, for tokens of a coming bucket, or for
+//! both.
+
+use std::time::Duration;
+
+use super::arrival::Arrival;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::engine::call::nodes::{CallNodes, Claims, Reloaded};
+use crate::engine::call::ring::{Held, NoTokens};
+use crate::engine::call::waiting::{Promised, Waiting};
+use crate::stat::{Node, Wish};
+
+/// Holds tokens on every ring for a call that waits: for the turn that it has among its
+/// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
+/// then the claims are given up.
+pub(super) fn wait(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &Arrival,
+) -> Result<Option<Waiting>, Reloaded> {
+    let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
+    let held = hold(nodes, call, now, turn);
+    let Ok(Some((held, start))) = held else {
+        nodes.give_up(claims);
+        return held.map(|_| None);
+    };
+    let promised = Promised {
+        held,
+        claims: std::mem::take(claims),
+        start,
+        patience: call.patience,
+    };
+    let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
+    let waiting = Waiting::promised(engine, nodes, promised, arrived.place, times, call.weight);
+    Ok(Some(waiting))
+}
+
+/// Counts the call as one that waits, and holds its tokens, from its `turn` on. Without
+/// tokens it is not counted.
+fn hold(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    turn: Tick,
+) -> Result<Option<Promise>, Reloaded> {
+    let patience = patience(nodes, call, turn - now);
+    let Some(patience) = patience.filter(|_| nodes.start_waiting()) else {
+        return Ok(None);
+    };
+    let wish = Wish {
+        now,
+        from: turn,
+        patience,
+        n: call.weight,
+    };
+    let held = hold_for_one_time(nodes, wish);
+    if !matches!(held, Ok(Some(_))) {
+        nodes.each(Node::stop_waiting);
+    }
+    held
+}
+
+/// How long the call may wait, exclusive: `until_turn`, and for a loan if it is
+/// prioritized. `None` if its own patience ends before its turn.
+fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<Duration> {
+    let most = nodes.resource().shared().config.occupy_timeout;
+    let for_loan = call.patience_for_loan(most);
+    if until_turn.is_zero() {
+        return Some(for_loan);
+    }
+    let is_patient = call.patience.is_none_or(|most| until_turn < most);
+    is_patient.then(|| for_loan.max(until_turn + Duration::from_nanos(1)))
+}
+
+/// Tokens held on every ring, and the time that they are for.
+type Promise = (Vec<Held>, Tick);
+
+/// Holds tokens on every ring for one and the same time; `None` if some ring has none. A
+/// round may find that one ring has room only later than the others; then all are asked
+/// again for that later time.
+fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Reloaded> {
+    loop {
+        match hold_on_each(nodes, wish) {
+            Ok((held, latest)) if agree(nodes, wish.now, &held, latest) => {
+                return Ok(Some((held, latest)));
+            }
+            Ok((held, latest)) => {
+                nodes.cancel(wish.now, &held, wish.n);
+                wish.from = latest;
+            }
+            Err(NoTokens::Full(_)) => return Ok(None),
+            Err(NoTokens::Moved) => return Err(Reloaded),
+        }
+    }
+}
+
+/// Holds tokens on every ring for `wish.from` or the next time at which that ring has room,
+/// and returns the latest of these times.
+fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
+    let mut all = Vec::new();
+    let mut latest = wish.from;
+    for ruled in nodes.ruled_rings(wish.now) {
+        match ruled.hold(wish) {
+            Ok(held) => {
+                if let Held::Loan(loan) = held {
+                    latest = latest.max(loan.start());
+                }
+                all.push(held);
+            }
+            Err(refusal) => {
+                nodes.cancel(wish.now, &all, wish.n);
+                return Err(refusal);
+            }
+        }
+    }
+    Ok((all, latest))
+}
+
+/// Whether each ring holds its tokens in the bucket that `start` lies in.
+fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
+    let mut rings = nodes.ruled_rings(now).zip(held);
+    rings.all(|(ruled, held)| ruled.ring.bucket_number(start) <= held.bucket())
+}

@@ -1,0 +1,392 @@
+//! A cache of the resources that a thread has called lately, asked before the table.
+//!
+//! Most threads call the same few resources again and again. So each has a small
+//! direct-mapped cache of what it has found in the table, and asks here first. The cache holds
+//! *weak* references: they keep neither a resource nor its engine, with its hooks and its
+//! clock, alive, and do not count as holders to the table, which evicts what nobody holds. A
+//! resource that is found here is held while its call runs, as one from the table is.
+//!
+//! A [`Fingerprint`] of the name says which slot to look at. What lies there is compared in
+//! full: a resource of another engine, with another name, made by older rules, or gone from
+//! the table is a miss, and the table is asked. A name takes the slot of another one only
+//! after [some misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would
+//! push each other out with every call.
+
+use std::cell::RefCell;
+use std::sync::Arc as StdArc;
+
+use papaya::Equivalent;
+
+use crate::base::sync::{Arc, Weak, downgrade, thread_local};
+use crate::call::Key;
+use crate::engine::context::Shared;
+use crate::engine::resource::{Resource, ResourceQuery};
+use crate::stat::Resident;
+
+/// How many resources a thread keeps, at 24 bytes each.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 6;
+/// How many calls must miss at a slot before it goes to another name.
+const MISSES_TO_REPLACE: u32 = 16;
+
+thread_local! {
+    static RECENT: RefCell<[Slot; SLOTS]> = const { RefCell::new([Slot::EMPTY; SLOTS]) };
+}
+
+/// A cheap hash of a name and its engine. Two names may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u64);
+
+struct Slot {
+    fingerprint: Fingerprint,
+    /// Calls that looked here for another resource.
+    misses: u32,
+    resource: Option<Weak<Resource>>,
+}
+
+/// The resource that `query` asks for, if this thread has it in its cache. It was made by the
+/// present rules of the engine that `shared` belongs to, and is in its table.
+#[inline]
+pub(crate) fn find(
+    fingerprint: Fingerprint,
+    query: &ResourceQuery<'_>,
+    shared: &StdArc<Shared>,
+) -> Option<Arc<Resource>> {
+    // When the thread ends, there may be nothing left to look at.
+    let found = RECENT.try_with(|slots| {
+        let slots = slots.borrow();
+        let slot = &slots[fingerprint.slot()];
+        if slot.fingerprint != fingerprint {
+            return None;
+        }
+        slot.resource.as_ref()?.upgrade()
+    });
+    let found = found.ok()??;
+    let is_it = StdArc::ptr_eq(found.shared(), shared)
+        && query.equivalent(found.key())
+        && found.is_fresh()
+        && found.is_listed();
+    is_it.then_some(found)
+}
+
+/// Notes that `resource` was not in the cache, and puts it there if its slot is free or has
+/// been missed often enough.
+pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
+    let _ = RECENT.try_with(|slots| {
+        let slot = &mut slots.borrow_mut()[fingerprint.slot()];
+        slot.misses += 1;
+        if slot.misses >= MISSES_TO_REPLACE || slot.is_free() {
+            *slot = Slot {
+                fingerprint,
+                misses: 0,
+                resource: Some(downgrade(resource)),
+            };
+        }
+    });
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    /// For a name that is a text, in the engine that `shared` belongs to.
+    #[inline]
+    pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<Shared>) -> Option<Self> {
+        let (first, text) = match *query.name {
+            Key::Str(text) => ("", text),
+            Key::Joined(first, second) => (first, second),
+            _ => return None,
+        };
+        let beginning = first.as_bytes().first().copied().unwrap_or_default();
+        let lengths = (first.len() << 8 ^ text.len()) as u64;
+        let small = lengths ^ u64::from(beginning) << 24 ^ (query.direction as u64) << 23;
+        let engine = StdArc::as_ptr(shared) as usize as u64;
+        let mixed = sample(text.as_bytes()) ^ small.rotate_left(32) ^ engine;
+        Some(Self(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    #[inline]
+    const fn slot(self) -> usize {
+        (self.0 >> (u64::BITS - SLOT_BITS)) as usize
+    }
+}
+
+/// Some bytes of `text`: its first, its last, and those in its middle.
+#[inline]
+fn sample(text: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        let middle = text[text.len() / 2 - 4..].first_chunk().unwrap_or(last);
+        let [first, middle, last] = [first, middle, last].map(|it| u64::from_le_bytes(*it));
+        first.rotate_left(13) ^ middle.rotate_left(29) ^ last
+    } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
+    } else {
+        text.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    const EMPTY: Self = Self {
+        fingerprint: Fingerprint(0),
+        misses: 0,
+        resource: None,
+    };
+
+    /// Whether it is empty, or its resource is gone.
+    fn is_free(&self) -> bool {
+        let kept = self.resource.as_ref();
+        kept.is_none_or(|resource| resource.strong_count() == 0)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::{Call, Direction};
+    use crate::clock::ManualClock;
+    use crate::engine::call::verdict::Verdict;
+    use crate::rule::{FlowRule, Rules};
+    use crate::sentinel::Sentinel;
+
+    /// Runs `f` with the fingerprint of `key` and a query for it.
+    fn with<R>(
+        sentinel: &Sentinel,
+        key: Key<'_>,
+        f: impl FnOnce(Fingerprint, &ResourceQuery<'_>, &StdArc<Shared>) -> R,
+    ) -> R {
+        let shared = sentinel.engine().shared();
+        let query = ResourceQuery {
+            direction: Direction::Inbound,
+            name: &key,
+        };
+        f(Fingerprint::of(&query, shared).unwrap(), &query, shared)
+    }
+
+    fn kept(sentinel: &Sentinel, name: &str) -> Option<Arc<Resource>> {
+        with(sentinel, Key::Str(name), find)
+    }
+
+    fn call(sentinel: &Sentinel, name: &str) -> bool {
+        matches!(sentinel.try_enter(Call::new(name)), Verdict::Pass(_))
+    }
+
+    fn passed(sentinel: &Sentinel, name: &str) -> u64 {
+        sentinel.node(name).map_or(0, |node| node.totals().pass())
+    }
+
+    #[test]
+    fn who_has_been_called_is_found_without_the_table() {
+        let sentinel = Sentinel::new(Rules::new());
+        // The first call makes it, the second one finds it in the table.
+        for _ in 0..2 {
+            assert!(kept(&sentinel, "job").is_none());
+            assert!(call(&sentinel, "job"));
+        }
+        let found = kept(&sentinel, "job").unwrap();
+        let now = found.shared().time.read();
+        let known = sentinel.engine().known(Direction::Inbound, "job", now);
+        assert!(Arc::ptr_eq(&found, &known.unwrap()));
+        // Another thread has slots of its own.
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| kept(&sentinel, "job").is_none());
+            assert!(other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn names_of_one_mark_are_told_apart() {
+        let sentinel = Sentinel::new(Rules::new());
+        let [one, other] = [1, 2].map(|n| format!("/name/of/{n}/{}", "x".repeat(30)));
+        let fingerprint =
+            |name: &str| with(&sentinel, Key::Str(name), |fingerprint, _, _| fingerprint);
+        assert_eq!(fingerprint(&one), fingerprint(&other));
+        for _ in 0..100 {
+            assert!(call(&sentinel, &one));
+            assert!(call(&sentinel, &other));
+            assert!(call(&sentinel, &other));
+        }
+        assert_eq!(passed(&sentinel, &one), 100);
+        assert_eq!(passed(&sentinel, &other), 200);
+    }
+
+    #[test]
+    fn engines_are_told_apart() {
+        let [one, other] = [1, 2].map(|limit| Sentinel::new(FlowRule::per_second("job", limit)));
+        for sentinel in [&one, &other] {
+            call(sentinel, "job");
+            call(sentinel, "job");
+        }
+        assert_eq!(
+            [&one, &other].map(|sentinel| passed(sentinel, "job")),
+            [1, 2]
+        );
+        // Whatever the fingerprint says.
+        with(&one, Key::Str("job"), |fingerprint, query, shared| {
+            assert!(find(fingerprint, query, shared).is_some());
+            assert!(find(fingerprint, query, other.engine().shared()).is_none());
+        });
+    }
+
+    #[test]
+    fn what_older_rules_have_made_is_not_found() {
+        let clock = ManualClock::new();
+        let rule = |limit| FlowRule::per_second("job", limit);
+        let sentinel = Sentinel::builder().rules(rule(9)).clock(clock).build();
+        for _ in 0..3 {
+            assert!(call(&sentinel, "job"));
+        }
+        assert!(kept(&sentinel, "job").is_some());
+        sentinel.reload(rule(3).into());
+        assert!(kept(&sentinel, "job").is_none());
+        assert!(!call(&sentinel, "job"), "three have passed already");
+    }
+
+    #[test]
+    fn what_has_left_the_table_is_not_found() {
+        let clock = ManualClock::new();
+        let sentinel = Sentinel::builder()
+            .rules(Rules::new())
+            .clock(clock.clone())
+            .max_resources(1)
+            .build();
+        for _ in 0..2 {
+            call(&sentinel, "one");
+        }
+        assert!(kept(&sentinel, "one").is_some());
+        clock.advance(Duration::from_secs(3_600));
+        // While somebody reads the table, what it has lost is not freed.
+        let reader = sentinel.engine().resources().guard();
+        call(&sentinel, "other");
+        assert!(kept(&sentinel, "one").is_none());
+        drop(reader);
+        assert!(sentinel.node("one").is_none());
+    }
+
+    #[test]
+    fn what_was_replaced_is_not_found_although_it_has_taken_newer_rules_over() {
+        let sentinel = Sentinel::new(Rules::new());
+        let engine = sentinel.engine();
+        let now = engine.shared().time.read();
+        let known = || engine.known(Direction::Inbound, "job", now).unwrap();
+        for _ in 0..2 {
+            call(&sentinel, "job");
+        }
+        // A call holds what comes to be replaced.
+        let old = kept(&sentinel, "job").unwrap();
+        sentinel.reload(FlowRule::per_second("job", 9).into());
+        assert!(!Arc::ptr_eq(&known(), &old));
+        sentinel.reload(Rules::new());
+        // Who has found it before both reloads, and goes on only now.
+        assert!(old.take_over(&engine.rules()));
+        assert!(old.is_fresh());
+        assert!(kept(&sentinel, "job").is_none());
+        call(&sentinel, "job");
+        assert!(!Arc::ptr_eq(&known(), &old));
+    }
+
+    #[test]
+    fn an_engine_that_is_dropped_is_gone() {
+        let sentinel = Sentinel::new(FlowRule::per_second("job", 9));
+        for _ in 0..3 {
+            call(&sentinel, "job");
+        }
+        let kept = kept(&sentinel, "job").map(|kept| StdArc::downgrade(kept.shared()));
+        assert!(
+            kept.as_ref()
+                .is_some_and(|shared| shared.strong_count() > 0)
+        );
+        drop(sentinel);
+        assert!(kept.is_some_and(|shared| shared.strong_count() == 0));
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn what_a_thread_keeps_takes_what_is_said() {
+        assert_eq!(size_of::<[Slot; SLOTS]>(), 1_536);
+        assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
+    }
+
+    /// A name that has the slot of `name` in another engine.
+    fn rival(sentinel: &Sentinel, name: &str, other: &Sentinel) -> String {
+        let slot = |sentinel: &Sentinel, name: &str| {
+            with(sentinel, Key::Str(name), |fingerprint, _, _| {
+                fingerprint.slot()
+            })
+        };
+        (0..)
+            .map(|n| format!("job {n}"))
+            .find(|rival| slot(other, rival) == slot(sentinel, name))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_place_goes_to_another_name_after_some_misses() {
+        let sentinel = Sentinel::new(Rules::new());
+        let rival = rival(&sentinel, "job", &sentinel);
+        for _ in 0..2 {
+            call(&sentinel, "job");
+        }
+        // One call makes it, and so many miss it.
+        for _ in 0..MISSES_TO_REPLACE {
+            call(&sentinel, &rival);
+            assert!(kept(&sentinel, "job").is_some());
+        }
+        call(&sentinel, &rival);
+        assert!(kept(&sentinel, "job").is_none());
+        assert!(kept(&sentinel, &rival).is_some());
+    }
+
+    #[test]
+    fn the_place_of_what_is_gone_is_free() {
+        let [gone, sentinel] = [0; 2].map(|_| Sentinel::new(Rules::new()));
+        let rival = rival(&gone, "job", &sentinel);
+        for _ in 0..2 {
+            call(&gone, "job");
+        }
+        drop(gone);
+        for _ in 0..2 {
+            call(&sentinel, &rival);
+        }
+        assert!(kept(&sentinel, &rival).is_some());
+    }
+
+    #[test]
+    fn names_of_routes_have_marks_of_their_own() {
+        let sentinels = [0; 2].map(|_| Sentinel::new(Rules::new()));
+        let things = [
+            "users", "items", "orders", "carts", "login", "a", "v1/users",
+        ];
+        let ends = [
+            "",
+            "/{id}",
+            "/{id}/orders",
+            "/{id}/items",
+            "/search",
+            "/{name}",
+        ];
+        let methods = ["GET", "PUT", "POST", "PATCH", "DELETE"];
+        let mut names = 0;
+        let mut fingerprints = HashSet::new();
+        let mut note = |key: Key<'_>| {
+            for sentinel in &sentinels {
+                fingerprints.insert(with(sentinel, key, |fingerprint, _, _| fingerprint.0));
+                names += 1;
+            }
+        };
+        for path in things
+            .map(|thing| ends.map(|end| format!("/{thing}{end}")))
+            .as_flattened()
+        {
+            note(Key::Str(path));
+            for method in methods {
+                note(Key::Joined(method, path));
+                note(Key::Str(&format!("{method} {path}")));
+            }
+        }
+        assert_eq!(fingerprints.len(), names);
+    }
+}

@@ -1,0 +1,227 @@
+//! The place that a call gets at its resource, or is refused: a slot, and admission by the
+//! circuit breakers.
+
+use std::time::Duration;
+
+use super::Resource;
+use crate::blocked::BlockKind;
+use crate::blocked::Blocked;
+use crate::breaker::{Admission, Breakers, Change, Refusal};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::rule::{SlotLimit, SlotQueue};
+use crate::stat::SlotHold;
+
+/// What a call takes of its resource itself, besides tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: Option<SlotHold>,
+    pub(crate) admission: Option<Admission>,
+}
+
+/// Why a call gets no place, or is refused before it asks for one.
+#[derive(Debug)]
+pub(crate) enum NoPlace {
+    /// No slot is free.
+    NoSlot(SlotLimit),
+    Blocked(Blocked),
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Whether the call holds a slot.
+    #[inline]
+    pub(crate) const fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+}
+
+// === impl NoPlace ===
+
+impl NoPlace {
+    /// The refusal of a call to `resource` that does not wait.
+    pub(crate) fn blocked(self, resource: &Resource) -> Blocked {
+        match self {
+            Self::NoSlot(slots) => resource.blocked_by_slots(slots),
+            Self::Blocked(blocked) => blocked,
+        }
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// A refusal by the rule with this index.
+    pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
+        Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
+    }
+
+    /// The rule that refuses `call` because it has no origin.
+    #[inline]
+    pub(crate) fn refusing_without_origin(&self, call: &Call<'_>) -> Option<u32> {
+        match call.origin {
+            Some(_) => None,
+            None => self.origins()?.refusing(),
+        }
+    }
+
+    /// From here on slots are given out by this resource's rules, and no longer by those of
+    /// the `old` one.
+    pub(super) fn begin_slots(&self, old: Option<&Self>) {
+        if self.gives_out_slots() && old.is_some_and(|old| !old.gives_out_slots()) {
+            // The calls that run hold none.
+            self.node.mark_older();
+        }
+        let fixed = self.slots;
+        let has_queue = fixed.is_some_and(|slots| self.slot_queue(slots).is_some());
+        if has_queue || self.node.has_line() {
+            let adaptive = self
+                .extras
+                .as_ref()
+                .and_then(|extras| extras.adaptive.clone());
+            self.node.set_slot_limit(Box::new(move || {
+                let fixed = fixed.map_or(u32::MAX, |slots| slots.limit);
+                let adaptive = adaptive.as_ref().map(|(_, limiter)| limiter.limit());
+                adaptive.map_or(fixed, |limit| limit.min(fixed))
+            }));
+        }
+    }
+
+    fn gives_out_slots(&self) -> bool {
+        self.slots.is_some() || self.limiter().is_some()
+    }
+
+    /// How many calls may run at once, if a rule says so.
+    #[inline]
+    pub(crate) fn slot_limit(&self) -> Option<SlotLimit> {
+        let Some((rule, limiter)) = self.limiter() else {
+            return self.slots;
+        };
+        let limit = limiter.limit();
+        let fixed = self.slots.filter(|fixed| fixed.limit <= limit);
+        Some(fixed.unwrap_or(SlotLimit { rule, limit }))
+    }
+
+    /// How calls wait for one of `slots`, if they may.
+    pub(crate) fn slot_queue(&self, slots: SlotLimit) -> Option<SlotQueue> {
+        self.rules.slot_queue(slots.rule)
+    }
+
+    /// The same where no limit is adaptive, as on the fast path.
+    #[inline]
+    pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
+        self.slots
+    }
+
+    /// Refuses a call if no slot is free. It takes none.
+    #[inline]
+    pub(crate) fn check_slots(&self) -> Result<(), SlotLimit> {
+        match self.slot_limit() {
+            Some(slots) if !self.node.has_free_slot(slots.limit) => Err(slots),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a slot, if a rule says how many there are: the call's `own`, if it has one.
+    #[inline]
+    fn take_slot(&self, own: &mut Option<SlotHold>) -> Result<Option<SlotHold>, SlotLimit> {
+        if own.is_some() {
+            return Ok(own.take());
+        }
+        let Some(slots) = self.slot_limit() else {
+            return Ok(None);
+        };
+        match self.node.take_slot(slots.limit) {
+            None => Err(slots),
+            hold => Ok(hold),
+        }
+    }
+
+    /// Whether a call can need a [`Place`].
+    #[inline]
+    pub(crate) fn has_places(&self) -> bool {
+        self.slot_limit().is_some() || self.breakers().is_some()
+    }
+
+    /// Takes a slot, the call's `own` if it has one, and passes the circuit breakers, as a
+    /// probe if need be; or does neither.
+    #[inline]
+    pub(crate) fn take_place(
+        &self,
+        now: Tick,
+        own: &mut Option<SlotHold>,
+    ) -> Result<Place, NoPlace> {
+        let slot = self.take_slot(own).map_err(NoPlace::NoSlot)?;
+        match self.admit(now) {
+            Ok(admission) => Ok(Place { slot, admission }),
+            Err(blocked) => {
+                if let Some(hold) = slot {
+                    self.node.free_slot(hold);
+                }
+                Err(NoPlace::Blocked(blocked))
+            }
+        }
+    }
+
+    /// The call that has this place has its tokens.
+    #[inline]
+    pub(crate) fn place_started(&self, place: Place) {
+        if let Some(hold) = place.slot {
+            self.node.slot_started(hold);
+        }
+    }
+
+    /// Gives back the place of a call that does not start.
+    #[cold]
+    pub(crate) fn leave(&self, place: Place) {
+        if let Some(hold) = place.slot {
+            self.node.free_slot(hold);
+        }
+        if let Some(admission) = place.admission {
+            self.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
+        }
+    }
+
+    /// A refusal for want of a slot. Nobody can tell when one will be free.
+    pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
+        self.blocked(BlockKind::Isolation, slots.rule)
+            .with_limit(slots.limit, Duration::ZERO)
+    }
+
+    /// Refuses a call that the circuit breakers would not admit. It takes no probe.
+    #[inline]
+    pub(crate) fn check_breakers(&self, now: Tick) -> Result<(), Blocked> {
+        let checked = self.breakers().map_or(Ok(()), |all| all.check(now));
+        checked.map_err(|refusal| self.blocked_by_breaker(refusal, now))
+    }
+
+    /// Passes the circuit breakers, as a probe if need be.
+    #[inline]
+    fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
+        let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
+        let admission = admitted.transpose();
+        admission.map_err(|refusal| self.blocked_by_breaker(refusal, now))
+    }
+
+    fn blocked_by_breaker(&self, refusal: Refusal, now: Tick) -> Blocked {
+        self.blocked(
+            BlockKind::CircuitBreaker,
+            self.breaker_rules()[refusal.index],
+        )
+        .with_retry_after(refusal.retry_at.map(|at| at - now))
+    }
+
+    /// Does something with the circuit breakers, if there are any. Hooks are told how
+    /// that changes them.
+    #[inline]
+    pub(crate) fn with_breakers<R>(
+        &self,
+        f: impl FnOnce(&Breakers, &mut dyn FnMut(Change)) -> R,
+    ) -> Option<R> {
+        let breakers = self.breakers()?;
+        Some(f(breakers, &mut |change| {
+            self.notify_breaker(breakers, change);
+        }))
+    }
+}

@@ -1,0 +1,183 @@
+//! Branches of a resource: its calls of one origin, or through one context.
+//!
+//! Like a resource, a branch never changes but for its counts: a reload makes a
+//! new one over the same node.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use papaya::Equivalent;
+
+use crate::base::sync::shared_size;
+use crate::call::{Direction, Key, OwnedKey};
+use crate::clock::Tick;
+use crate::engine::context::NodeOf;
+use crate::engine::resource::Resource;
+use crate::rule::Gate;
+use crate::stat::{Node, Place, Resident};
+
+/// What a branch stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BranchKind {
+    /// One origin.
+    Origin,
+    /// All calls without an origin.
+    Missing,
+    /// All origins that have no place of their own.
+    Overflow,
+    /// One context.
+    Context,
+}
+
+/// The key of a branch, and how a call asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BranchKey {
+    resource: u64,
+    kind: BranchKind,
+    name: OwnedKey,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BranchQuery<'a> {
+    pub(crate) resource: u64,
+    pub(crate) kind: BranchKind,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
+}
+
+/// One origin or context of one resource.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    key: BranchKey,
+    resource: StdArc<str>,
+    direction: Direction,
+    node: Node,
+    gate: Gate,
+    /// That of the rules that it was made by.
+    version: u64,
+    place: Place,
+    /// How long after its last use the branch is kept in any case.
+    idle: Duration,
+}
+
+// === impl Branch ===
+
+impl Branch {
+    /// The branch of `resource` that `query` asks for; over the node of `old`,
+    /// if there was one.
+    pub(crate) fn new(
+        resource: &Resource,
+        query: &BranchQuery<'_>,
+        old: Option<&Self>,
+        now: Tick,
+    ) -> Self {
+        let (rules, shared) = (resource.rules(), resource.shared());
+        let origins = resource.origins();
+        let indices = match query.kind {
+            BranchKind::Origin => origins.map(|origins| origins.of(query.name)),
+            BranchKind::Overflow => origins.map(|origins| origins.of_unnamed()),
+            BranchKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
+            BranchKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
+        };
+        let indices = indices.unwrap_or_default();
+        let longest_wait = rules.of(resource.text()).map(|own| own.longest_wait);
+        let longest_wait = longest_wait.unwrap_or_default();
+        let flows = rules.flows(resource.text(), &indices);
+        let before = old.map(|old| old.gate.on(&old.node));
+        let (node, gate) = shared.node(flows, before, longest_wait, NodeOf::Branch, now);
+        Self {
+            key: BranchKey {
+                resource: query.resource,
+                kind: query.kind,
+                name: (*query.name).into(),
+            },
+            resource: resource.text().clone(),
+            direction: resource.direction(),
+            version: resource.version(),
+            place: Place::default(),
+            node,
+            gate,
+            idle: shared.config.idle,
+        }
+    }
+
+    /// Whether the branch was made by the rules of `resource`.
+    #[inline]
+    pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
+        self.version == resource.version()
+    }
+
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) const fn kind(&self) -> BranchKind {
+        self.key.kind
+    }
+
+    pub(crate) fn name(&self) -> Key<'_> {
+        self.key.name.as_key()
+    }
+
+    pub(crate) const fn resource(&self) -> &StdArc<str> {
+        &self.resource
+    }
+
+    /// The id of the resource.
+    pub(crate) const fn resource_id(&self) -> u64 {
+        self.key.resource
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        shared_size::<Self>() + self.node.footprint() + self.gate.footprint()
+    }
+}
+
+impl Resident for Branch {
+    type Key = BranchKey;
+    /// Branches count what their resource counts as well: nothing is kept.
+    type Sum = ();
+
+    fn key(&self) -> &BranchKey {
+        &self.key
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        // An exhausted origin must not come back with a fresh quota: it stays
+        // until its windows have passed. What many share is no exception: when it
+        // is wanted again it has a place whatever the bound, and nobody else ends
+        // the one of a resource that is gone.
+        // A node was last used up to one step after the time that it tells.
+        let memory = self.gate.memory(self.node.ring()) + Duration::from_secs(1);
+        now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
+    }
+
+    fn retire(&self, (): &mut ()) {}
+}
+
+impl Equivalent<BranchKey> for BranchQuery<'_> {
+    fn equivalent(&self, key: &BranchKey) -> bool {
+        self.resource == key.resource && self.kind == key.kind && self.name.is_kept_as(&key.name)
+    }
+}
+
+impl Hash for BranchQuery<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.resource.hash(state);
+        self.kind.hash(state);
+        self.name.hash(state);
+    }
+}

@@ -1,0 +1,511 @@
+//! A resource: the rules that judge its calls, and the node that counts them.
+//!
+//! A value of this type never changes, except for its counts: a reload makes a new one over
+//! the same node. So every call is judged by the rules of one version, and ends by the rules
+//! that admitted it. Single origins and contexts of a resource are
+//! [branches](crate::engine::resource::branch).
+
+mod admit;
+pub(crate) mod branch;
+mod notify;
+mod path;
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use papaya::Equivalent;
+
+use crate::adaptive::Limiter;
+use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
+use crate::breaker::{Breakers, NameHash};
+use crate::call::{Direction, Key, OwnedKey};
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::context::{NodeOf, Shared};
+use crate::rule::{
+    Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet, SlotLimit,
+    most_keys,
+};
+use crate::stat::{Node, Place as ListPlace, Resident, Totals};
+
+pub(crate) use admit::{NoPlace, Place};
+pub(crate) use path::PathKind;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The key of a resource, and how a call asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResourceKey {
+    direction: Direction,
+    name: OwnedKey,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResourceQuery<'a> {
+    pub(crate) direction: Direction,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Resource {
+    key: ResourceKey,
+    text: StdArc<str>,
+    /// Tells the branches of this resource from those of others.
+    id: u64,
+    node: Node,
+    gate: Gate,
+    slots: Option<SlotLimit>,
+    extras: Option<Box<Extras>>,
+    rules: StdArc<RuleSet>,
+    shared: StdArc<Shared>,
+    version: AtomicU64,
+    place: ListPlace,
+    /// Whether a rule stands on it, or it is the one that is always there.
+    is_pinned: bool,
+    path_kind: PathKind,
+}
+
+/// What most resources do not have.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    origins: Option<StdArc<OriginRules>>,
+    contexts: Option<StdArc<ContextRules>>,
+    /// The rules that look at other resources.
+    related: Box<[u32]>,
+    authorities: Option<StdArc<Authorities>>,
+    /// The adaptive limit, and its rule. It is shared with an equal rule of an
+    /// older set, for the calls in flight.
+    adaptive: Option<(u32, Arc<Limiter>)>,
+    params: Option<HotParams>,
+    breakers: Option<RuledBreakers>,
+}
+
+/// Circuit breakers, and their rules.
+#[derive(Debug)]
+struct RuledBreakers {
+    breakers: Breakers,
+    rules: Box<[u32]>,
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// The resource that `query` asks for, by `rules`; over the node of `old`,
+    /// if there was one. Callers cannot make up its name if a router `has_matched` it.
+    pub(crate) fn new(
+        query: &ResourceQuery<'_>,
+        id: u64,
+        rules: &StdArc<RuleSet>,
+        shared: StdArc<Shared>,
+        old: Option<&Self>,
+        has_matched: bool,
+        now: Tick,
+    ) -> Self {
+        let (key, text) = match old {
+            Some(old) => (old.key.clone(), old.text.clone()),
+            None => query.keep(),
+        };
+        let own = rules.of(&text);
+        let anyone = own.map_or(&[][..], |own| &own.anyone);
+        let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
+        let before = old.map(|old| old.gate.on(&old.node));
+        let flows = rules.flows(&text, anyone);
+        let is_pinned = rules.names(&text) || *query.name == Key::OVERFLOW;
+        let of = NodeOf::Resource {
+            is_known: is_pinned || has_matched,
+        };
+        let (node, gate) = shared.node(flows, before, longest_wait, of, now);
+        let old_extras = old.and_then(|old| old.extras.as_deref());
+        let kept_breakers = match old {
+            Some(_) => None,
+            None => shared.kept_breakers.take(|| query.name_hash(&shared)),
+        };
+        let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
+        let extras = own
+            .and_then(|own| Extras::new(rules, own, &text, &shared, old_extras, old_breakers, now));
+        if let Some(old) = old_breakers {
+            let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
+            old.retire(new.map(|new| &new.breakers));
+        }
+        let new = Self {
+            path_kind: PathKind::new(key.direction, &gate, extras.as_deref(), rules, &shared),
+            id: old.map_or(id, |old| old.id),
+            slots: own.and_then(|own| own.slots),
+            extras,
+            is_pinned,
+            version: AtomicU64::new(rules.version()),
+            place: ListPlace::default(),
+            // The whole set would live for as long as the resource, through all reloads.
+            rules: if own.is_some() {
+                rules.clone()
+            } else {
+                rules.bare().clone()
+            },
+            key,
+            text,
+            node,
+            gate,
+            shared,
+        };
+        new.begin_slots(old);
+        new
+    }
+
+    /// Whether the resource was made by the present rules.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.version.load(Ordering::Relaxed) == self.shared.version.load(Ordering::Acquire)
+    }
+
+    /// The version of the rules that it was made by.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Takes over `rules`, if they say about the resource what the old ones
+    /// did: nothing. Since it was made all inbound calls may be counted together, whatever
+    /// has become of the rule for that: then its calls take another path.
+    pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
+        let agrees = self.rules.is_bare()
+            && rules.of(&self.text).is_none()
+            && rules.agrees_on_others(&self.rules)
+            && self.path_kind == self.path_by(rules);
+        if agrees {
+            self.version.store(rules.version(), Ordering::Relaxed);
+        }
+        agrees
+    }
+
+    /// The path that its calls would take by `rules`.
+    fn path_by(&self, rules: &RuleSet) -> PathKind {
+        let extras = self.extras.as_deref();
+        PathKind::new(self.direction(), &self.gate, extras, rules, &self.shared)
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.key.direction
+    }
+
+    /// Whether its calls count among all inbound ones.
+    #[inline]
+    pub(crate) fn is_counted_inbound(&self) -> bool {
+        self.shared.counts_together(self.direction())
+    }
+
+    pub(crate) const fn text(&self) -> &StdArc<str> {
+        &self.text
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The present, read again where it does not fit to what was seen here.
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        self.check_time(self.shared.time.read())
+    }
+
+    /// The time of a reading, which is nearly always in the newest step that was seen here.
+    #[inline]
+    pub(crate) fn check_time(&self, reading: Glance) -> Tick {
+        let now = reading.undoubted();
+        if self.node.is_in_step(now) {
+            now
+        } else {
+            self.check_time_beyond_step(reading)
+        }
+    }
+
+    #[cold]
+    fn check_time_beyond_step(&self, reading: Glance) -> Tick {
+        self.shared.time.check(reading, self.node.seen())
+    }
+
+    /// How long it takes from `now` to `at`; see [`Timekeeper::until`].
+    pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
+        self.shared.time.until(at, now)
+    }
+
+    /// The circuit breakers.
+    #[inline]
+    pub(crate) fn breakers(&self) -> Option<&Breakers> {
+        Some(&self.extras.as_ref()?.breakers.as_ref()?.breakers)
+    }
+
+    /// The rules of the circuit breakers, in their order.
+    pub(crate) fn breaker_rules(&self) -> &[u32] {
+        let ruled = self.extras.as_ref().and_then(|it| it.breakers.as_ref());
+        ruled.map_or(&[], |ruled| &ruled.rules)
+    }
+
+    /// The adaptive limit, and its rule.
+    #[inline]
+    pub(crate) fn limiter(&self) -> Option<(u32, &Limiter)> {
+        let (rule, limiter) = self.extras.as_ref()?.adaptive.as_ref()?;
+        Some((*rule, limiter))
+    }
+
+    /// What it has found, in whole calls, also during a probe.
+    pub(crate) fn adaptive_limit(&self) -> Option<u32> {
+        let (_, limiter) = self.limiter()?;
+        Some(limiter.estimate() as u32)
+    }
+
+    pub(crate) fn origins(&self) -> Option<&StdArc<OriginRules>> {
+        self.extras.as_ref()?.origins.as_ref()
+    }
+
+    pub(crate) fn contexts(&self) -> Option<&StdArc<ContextRules>> {
+        self.extras.as_ref()?.contexts.as_ref()
+    }
+
+    pub(crate) fn related(&self) -> &[u32] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.related)
+    }
+
+    /// The rules by parameters.
+    #[inline]
+    pub(crate) fn params(&self) -> Option<&HotParams> {
+        self.extras.as_ref()?.params.as_ref()
+    }
+
+    /// Who may call at all, if a rule says so.
+    pub(crate) fn authorities(&self) -> Option<&Authorities> {
+        self.extras.as_ref()?.authorities.as_deref()
+    }
+
+    /// The path that its calls take through the pipeline.
+    #[inline]
+    pub(crate) const fn path_kind(&self) -> PathKind {
+        self.path_kind
+    }
+
+    pub(crate) const fn rules(&self) -> &StdArc<RuleSet> {
+        &self.rules
+    }
+
+    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+        &self.shared
+    }
+
+    /// Bytes that the resource occupies, heap included; without the text of its
+    /// name.
+    pub(crate) fn footprint(&self) -> usize {
+        let extras = self.extras.as_deref().map_or(0, size_of_val);
+        let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());
+        let related = size_of_val(self.related());
+        let params = self.params().map_or(0, HotParams::footprint);
+        let breakers =
+            self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
+        let extras = extras + limiter + related + params + breakers;
+        let heap = extras + self.node.footprint() + self.gate.footprint();
+        shared_size::<Self>() + heap
+    }
+}
+
+impl Extras {
+    fn new(
+        rules: &RuleSet,
+        own: &ResourceRules,
+        text: &StdArc<str>,
+        shared: &StdArc<Shared>,
+        old: Option<&Self>,
+        old_breakers: Option<&Breakers>,
+        now: Tick,
+    ) -> Option<Box<Self>> {
+        let old_params = old.and_then(|old| old.params.as_ref());
+        let max_origins = most_keys(shared.config.max_origins);
+        let extras = Self {
+            origins: own.origins.clone(),
+            contexts: own.contexts.clone(),
+            related: own.related.as_slice().into(),
+            authorities: own.authorities.clone(),
+            adaptive: own.adaptive.map(|(rule, settings)| {
+                let limiter = Limiter::new(settings, now);
+                let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
+                    Some((_, old)) => limiter.going_on_from(old, now),
+                    None => Arc::new(limiter),
+                };
+                (rule, limiter)
+            }),
+            params: HotParams::new(rules, &own.params, max_origins, old_params, now, |rule| {
+                notify::on_missing(rules, rule, text, shared)
+            }),
+            breakers: RuledBreakers::new(rules, own, old_breakers, now),
+        };
+        extras.has_any().then(|| Box::new(extras))
+    }
+
+    fn has_any(&self) -> bool {
+        // By all their names, so that a new one is not left out.
+        let Self {
+            origins,
+            contexts,
+            related,
+            authorities,
+            adaptive,
+            params,
+            breakers,
+        } = self;
+        origins.is_some()
+            || contexts.is_some()
+            || !related.is_empty()
+            || authorities.is_some()
+            || adaptive.is_some()
+            || params.is_some()
+            || breakers.is_some()
+    }
+}
+
+impl RuledBreakers {
+    fn new(
+        rules: &RuleSet,
+        own: &ResourceRules,
+        old: Option<&Breakers>,
+        now: Tick,
+    ) -> Option<Self> {
+        let (indices, specs): (Vec<_>, Vec<_>) = rules
+            .breakers(&own.breakers)
+            .map(|(index, rule)| (index, rule.spec()))
+            .unzip();
+        (!specs.is_empty()).then(|| {
+            let breakers = Breakers::new(specs, now, old);
+            breakers.rename(indices.iter().map(|&index| rules.id(index)));
+            Self {
+                breakers,
+                rules: indices.into(),
+            }
+        })
+    }
+}
+
+impl Resident for Resource {
+    type Key = ResourceKey;
+    type Sum = [Totals; 2];
+
+    fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    fn place(&self) -> &ListPlace {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        // Calls that older rules have let in hold the resource of those.
+        if self.is_pinned || self.node.is_shared() {
+            return false;
+        }
+        // What stands here for all resources must not forget because others want
+        // the place: a breaker would close, a window begin with a fresh quota.
+        let breakers = self.breakers();
+        let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
+            return false;
+        };
+        let memory = self.gate.memory(self.node.ring()).max(breakers);
+        // A node was last used up to one step after the time that it tells.
+        let step = if memory.is_zero() {
+            Duration::ZERO
+        } else {
+            SECOND
+        };
+        now - self.node.last_used() >= self.shared.config.idle.max(memory + step)
+    }
+
+    fn retire(&self, sum: &mut Self::Sum) {
+        let totals = self.node.totals(self.node.last_used());
+        sum[self.key.direction as usize].add(&totals);
+        if let Some(breakers) = self.breakers() {
+            let name = self.key.with_query(|query| query.name_hash(&self.shared));
+            self.shared.kept_breakers.keep(name, breakers);
+        }
+    }
+}
+
+impl ResourceKey {
+    /// Runs `f` with what a call asks for it by.
+    pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
+        f(&ResourceQuery {
+            direction: self.direction,
+            name: &self.name.as_key(),
+        })
+    }
+}
+
+impl ResourceQuery<'_> {
+    /// A hash that no two resources have in common.
+    fn name_hash(&self, shared: &Shared) -> NameHash {
+        shared.hash.each_ref().map(|state| state.hash_one(self))
+    }
+
+    fn keep(&self) -> (ResourceKey, StdArc<str>) {
+        let name = OwnedKey::from(*self.name);
+        let text = match &name {
+            OwnedKey::Str(text) => text.clone(),
+            other => other.as_key().to_string().into(),
+        };
+        let key = ResourceKey {
+            direction: self.direction,
+            name,
+        };
+        (key, text)
+    }
+}
+
+impl Equivalent<ResourceKey> for ResourceQuery<'_> {
+    #[inline]
+    fn equivalent(&self, key: &ResourceKey) -> bool {
+        self.direction == key.direction && self.name.is_kept_as(&key.name)
+    }
+}
+
+impl Hash for ResourceQuery<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash_open(state);
+        // What comes in needs no mark to differ from what goes out.
+        if self.direction != Direction::Inbound {
+            self.direction.hash(state);
+        }
+    }
+}
+
+impl Hash for ResourceKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.with_query(|query| query.hash(state));
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_hashes_as_the_key_that_it_asks_for() {
+        use std::hash::BuildHasher;
+        let state = std::hash::RandomState::new();
+        let name = &Key::Joined("GET", "/a");
+        let hashes = [Direction::Inbound, Direction::Outbound].map(|direction| {
+            let query = ResourceQuery { direction, name };
+            let (key, text) = query.keep();
+            assert_eq!(&*text, "GET /a");
+            assert!(query.equivalent(&key));
+            assert_eq!(state.hash_one(query), state.hash_one(&key));
+            state.hash_one(query)
+        });
+        assert_ne!(hashes[0], hashes[1]);
+    }
+}

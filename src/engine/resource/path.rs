@@ -1,0 +1,175 @@
+//! How much there is that judges the calls of a resource, and so which path they take.
+
+use super::Extras;
+use crate::call::Direction;
+use crate::engine::context::Shared;
+use crate::rule::{Gate, RuleSet};
+
+/// The path that a resource's calls take through the [pipeline](crate::engine::pipeline), from
+/// the fewest checks to all of them. It is found once, when the resource is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathKind {
+    /// The resource's own ring and slots are all that judges and counts its calls.
+    Fast,
+    /// The same after circuit breakers: the fast path as long as all are closed.
+    FastAfterBreakers,
+    /// The fast path after a share of one value's quota, which a call gets now or not at
+    /// all.
+    FastAfterShare,
+    /// Its own ring is all that judges the rate of its calls. Others may refuse them,
+    /// limit how many run, or count them, but nobody else takes tokens, and no rule is in
+    /// shadow mode.
+    OwnRing,
+    /// Anything may judge them.
+    Full,
+}
+
+impl PathKind {
+    /// The path of calls in this `direction` to a resource with this `gate` and these `extras`,
+    /// by `rules`.
+    pub(super) fn new(
+        direction: Direction,
+        gate: &Gate,
+        extras: Option<&Extras>,
+        rules: &RuleSet,
+        shared: &Shared,
+    ) -> Self {
+        let none = Extras::default();
+        // By all their names, so that a new one must find its place below.
+        let Extras {
+            origins,
+            contexts,
+            related,
+            authorities,
+            adaptive,
+            params,
+            breakers,
+        } = extras.unwrap_or(&none);
+
+        // Rules with rings or queues of their own judge beside the resource's ring.
+        let has_more_rings = !gate.has_one_ring();
+        // Rules of an origin or a context judge on the ring of a branch.
+        let has_branch_rules = origins.is_some() || contexts.is_some();
+        // Origins and contexts may be counted though no rule asks for it.
+        let has_branches = shared.config.origins || shared.config.contexts;
+        // Rules on a relation judge by the ring of another resource.
+        let looks_elsewhere = !related.is_empty();
+        // Rules in shadow mode judge what the others let pass.
+        let has_shadows = rules.has_shadows();
+        if has_more_rings || has_branch_rules || has_branches || looks_elsewhere || has_shadows {
+            return Self::Full;
+        }
+
+        // Authorities refuse calls before anything is taken.
+        let is_guarded = authorities.is_some();
+        // Breakers do too, give out probes, and learn how calls end.
+        let has_breakers = breakers.is_some();
+        // An adaptive limit learns how calls end as well.
+        let is_adaptive = adaptive.is_some();
+        // From the first system rule on all inbound calls are counted together, and
+        // limits of all of them may refuse one. No rule begins that without a new resource.
+        let counts_inbound = shared.counts_together(direction);
+        let needs_own_ring_path = is_guarded || is_adaptive || counts_inbound;
+        let has_other_checks = needs_own_ring_path || has_breakers;
+        match params {
+            None if needs_own_ring_path => Self::OwnRing,
+            None if has_breakers => Self::FastAfterBreakers,
+            None => Self::Fast,
+            // Several would have to be given back in turn; one that lets calls wait or
+            // counts those that run keeps something of them.
+            Some(params) if params.are_simple() && !has_other_checks => Self::FastAfterShare,
+            Some(_) => Self::Full,
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::Call;
+    use crate::rule::{
+        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+        Rules, SystemRule,
+    };
+    use crate::sentinel::{Builder, Sentinel};
+
+    fn path_of(builder: Builder) -> PathKind {
+        let sentinel = builder.build();
+        drop(sentinel.try_enter(Call::new("r")));
+        let engine = sentinel.engine();
+        let now = engine.shared().time.read();
+        engine
+            .known(Direction::Inbound, "r", now)
+            .unwrap()
+            .path_kind()
+    }
+
+    #[test]
+    fn each_kind_of_rule_has_its_path() {
+        let second = Duration::from_secs(1);
+        let flow = || FlowRule::per_second("r", 9);
+        let param = || HotParamRule::per_second("r", 9);
+        let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
+        let cases: [(PathKind, Rules); 19] = [
+            (PathKind::Fast, Rules::new()),
+            (PathKind::Fast, flow().into()),
+            (
+                PathKind::Fast,
+                Rules::new().with(flow()).with(IsolationRule::new("r", 9)),
+            ),
+            (
+                PathKind::FastAfterShare,
+                Rules::new().with(flow()).with(param()),
+            ),
+            (PathKind::FastAfterBreakers, errors().into()),
+            (
+                PathKind::OwnRing,
+                Rules::new().with(errors()).with(AdaptiveRule::new("r")),
+            ),
+            (PathKind::OwnRing, AuthorityRule::deny("r", ["a"]).into()),
+            (PathKind::OwnRing, AdaptiveRule::new("r").into()),
+            (PathKind::OwnRing, SystemRule::new().qps(9).into()),
+            (
+                PathKind::Full,
+                Rules::new()
+                    .with(param())
+                    .with(HotParamRule::per_second("r", 8)),
+            ),
+            (PathKind::Full, param().throttle(second).into()),
+            (PathKind::Full, Rules::new().with(param()).with(errors())),
+            (
+                PathKind::Full,
+                Rules::new().with(param()).with(SystemRule::new().qps(9)),
+            ),
+            (PathKind::Full, flow().warm_up(second).into()),
+            (PathKind::Full, flow().throttle(second).into()),
+            // Judged as one on the origin as a parameter.
+            (PathKind::FastAfterShare, flow().by_origin().into()),
+            (PathKind::Full, flow().by_origin().strict().into()),
+            (PathKind::Full, flow().when("other").into()),
+            (PathKind::Full, flow().shadow().into()),
+        ];
+        for (path, rules) in cases {
+            let name = format!("{rules:?}");
+            assert_eq!(path_of(Sentinel::builder().rules(rules)), path, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_inbound_calls_is_nothing_to_outbound_ones() {
+        let sentinel = Sentinel::new(SystemRule::new().qps(9));
+        drop(sentinel.try_enter(Call::new("r").outbound()));
+        let engine = sentinel.engine();
+        let now = engine.shared().time.read();
+        let resource = engine.known(Direction::Outbound, "r", now).unwrap();
+        assert_eq!(resource.path_kind(), PathKind::Fast);
+    }
+
+    #[test]
+    fn who_is_counted_apart_takes_the_full_path() {
+        assert_eq!(path_of(Sentinel::builder().origins(true)), PathKind::Full);
+        assert_eq!(path_of(Sentinel::builder().contexts(true)), PathKind::Full);
+    }
+}

@@ -1,0 +1,430 @@
+//! Rules in shadow mode: hooks learn what they would refuse, and it runs all the same.
+//!
+//! Each such rule is judged by an engine of its own, with the figures that it
+//! would have if it were enforced beside the enforced rules. It sees what those let pass.
+//! What it lets pass as well ends with the call itself; what it refuses is counted
+//! as blocked in its engine, and hooks are notified; what it would let wait starts at once.
+//!
+//! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
+//! version of the set that they are of, and comes into force together with that set. A call
+//! looks at the list before it is judged, and is judged anew if that is of another version
+//! than the rules of its resource.
+
+use std::sync::Arc as StdArc;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::base::carry_over::partners;
+use crate::call::{Call, Key, OwnedKey};
+use crate::clock::Tick;
+use crate::engine::call::entry::Entry;
+use crate::engine::call::nodes::Reloaded;
+use crate::engine::call::verdict::Verdict;
+use crate::engine::{Change, Engine};
+use crate::hook::{BlockEvent, Interest, Subject};
+use crate::rule::{Named, Part, Rule, RuleSet};
+
+/// The rules of an engine that are in shadow mode.
+#[derive(Debug, Default)]
+pub(crate) struct Shadows {
+    list: ArcSwap<List>,
+}
+
+/// All of them, and which of them a call may be for: others are not looked at.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    /// That of the set that they are of.
+    version: u64,
+    all: Vec<StdArc<Shadow>>,
+    of_one: Named<Vec<usize>>,
+    of_all: Vec<usize>,
+}
+
+/// Those of the next set, and what changes in the engines that they go on with.
+#[derive(Debug)]
+pub(crate) struct NextShadows {
+    list: StdArc<List>,
+    changes: Vec<(StdArc<Engine>, Change)>,
+}
+
+/// One rule in shadow mode, or all rules together.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    id: StdArc<str>,
+    /// `None` for all rules together.
+    rule: Option<Rule>,
+    /// `None`: it is for calls to all.
+    resource: Option<Target>,
+    engine: StdArc<Engine>,
+}
+
+/// The resource that a rule is for.
+#[derive(Debug)]
+struct Target {
+    name: String,
+    /// The keys whose text is that name.
+    keys: Box<[OwnedKey]>,
+}
+
+/// A rule that is to be in shadow mode.
+struct Wanted<'a> {
+    part: Part,
+    id: StdArc<str>,
+    rule: Option<&'a Rule>,
+}
+
+// === impl Shadows ===
+
+impl Shadows {
+    /// Those of `set`, in which calls will be judged that begin after `begun`; each goes on
+    /// from the one of an equal rule or, else, of the same id and resource. `None` if there are
+    /// none, and were none.
+    pub(crate) fn prepare(
+        &self,
+        engine: &Engine,
+        set: &RuleSet,
+        begun: Tick,
+    ) -> Option<NextShadows> {
+        let old = self.list.load_full();
+        let wanted: Vec<_> = set
+            .part()
+            .shadows(set.rules())
+            .into_iter()
+            .map(|part| Wanted::new(part, set))
+            .collect();
+        if wanted.is_empty() && old.all.is_empty() {
+            return None;
+        }
+        let partners = partners(
+            &wanted,
+            &old.all,
+            &[&|new, old| new.rule == old.rule.as_ref(), &|new, old| {
+                new.id == old.id && new.names_like(old)
+            }],
+        );
+        let (mut all, mut changes) = (Vec::new(), Vec::new());
+        for (new, old) in wanted.iter().zip(partners) {
+            let engine = match old {
+                Some(old) => {
+                    let listed = set.listed().clone();
+                    let change = old.engine.prepare(listed, new.part, begun);
+                    changes.push((old.engine.clone(), change));
+                    old.engine.clone()
+                }
+                None => new.engine(engine, set),
+            };
+            all.push(StdArc::new(new.shadow(engine)));
+        }
+        let list = StdArc::new(List::new(set.version(), all));
+        Some(NextShadows { list, changes })
+    }
+
+    /// Has calls judged by `next` from here on, together with the set that they are of.
+    pub(crate) fn put_in_force(&self, next: &NextShadows) {
+        for (engine, change) in &next.changes {
+            engine.put_shadow_in_force(change);
+        }
+        self.list.store(next.list.clone());
+    }
+
+    /// Those beside the enforced rules of this version, unless others have come into force.
+    pub(crate) fn of_version(&self, version: u64) -> Result<Guard<StdArc<List>>, Reloaded> {
+        let list = self.list.load();
+        if list.version == version {
+            Ok(list)
+        } else {
+            Err(Reloaded)
+        }
+    }
+
+    /// All of them, as they are now.
+    pub(crate) fn list(&self) -> Vec<StdArc<Shadow>> {
+        self.list.load().all.clone()
+    }
+}
+
+// === impl NextShadows ===
+
+impl NextShadows {
+    /// What is left to do once they are in force.
+    pub(crate) fn settle(&self) {
+        for (engine, change) in &self.changes {
+            engine.settle_shadow(change);
+        }
+    }
+}
+
+// === impl List ===
+
+impl List {
+    fn new(version: u64, all: Vec<StdArc<Shadow>>) -> Self {
+        let mut list = Self {
+            version,
+            ..Self::default()
+        };
+        for (place, shadow) in all.iter().enumerate() {
+            match &shadow.resource {
+                Some(own) => list.of_one.change(&own.name, |places| places.push(place)),
+                None => list.of_all.push(place),
+            }
+        }
+        list.all = all;
+        list
+    }
+
+    /// Those that a call of `name`, counted as `resource`, may be for, in their order.
+    fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Shadow> {
+        let named = [&Key::Str(resource), name].map(|key| self.of_one.get(key));
+        let mut places: Vec<_> = named.into_iter().flatten().flatten().collect();
+        places.extend(&self.of_all);
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|&place| &*self.all[place])
+    }
+}
+
+// === impl Wanted ===
+
+impl<'a> Wanted<'a> {
+    fn new(part: Part, set: &'a RuleSet) -> Self {
+        let (id, rule) = match part {
+            Part::Only(index) => (set.id(index), set.rules().iter().nth(index as usize)),
+            _ => (StdArc::default(), None),
+        };
+        Self { part, id, rule }
+    }
+
+    /// Whether both rules are for the same resource, or both for all.
+    fn names_like(&self, old: &Shadow) -> bool {
+        self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
+    }
+
+    /// An engine for the rule, beside `engine`.
+    fn engine(&self, engine: &Engine, set: &RuleSet) -> StdArc<Engine> {
+        let shared = engine.shared().for_shadow(self.part);
+        Engine::new(set.listed().clone(), shared)
+    }
+
+    /// The rule with its engine.
+    fn shadow(&self, engine: StdArc<Engine>) -> Shadow {
+        Shadow {
+            id: self.id.clone(),
+            rule: self.rule.cloned(),
+            resource: self.rule.and_then(Rule::only_resource).map(Target::new),
+            engine,
+        }
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    fn new(name: &str) -> Self {
+        // As for enforced rules, a key is known by its text; one that reads like what many
+        // calls share is none of them.
+        let keys = Key::spellings(name).filter(|key| key.to_string() == name);
+        let keys = keys.filter(|key| key.reserved().is_none());
+        Self {
+            name: name.to_owned(),
+            keys: keys.map(OwnedKey::from).collect(),
+        }
+    }
+}
+
+// === impl Shadow ===
+
+impl Shadow {
+    /// The id of its rule; empty for all rules together.
+    pub(crate) const fn id(&self) -> &StdArc<str> {
+        &self.id
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The call as one of the rule's resource, if it is one. A call that is counted
+    /// as another `resource`, for want of a place of its own, is one of what it
+    /// names as well: enforced, its rule would give it a place.
+    fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
+        let Some(own) = &self.resource else {
+            return Some(*call);
+        };
+        let is_named = || own.keys.iter().any(|key| call.resource.is_kept_as(key));
+        (own.name == resource || is_named()).then(|| Call {
+            resource: Key::Str(&own.name).meant(),
+            ..*call
+        })
+    }
+
+    /// The entry of `call` as the rule sees it, if it lets it pass.
+    fn judge(&self, engine: &Engine, call: &Call<'_>) -> Option<Entry> {
+        let blocked = match self.engine.try_enter(call) {
+            Verdict::Pass(entry) => return Some(entry),
+            Verdict::Wait(waiting) => match waiting.begin_at_once() {
+                Ok(entry) => return Some(entry),
+                Err(blocked) => blocked,
+            },
+            Verdict::Block(blocked) => blocked,
+        };
+        let hooks = &engine.shared().hooks;
+        if hooks.want(Interest::SHADOW_BLOCK) {
+            let event = BlockEvent {
+                subject: Subject {
+                    resource: blocked.resource(),
+                    direction: call.direction,
+                    weight: call.weight,
+                },
+                origin: call.origin,
+                param: call.param_at(0).copied(),
+                blocked: &blocked,
+            };
+            hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
+        }
+        None
+    }
+}
+
+/// Has `call` to `resource`, which the enforced rules have given `verdict`, judged
+/// by the rules in shadow mode of the same set.
+#[cold]
+pub(crate) fn judge_shadows(
+    engine: &Engine,
+    list: &List,
+    resource: &str,
+    call: &Call<'_>,
+    verdict: Verdict,
+) -> Verdict {
+    if matches!(verdict, Verdict::Block(_)) {
+        return verdict;
+    }
+    let entries = list.of(resource, &call.resource).filter_map(|shadow| {
+        let call = shadow.view(resource, call)?;
+        shadow.judge(engine, &call)
+    });
+    match verdict {
+        Verdict::Pass(mut entry) => {
+            entry.attach_shadows(entries.collect());
+            Verdict::Pass(entry)
+        }
+        // Nobody knows when it will start: it says nothing about its end.
+        other => {
+            entries.for_each(Entry::cancel);
+            other
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::rule::{FlowRule, Rules};
+    use crate::sentinel::Sentinel;
+
+    #[test]
+    fn a_rule_looks_at_the_numbers_and_addresses_that_are_written_as_its_resource() {
+        use std::net::IpAddr;
+
+        let ip = |text: &str| Key::Ip(text.parse::<IpAddr>().unwrap());
+        let cases = [
+            ("7", Key::Int(7), true),
+            ("007", Key::Int(7), false),
+            ("::1", ip("::1"), true),
+            // Enforced, it would not be the rule of that address either.
+            ("0:0::1", ip("::1"), false),
+            ("10.0.0.1", ip("10.0.0.1"), true),
+            ("10.0.0.1", ip("10.0.0.2"), false),
+            ("GET /a", Key::Joined("GET", "/a"), true),
+            ("a", Key::Str("a"), true),
+            ("a", Key::Str("b"), false),
+        ];
+        for (resource, key, is_for_it) in cases {
+            let rule = FlowRule::per_second(resource, 1);
+            let sentinel = Sentinel::builder()
+                .rules(crate::rule::Rule::from(rule).shadow())
+                .build();
+            let shadow = &sentinel.engine().shadows().list()[0];
+            let call = Call::new(key);
+            let view = shadow.view("elsewhere", &call);
+            assert_eq!(view.is_some(), is_for_it, "{resource} for {key:?}");
+            assert!(shadow.view(resource, &call).is_some());
+        }
+    }
+
+    #[test]
+    fn a_call_looks_at_the_rules_of_its_resource_alone_and_all_share_one_copy() {
+        let rules = (0..20).map(|n| FlowRule::per_second(format!("r{}", n % 10), 1));
+        let rules = rules.map(FlowRule::shadow);
+        let everywhere = FlowRule::per_second("*", 1).shadow();
+        let rules = Rules::build(rules.chain([everywhere])).unwrap();
+        let sentinel = Sentinel::new(rules);
+        let engine = sentinel.engine();
+        let list = engine.shadows().list.load();
+        let seen = |resource: &str, name: &str| -> Vec<_> {
+            let name = Key::Str(name);
+            let of = list.of(resource, &name);
+            of.map(|shadow| shadow.id().to_string()).collect()
+        };
+        assert_eq!(seen("r3", "r3"), ["flow-3", "flow-13", "flow-20"]);
+        assert_eq!(seen("__overflow__", "r3"), ["flow-3", "flow-13", "flow-20"]);
+        assert_eq!(seen("elsewhere", "elsewhere"), ["flow-20"]);
+        let set = engine.rules();
+        let are_shared = list.all.iter().all(|shadow| {
+            let rules = shadow.engine().rules();
+            std::ptr::eq(rules.rules(), set.rules())
+        });
+        assert!(are_shared && set.rules().iter().all(Rule::is_shadow));
+    }
+
+    /// Counts what rules in shadow mode would have refused.
+    #[derive(Debug, Default)]
+    struct Count(std::sync::atomic::AtomicU64);
+
+    impl crate::hook::Hook for Count {
+        fn on_shadow_block(&self, _: &BlockEvent<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_changes_its_mode_is_never_both_nor_neither() {
+        // In shadow mode it refuses all calls, and enforced none: each tells by which it was
+        // judged.
+        let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));
+        let sets = [rule(0).shadow(), rule(1_000_000_000)].map(Rules::from);
+        let count = Arc::new(Count::default());
+        let sentinel = Sentinel::builder()
+            .rules(sets[0].clone())
+            .hook("count", count.clone())
+            .clock(ManualClock::new())
+            .build();
+        let is_over = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                let mut seen = [[0_u64; 2]; 2];
+                while !is_over.load(Ordering::Relaxed) {
+                    let before = count.0.load(Ordering::Relaxed);
+                    let Verdict::Pass(entry) = sentinel.try_enter(Call::new("r")) else {
+                        panic!("neither refuses");
+                    };
+                    let is_seen = count.0.load(Ordering::Relaxed) - before;
+                    let is_enforced = entry.quota_left().is_some();
+                    seen[usize::from(is_enforced)][is_seen as usize] += 1;
+                }
+                seen
+            });
+            for turn in 1..=4_000 {
+                sentinel.reload(sets[turn % 2].clone());
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            caller.join().unwrap()
+        });
+        let [[neither, shadow], [enforced, both]] = seen;
+        assert_eq!((neither, both), (0, 0), "of {shadow} and {enforced}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Findings: mistakes in the set-up that would otherwise limit nobody, or everybody together, in
+//! silence.
+//!
+//! A rule with a misspelt name refuses no call, and a limit for each caller in a server that
+//! knows no addresses is one limit for all. Neither is an error: the next request may have that
+//! name, or that key. So an engine compares what its rules look at with what calls have brought,
+//! and [`Sentinel::findings`](crate::Sentinel::findings) tells what does not fit. Nothing of
+//! that is on the path of a call: the comparison is made when somebody asks, when a resource is
+//! called for the first time, and when a rule has met its eighth call without a key.
+
+mod letters;
+mod provided;
+mod similar;
+mod told;
+
+use std::fmt;
+use std::sync::Arc;
+
+#[cfg(feature = "serde")]
+pub(crate) use letters::letters_apart;
+pub(crate) use provided::{LayerFacts, Need, Provided};
+pub(crate) use similar::cause_of_silence;
+pub(crate) use told::Told;
+
+/// What is wrong, as far as an engine can tell.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{FindingKind, FlowRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("job", 5));
+/// let kinds: Vec<_> = sentinel.findings().iter().map(|finding| finding.kind()).collect();
+/// assert_eq!(kinds, [FindingKind::NoCalls]);
+/// assert_eq!(kinds[0].as_str(), "no-calls");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// There are rules, and the engine has judged no call at all.
+    NoCalls,
+    /// A rule has met no call, although the engine has judged calls.
+    RuleNotMet,
+    /// The resource that a [related](crate::FlowRule::when) rule looks at was never called.
+    RelatedNotCalled,
+    /// A rule looks at an origin, a context, a tier or a parameter that no layer takes out of
+    /// requests.
+    NotProvided,
+    /// All calls that a rule has met were without the key that it looks at.
+    KeyMissing,
+    /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
+    /// [sampler](crate::Builder::sampler).
+    NoSampler,
+}
+
+/// Something in the set-up that looks like a mistake. Displayed, it is a sentence for the
+/// operator.
+///
+/// # Examples
+///
+/// A test of one's own sends a request to every route, and asserts that nothing is found:
+///
+/// ```
+/// use tower_sentinel::{Call, FindingKind, FlowRule, Rules, Sentinel};
+///
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("/users/{id}", 5))
+///     .with(FlowRule::per_second("/oders", 5));
+/// let sentinel = Sentinel::new(rules);
+/// drop(sentinel.try_enter(Call::new("/users/{id}")));
+/// drop(sentinel.try_enter(Call::new("/orders")));
+///
+/// let findings = sentinel.findings();
+/// assert_eq!(findings.len(), 1);
+/// let finding = &findings[0];
+/// assert_eq!((finding.kind(), finding.rule()), (FindingKind::RuleNotMet, "flow-1"));
+/// assert_eq!(
+///     finding.to_string(),
+///     "rule \"flow-1\" for \"/oders\" has met no call, although calls came: \"/orders\" was \
+///      called once; is that the name that is meant?",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Finding {
+    kind: FindingKind,
+    rule: Arc<str>,
+    resource: Arc<str>,
+    cause: String,
+}
+
+// === impl FindingKind ===
+
+impl FindingKind {
+    /// Returns the word for it in JSON and labels, such as `rule-not-met`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FindingKind::NoCalls => "no-calls",
+            FindingKind::RuleNotMet => "rule-not-met",
+            FindingKind::RelatedNotCalled => "related-not-called",
+            FindingKind::NotProvided => "not-provided",
+            FindingKind::KeyMissing => "key-missing",
+            FindingKind::NoSampler => "no-sampler",
+        }
+    }
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+// === impl Finding ===
+
+impl Finding {
+    /// `cause` is the rest of the sentence: what was seen instead, and the cure.
+    pub(crate) fn new(
+        kind: FindingKind,
+        rule: impl Into<Arc<str>>,
+        resource: impl Into<Arc<str>>,
+        cause: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            rule: rule.into(),
+            resource: resource.into(),
+            cause: cause.into(),
+        }
+    }
+
+    /// Whether something was seen that speaks for it, and not only that a call is still to come.
+    pub(crate) fn has_evidence(&self) -> bool {
+        self.kind != FindingKind::NoCalls && !self.cause.is_empty()
+    }
+
+    /// Returns what is wrong.
+    #[must_use]
+    pub const fn kind(&self) -> FindingKind {
+        self.kind
+    }
+
+    /// Returns the id of the rule; empty for [`FindingKind::NoCalls`].
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Returns the resource that the rule is for; for [`FindingKind::RelatedNotCalled`] the one
+    /// that it looks at, and for [`FindingKind::KeyMissing`] the one that was called. Empty for
+    /// [`FindingKind::NoCalls`].
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Returns what was seen instead, and the cure; empty if nothing points to a cause.
+    #[must_use]
+    pub fn cause(&self) -> &str {
+        &self.cause
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rule, resource) = (&self.rule, &self.resource);
+        match self.kind {
+            FindingKind::NoCalls => f.write_str("no call has come to the rules")?,
+            FindingKind::RuleNotMet => write!(
+                f,
+                "rule {rule:?} for {resource:?} has met no call, although calls came"
+            )?,
+            FindingKind::RelatedNotCalled => write!(
+                f,
+                "rule {rule:?} looks at {resource:?}, which was never called"
+            )?,
+            FindingKind::NotProvided => write!(
+                f,
+                "rule {rule:?} for {resource:?} looks at a key that no call has"
+            )?,
+            FindingKind::KeyMissing => write!(
+                f,
+                "rule {rule:?} has met only calls to {resource:?} without its key"
+            )?,
+            FindingKind::NoSampler => write!(
+                f,
+                "rule {rule:?} for {resource:?} looks at the machine, and refuses nothing by that"
+            )?,
+        }
+        if self.cause.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {}", self.cause)
+    }
+}

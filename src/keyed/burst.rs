@@ -1,0 +1,58 @@
+//! How much more than its threshold a refilled quota holds, as it was set.
+
+use crate::base::number::{Number, WholeNumber};
+use crate::stat::MAX_TOKENS;
+
+/// What was set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Burst {
+    /// So many tokens beside the threshold.
+    Beside(WholeNumber),
+    /// So many in all.
+    Capacity(WholeNumber),
+}
+
+impl Burst {
+    pub(crate) const NONE: Self = Self::Beside(WholeNumber::new(0));
+
+    /// How many tokens beside `threshold`; the burst has been checked. A key at rest
+    /// may spend the whole part of the threshold and these, so a capacity is exact.
+    pub(crate) fn beside(self, threshold: f64) -> u32 {
+        match self {
+            Self::Beside(burst) => burst.get(),
+            Self::Capacity(capacity) => capacity.get().saturating_sub(threshold as u32),
+        }
+    }
+
+    /// Checks what was set beside `threshold`, which may be anything.
+    ///
+    /// # Errors
+    ///
+    /// The setting, its value and what is allowed; `elsewhere` says where quotas are not
+    /// refilled.
+    pub(crate) fn check(
+        self,
+        threshold: f64,
+        is_refilled: bool,
+        elsewhere: &str,
+    ) -> Result<(), (&'static str, WholeNumber, String)> {
+        match self {
+            burst if burst == Self::NONE => Ok(()),
+            Self::Beside(burst) if !is_refilled => Err(("burst", burst, format!("0 {elsewhere}"))),
+            Self::Beside(burst) if !burst.is_within(0, MAX_TOKENS) => {
+                Err(("burst", burst, format!("between 0 and {MAX_TOKENS}")))
+            }
+            Self::Capacity(capacity) if !is_refilled => {
+                Err(("capacity", capacity, format!("left out {elsewhere}")))
+            }
+            Self::Capacity(capacity) if !capacity.is_within(0, MAX_TOKENS) => {
+                Err(("capacity", capacity, format!("between 0 and {MAX_TOKENS}")))
+            }
+            Self::Capacity(capacity) if Number::from(capacity).get() < threshold => {
+                let allowed = format!("between the threshold, {threshold}, and {MAX_TOKENS}");
+                Err(("capacity", capacity, allowed))
+            }
+            Self::Beside(_) | Self::Capacity(_) => Ok(()),
+        }
+    }
+}

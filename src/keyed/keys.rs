@@ -1,0 +1,361 @@
+//! The keys of one rule: how their calls are counted, taken and given back.
+
+use std::time::Duration;
+
+use super::digest::{Digest, Sip};
+use super::queue::{self, Pace, Queue};
+use super::refill::{self, Rate, Refill};
+use super::running::{self, Running};
+use super::table::{Change, Place, Table};
+use super::{Judge, window};
+use crate::base::sync::{Bug, planted};
+use crate::call::Key;
+use crate::clock::Tick;
+use crate::stat::MAX_TOKENS;
+
+use window::Window;
+
+/// A quota for each key, in a table of fixed size. See the [module](super).
+#[derive(Debug)]
+pub(crate) struct HotKeys {
+    table: Table,
+    /// Made for these keys alone.
+    hash: Sip,
+    count: Count,
+    interval: Duration,
+    /// Of windows: [`Window::slack`].
+    slack: u32,
+    /// When the table was made: its times are counted from there.
+    origin: Tick,
+}
+
+/// What the keys of a rule have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    pub(crate) count: Count,
+    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for [`Count::Running`].
+    pub(crate) interval: Duration,
+    /// How many keys that are not at rest have a word of their own.
+    pub(crate) max_keys: u32,
+}
+
+/// How the calls of one key are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// A quota that is refilled all the time.
+    Refill,
+    /// So many in a sliding window of two buckets.
+    Window,
+    /// One after the other, each waiting no longer than this, unless its limit
+    /// [says otherwise](Limit::waiting).
+    Queue(Duration),
+    /// So many at once.
+    Running,
+}
+
+/// What one key may take, made ready by the [`HotKeys`] that it is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    Refill(Rate),
+    Window(u32),
+    Queue(Pace, Duration),
+    Running(u32),
+}
+
+/// What a call has taken. It is either used or, once, given back.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Taken {
+    start: Tick,
+    digest: Digest,
+    /// `None` if nothing was taken.
+    place: Option<Place>,
+    /// For a queue the word before the call, else what the call has paid.
+    pub(super) paid: u64,
+    /// The word after the call.
+    after: u64,
+}
+
+/// Where a call in flight is counted among those at once: all that it must keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pinned(u32);
+
+/// There is no room for the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// From when on there is, if nobody else comes; now for calls at once, which
+    /// end when they will. `None` if there never is.
+    pub(crate) room_at: Option<Tick>,
+}
+
+// === impl HotKeys ===
+
+impl HotKeys {
+    /// An empty table, in which no time before `now` is told apart.
+    pub(crate) fn new(spec: Spec, now: Tick) -> Self {
+        Self::of_table(Table::new(spec.max_keys), spec, now)
+    }
+
+    pub(super) fn of_table(table: Table, spec: Spec, now: Tick) -> Self {
+        Self {
+            table,
+            hash: Sip::random(),
+            count: spec.count,
+            interval: spec.interval,
+            slack: Window::slack(spec.interval),
+            origin: now,
+        }
+    }
+
+    /// A limit of `threshold` tokens, and of `burst` more where the quota is
+    /// refilled. For a window and calls at once, a fraction counts for nothing.
+    pub(crate) fn limit(&self, threshold: f64, burst: u32) -> Limit {
+        // The conversion saturates, and takes what is no number for 0.
+        let whole = (threshold as u32).min(MAX_TOKENS);
+        match self.count {
+            Count::Refill => Limit::Refill(Rate::new(threshold, burst, self.interval)),
+            Count::Window => Limit::Window(whole.min(window::MOST)),
+            Count::Queue(max_wait) => Limit::Queue(Pace::new(threshold, self.interval), max_wait),
+            Count::Running => Limit::Running(whole),
+        }
+    }
+
+    /// Whether a key but `digest` has spent anything since the table was made. Looks at slots
+    /// until it finds one.
+    pub(crate) fn knows_others_than(&self, digest: Digest) -> bool {
+        self.table.has_owner_but(digest.0)
+    }
+
+    /// By what `key` is known.
+    #[inline]
+    pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
+        self.hash.digest(key)
+    }
+
+    /// Takes `n` tokens of `key`. No tokens pass at any limit.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has been taken, as there is no room.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &Limit,
+        n: u32,
+    ) -> Result<Taken, Full> {
+        if n == 0 {
+            return Ok(Taken::nothing(now, key));
+        }
+        let (change, start, paid) = match *limit {
+            Limit::Refill(rate) => {
+                let judge = Refill::new(self.origin, now, rate, n);
+                let change = self.decide(now, key, judge)?;
+                (change, now, judge.cost())
+            }
+            Limit::Window(limit) => {
+                let judge = self.window(now, limit, n);
+                (self.decide(now, key, judge)?, now, n.into())
+            }
+            Limit::Queue(pace, max_wait) => {
+                let judge = Queue::new(self.origin, now, pace, max_wait, n);
+                let change = self.decide(now, key, judge)?;
+                let wait = Duration::from_nanos(judge.wait_ns(change.after));
+                (change, now + wait, change.before)
+            }
+            Limit::Running(limit) => {
+                let judge = Running::new(limit, n);
+                (self.decide(now, key, judge)?, now, n.into())
+            }
+        };
+        Ok(Taken {
+            start,
+            digest: key,
+            place: Some(change.place),
+            paid,
+            after: change.after,
+        })
+    }
+
+    /// From when on `key` has room for `n` tokens, `now` if it has; takes nothing.
+    pub(crate) fn room_at(&self, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
+        let wait_ns = match *limit {
+            _ if n == 0 => Some(0),
+            Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
+            Limit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
+            Limit::Queue(pace, max_wait) => {
+                self.read_wait(key, Queue::new(self.origin, now, pace, max_wait, n))
+            }
+            Limit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
+        };
+        wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
+    }
+
+    /// How many tokens `key` could take now, one by one.
+    pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
+        match *limit {
+            Limit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
+            Limit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
+            Limit::Queue(pace, max_wait) => {
+                self.read_left(key, Queue::new(self.origin, now, pace, max_wait, 1))
+            }
+            Limit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
+        }
+    }
+
+    /// From when on a key that takes nothing has one more token; `now` if it never has.
+    pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &Limit) -> Tick {
+        let left = self.left(now, key, limit);
+        let more = match *limit {
+            // One more stands behind all that are left.
+            Limit::Queue(pace, max_wait) => pace
+                .time_of(left)
+                .and_then(|behind| max_wait.checked_sub(behind))
+                .and_then(|most| self.room_at(now, key, &limit.waiting(most), 1)),
+            // Nothing may leave when the next bucket of a window begins.
+            _ => self.room_at(now, key, limit, left.saturating_add(1)),
+        };
+        more.unwrap_or(now)
+    }
+
+    /// Takes back what a call has taken that does not run after all; `time` tells
+    /// the present. A window has it back while its bucket still counts, a queue while
+    /// nobody stands behind the call, and a quota that is refilled less the time
+    /// since the call's start.
+    pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
+        let Taken {
+            start, paid, after, ..
+        } = *taken;
+        match self.count {
+            Count::Refill => {
+                let early = planted(Bug::RefundByEarlierTime).then(&time);
+                self.change(taken, |word| {
+                    // After the word (acquire): so no call has changed that by a
+                    // later reading, of which its new value was made.
+                    let now = early.unwrap_or_else(&time);
+                    refill::refund(self.origin, start, now, word, paid)
+                });
+            }
+            // What was paid came from a `u32`, here and below.
+            Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
+            Count::Queue(_) => self.change(taken, |word| queue::leave(word, paid, after)),
+            Count::Running => self.change(taken, |word| running::free(word, paid as u32)),
+        }
+    }
+
+    /// A call of weight `n` has ended that has kept its place. Nothing to do, unless calls
+    /// at once are counted.
+    #[inline]
+    pub(crate) fn free(&self, pinned: Pinned, n: u32) {
+        let place = match pinned.0 {
+            Pinned::NOTHING => return,
+            Pinned::OVERFLOW => Place::Overflow,
+            slot => Place::Slot(slot),
+        };
+        if self.count == Count::Running {
+            self.table
+                .change_pinned(place, |word| running::free(word, n));
+        }
+    }
+
+    /// How many calls were judged on the word of all keys that have none of their
+    /// own, because the table was full.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.table.overflows()
+    }
+
+    /// How many keys are not at rest. Looks at the whole table.
+    pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
+        match self.limit(0.0, 0) {
+            Limit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
+            Limit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
+            Limit::Queue(pace, max_wait) => {
+                let judge = Queue::new(self.origin, now, pace, max_wait, 0);
+                self.table.in_use(judge)
+            }
+            Limit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
+        }
+    }
+
+    /// What all of it takes, in bytes: the same from the start.
+    pub(crate) fn footprint(&self) -> usize {
+        size_of::<Self>() - size_of::<Table>() + self.table.footprint()
+    }
+
+    #[inline]
+    fn window(&self, now: Tick, limit: u32, n: u32) -> Window {
+        Window::new(now, self.interval, self.slack, limit, n)
+    }
+
+    #[inline]
+    fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
+        self.table.take(key.0, judge).map_err(|wait_ns| Full {
+            room_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
+        })
+    }
+
+    fn read_wait(&self, key: Digest, judge: impl Judge) -> Option<u64> {
+        let verdict = self.table.read(key.0, judge, |word| judge.take(word));
+        verdict.map_or_else(|wait_ns| wait_ns, |_| Some(0))
+    }
+
+    fn read_left(&self, key: Digest, judge: impl Judge) -> u32 {
+        self.table.read(key.0, judge, |word| judge.left(word))
+    }
+
+    #[inline]
+    fn change(&self, taken: &Taken, change: impl Fn(u64) -> Option<u64>) {
+        if let Some(place) = taken.place {
+            self.table.change(place, taken.digest.0, change);
+        }
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// The same limit, of calls that wait in a queue no longer than `most`.
+    pub(crate) fn waiting(self, most: Duration) -> Self {
+        match self {
+            Self::Queue(pace, _) => Self::Queue(pace, most),
+            other => other,
+        }
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    const fn nothing(now: Tick, digest: Digest) -> Self {
+        Self {
+            start: now,
+            digest,
+            place: None,
+            paid: 0,
+            after: 0,
+        }
+    }
+
+    /// The place that the call keeps while it runs.
+    pub(crate) const fn pinned(&self) -> Pinned {
+        Pinned(match self.place {
+            None => Pinned::NOTHING,
+            Some(Place::Overflow) => Pinned::OVERFLOW,
+            Some(Place::Slot(slot)) => slot,
+        })
+    }
+
+    /// From when on the call may run: its now, unless it waits in a queue.
+    pub(crate) const fn start(&self) -> Tick {
+        self.start
+    }
+}
+
+impl Pinned {
+    pub(crate) const NONE: Self = Self(Self::NOTHING);
+
+    // There are at most 2^27 slots.
+    const NOTHING: u32 = u32::MAX;
+    const OVERFLOW: u32 = u32::MAX - 1;
+}

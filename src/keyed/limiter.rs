@@ -1,0 +1,549 @@
+//! `KeyedLimiter`, a quota for each key without an engine.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::burst::Burst;
+use super::digest::Digest;
+use super::keys::{Count, HotKeys, Limit, Spec};
+use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use crate::base::number::{Number, WholeNumber};
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::call::Key;
+use crate::clock::timekeeper::{Timekeeper, never_panicking};
+use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
+use crate::stat::MAX_TOKENS;
+
+/// How exactly a limiter knows the latest time of its clock.
+const LATEST_NS: u64 = 1_000_000;
+
+/// The error of a limiter that cannot be built, with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let error = KeyedLimiter::per_second(-1).build(Tick::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "threshold is -1, must be between 0 and 2147483647");
+/// let error = KeyedLimiter::per_second(5).max_keys(0).build(Tick::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "max_keys is 0, must be between 1 and 67108864");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidLimiter(String);
+
+impl fmt::Display for InvalidLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidLimiter {}
+
+/// The error of a refused call: the key has no room for what was requested.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let now = Tick::from_millis(10_000);
+/// let limiter = KeyedLimiter::per_second(5).build(now)?;
+/// assert!(limiter.try_acquire(now, "ann", 5).is_ok());
+///
+/// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
+/// assert_eq!(refused.to_string(), "the key has spent its quota");
+/// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(refused.retry_after(), Some(Duration::from_millis(200)));
+///
+/// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
+/// assert_eq!(never.to_string(), "more than the key may ever spend at once");
+/// assert_eq!(never.room_at(), None);
+/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    now: Tick,
+    room_at: Option<Tick>,
+}
+
+impl NoRoom {
+    /// Returns when there is room, if the key spends nothing until then; `None` if there
+    /// never is, because more was requested than the key may ever have.
+    #[must_use]
+    pub const fn room_at(&self) -> Option<Tick> {
+        self.room_at
+    }
+
+    /// Returns the same as a time from the moment of the call.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.room_at.map(|at| at - self.now)
+    }
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.room_at {
+            Some(_) => "the key has spent its quota",
+            None => "more than the key may ever spend at once",
+        })
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+/// Limits *each* key, such as an address, a user or an API key, by a quota of its own. This
+/// is the table behind a [`HotParamRule`](crate::HotParamRule), to be used without an
+/// engine.
+///
+/// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
+/// rest may spend the threshold and the [burst](Builder::burst) at once, and from then on
+/// gets one more token every `interval / threshold`. Alternatively, the threshold is that
+/// of a [sliding window](Builder::window).
+///
+/// A limiter with a [clock of its own](Builder::build_with) is asked by
+/// [`check`](Self::check). Without one, as here by default, the time of each call is given by
+/// the caller, who may have read it anyway.
+///
+/// Any number of threads may use a limiter at the same time. Taking a token of a known key
+/// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
+///
+/// # Memory
+///
+/// All memory is allocated when the limiter is built: 32 bytes for each of
+/// [`max_keys`](Builder::max_keys), however long the keys are, because a key is identified
+/// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be
+/// cleaned up. A key that has spent nothing for so long that it has its whole quota again
+/// is *at rest*: it may be evicted, without losing anything, when another key needs its
+/// place.
+///
+/// Keys that are not at rest are never evicted. At least `max_keys` of them have a place,
+/// and at most twice as many, rounded up to a multiple of eight. All keys that find no
+/// place share a single quota, of the size of one key's: nobody gets a fresh quota by
+/// filling the table, and no key that has a place loses a token by it. New keys pay for
+/// that: while somebody fills the table with made-up keys, honest new ones share that quota
+/// with them. [How many](crate::HotParamRule::max_keys) made-up keys that takes depends on
+/// how soon a key is at rest. [`overflows`](Self::overflows) counts the calls that were
+/// judged on the shared quota; if it grows, the limiter is too small, or somebody makes up
+/// keys.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+///
+/// // Five per second and client, seven at once.
+/// let limiter = KeyedLimiter::per_second(5).burst(2).build_with(MonotonicClock::new())?;
+/// let client: IpAddr = [192, 0, 2, 7].into();
+/// let passed = (0..100).filter(|_| limiter.check(client).is_ok()).count();
+/// assert!((7..100).contains(&passed));
+/// let refused = limiter.check(client).unwrap_err();
+/// assert!(refused.retry_after().is_some());
+/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// ```
+///
+/// With the time of the caller:
+///
+/// ```
+/// use std::net::IpAddr;
+/// use std::time::Duration;
+/// use tower_sentinel::{Clock, KeyedLimiter, MonotonicClock};
+///
+/// let clock = MonotonicClock::new();
+/// let now = clock.now();
+/// // Five per second and client, seven at once.
+/// let limiter = KeyedLimiter::per_second(5).burst(2).build(now)?;
+/// let client: IpAddr = [192, 0, 2, 7].into();
+///
+/// assert!(limiter.try_acquire(now, client, 7).is_ok());
+/// let refused = limiter.try_acquire(now, client, 1).unwrap_err();
+/// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(limiter.left(now + Duration::from_millis(400), client), 2);
+///
+/// // Others have their own quota. Nobody ever has eight.
+/// assert!(limiter.try_acquire(now, "ann", 1).is_ok());
+/// let refused = limiter.try_acquire(now, "ann", 8).unwrap_err();
+/// assert_eq!(refused.room_at(), None);
+/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// ```
+///
+/// # Accuracy
+///
+/// What a refilled quota admits at one moment is exact. In any time `t` it admits at most
+/// the threshold and the burst and `t * threshold / interval`. It refills at most 0.006 %
+/// slower than that at a million tokens per second, and less so at lower rates. No aligned
+/// window holds more than the threshold. Both hold under any interleaving of threads
+/// (`keyed::models`), with these limits:
+///
+/// * among a million keys, the probability that two have the same hash, and so share one
+///   quota, is 3 in 10⁸;
+/// * a key that found no place and later gets one starts with a whole quota, so the keys
+///   that share one may spend one quota more;
+/// * a call is judged by the `now` that it passes. With an old `now`, it may pass where it
+///   should not: if its key was not yet at rest at that time, but has since come to rest
+///   and been evicted; or if a window is more than 1 024 buckets and more than four seconds
+///   ahead, in which case up to a whole limit may pass again;
+/// * times are distinguished for 18 years from when the limiter was built, and a quota that
+///   takes longer than nine years to earn is reduced to what is earned in nine years;
+/// * a window is right for keys that come again within 2²³ intervals.
+#[doc(alias("RateLimiter", "keyed"))]
+pub struct KeyedLimiter<C = ()> {
+    keys: HotKeys,
+    limit: Limit,
+    clock: OwnClock<C>,
+}
+
+/// The clock of a limiter, if it has one.
+struct OwnClock<C> {
+    time: Option<Timekeeper>,
+    /// The latest time that was told, in ns; up to [`LATEST_NS`] before it.
+    latest: AtomicU64,
+    kind: PhantomData<fn() -> C>,
+}
+
+/// A builder for a [`KeyedLimiter`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let now = Tick::from_millis(10_000);
+/// let limiter = KeyedLimiter::per(3, Duration::from_secs(60)).window().max_keys(1_000);
+/// let limiter = limiter.build(now)?;
+/// assert!(limiter.try_acquire(now, "ann", 3).is_ok());
+/// assert!(limiter.try_acquire(now, "ann", 1).is_err());
+///
+/// let refused = KeyedLimiter::per_second(5).burst(2).window().build(now).unwrap_err();
+/// assert_eq!(refused.to_string(), "burst is 2, must be 0 for a window");
+/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    threshold: f64,
+    burst: Burst,
+    count: Count,
+    interval: Duration,
+    max_keys: WholeNumber,
+}
+
+// === impl KeyedLimiter ===
+
+impl KeyedLimiter {
+    /// Starts a limiter of `threshold` tokens per second for each key.
+    pub fn per_second(threshold: impl Into<Number>) -> Builder {
+        Self::per(threshold, Duration::from_secs(1))
+    }
+
+    /// Starts a limiter of `threshold` tokens per minute for each key.
+    pub fn per_minute(threshold: impl Into<Number>) -> Builder {
+        Self::per(threshold, Duration::from_secs(60))
+    }
+
+    /// Starts a limiter of `threshold` tokens per hour for each key.
+    pub fn per_hour(threshold: impl Into<Number>) -> Builder {
+        Self::per(threshold, Duration::from_secs(3_600))
+    }
+
+    /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold
+    /// may have a fraction. Below 1, without a burst, nothing passes; at 0 nothing passes,
+    /// whatever the burst.
+    pub fn per(threshold: impl Into<Number>, interval: Duration) -> Builder {
+        Builder {
+            threshold: threshold.into().get(),
+            burst: Burst::NONE,
+            count: Count::Refill,
+            interval,
+            max_keys: WholeNumber::new(65_536),
+        }
+    }
+}
+
+impl<C: Clock> KeyedLimiter<C> {
+    /// Takes a token of `key`, now by the limiter's clock.
+    ///
+    /// The clock is read once; a reading that does not fit to earlier ones, being behind them or
+    /// more than a second ahead, is taken again, as those of an engine are.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NoRoom`] if the key has no token left.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = KeyedLimiter::per_second(2).build_with(clock.clone())?;
+    /// assert!(limiter.check("ann").is_ok());
+    /// assert!(limiter.check("ann").is_ok());
+    /// let refused = limiter.check("ann").unwrap_err();
+    /// assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
+    /// clock.advance(Duration::from_millis(500));
+    /// assert!(limiter.check("ann").is_ok());
+    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// ```
+    #[doc(alias("check_key"))]
+    #[inline]
+    pub fn check<'a>(&self, key: impl Into<Key<'a>>) -> Result<(), NoRoom> {
+        self.try_acquire(self.now(), key, 1)
+    }
+
+    /// Returns the present by the limiter's clock, for the methods that take a time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    ///
+    /// let limiter = KeyedLimiter::per_second(5).build_with(ManualClock::new())?;
+    /// assert!(limiter.try_acquire(limiter.now(), "ann", 3).is_ok());
+    /// assert_eq!(limiter.left(limiter.now(), "ann"), 2);
+    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.clock.now()
+    }
+}
+
+impl<C> KeyedLimiter<C> {
+    /// Takes `n` tokens of `key`. With `n` = 0 it takes nothing and never fails.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NoRoom`] if the key has fewer tokens; then nothing was taken.
+    #[inline]
+    pub fn try_acquire<'a>(
+        &self,
+        now: Tick,
+        key: impl Into<Key<'a>>,
+        n: u32,
+    ) -> Result<(), NoRoom> {
+        // Inlined up to here, where the compiler knows the kind of the key.
+        self.acquire(now, self.keys.digest(&key.into()), n)
+    }
+
+    fn acquire(&self, now: Tick, key: Digest, n: u32) -> Result<(), NoRoom> {
+        let taken = self.keys.take(now, key, &self.limit, n);
+        taken.map(|_| ()).map_err(|full| NoRoom {
+            now,
+            room_at: full.room_at,
+        })
+    }
+
+    /// Returns how many tokens `key` could take now, one by one.
+    #[must_use]
+    pub fn left<'a>(&self, now: Tick, key: impl Into<Key<'a>>) -> u32 {
+        let key = self.keys.digest(&key.into());
+        self.keys.left(now, key, &self.limit)
+    }
+
+    /// Returns how many calls were judged on the quota that keys without a place share.
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        self.keys.overflows()
+    }
+
+    /// Returns the bytes that the limiter occupies, including the heap, but without its clock.
+    /// The number is constant from the start.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.keys.footprint() + size_of::<Self>() - size_of::<HotKeys>()
+    }
+}
+
+impl<C> fmt::Debug for KeyedLimiter<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLimiter")
+            .field("keys", &self.keys)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl OwnClock ===
+
+impl OwnClock<()> {
+    fn none() -> Self {
+        Self {
+            time: None,
+            latest: AtomicU64::new(0),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<C: Clock> OwnClock<C> {
+    fn new(clock: C) -> Self {
+        let time = Timekeeper::new(never_panicking(clock));
+        let now = time.check_making(time.read());
+        Self {
+            time: Some(time),
+            latest: AtomicU64::new(now.as_nanos()),
+            kind: PhantomData,
+        }
+    }
+
+    /// The present, which never goes back. Relaxed: a time is right alone.
+    #[inline]
+    fn now(&self) -> Tick {
+        let time = self.time.as_ref().expect("it was made with a clock");
+        let latest = Tick::from_nanos(self.latest.load(Ordering::Relaxed));
+        let now = time.check(time.read(), latest).max(latest);
+        // Not each time: all calls read this line.
+        if now.nanos_since(latest) > LATEST_NS {
+            self.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        }
+        now
+    }
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Sets how many tokens more than the threshold a key at rest may spend at once.
+    /// Default 0. Not for a [window](Self::window).
+    pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Beside(burst.into());
+        self
+    }
+
+    /// Sets how many tokens a key at rest may spend at once, those of the threshold with them:
+    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
+    /// the whole part of the threshold; of the two, the last one set
+    /// counts. Only for a refilled quota.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{KeyedLimiter, Tick};
+    ///
+    /// let now = Tick::from_millis(1_000);
+    /// let limiter = KeyedLimiter::per_second(2).capacity(10).build(now)?;
+    /// assert!(limiter.try_acquire(now, "ann", 10).is_ok());
+    /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
+    /// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(500)));
+    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// ```
+    #[doc(alias("burst_size"))]
+    pub fn capacity(mut self, capacity: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Capacity(capacity.into());
+        self
+    }
+
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead of
+    /// refilling the quota continuously: no aligned window holds more than the threshold,
+    /// whose fraction is ignored.
+    pub fn window(mut self) -> Self {
+        self.count = Count::Window;
+        self
+    }
+
+    /// Sets for how many keys that are not at rest the limiter has places, at least.
+    /// Default 65 536, which takes 2 MiB.
+    /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how many are enough.
+    pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
+        self.max_keys = max_keys.into();
+        self
+    }
+
+    /// Builds the limiter. Times before `now` are not distinguished.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidLimiter`] unless the threshold is between 0 and 2 147 483 647, or
+    /// 1 048 575 for a window; the burst between 0 and 2 147 483 647, or 0 for a window; the
+    /// capacity between the threshold and 2 147 483 647, or left out for a window; the
+    /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
+    /// 2 ns for a window; and `max_keys` between 1 and 2^26.
+    pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
+        self.build_at(now, OwnClock::none())
+    }
+
+    /// Builds the limiter with a `clock` of its own, for [`KeyedLimiter::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// A field has the type `KeyedLimiter<MonotonicClock>`:
+    ///
+    /// ```
+    /// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+    ///
+    /// struct Logins(KeyedLimiter<MonotonicClock>);
+    ///
+    /// let per_user = KeyedLimiter::per_minute(5).build_with(MonotonicClock::new())?;
+    /// let logins = Logins(per_user);
+    /// assert!(logins.0.check("ann").is_ok());
+    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// ```
+    pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+        let clock = OwnClock::new(clock);
+        self.build_at(clock.now(), clock)
+    }
+
+    fn build_at<C>(self, now: Tick, clock: OwnClock<C>) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+        self.check()?;
+        let spec = Spec {
+            count: self.count,
+            interval: self.interval,
+            max_keys: self.max_keys.get(),
+        };
+        let keys = HotKeys::new(spec, now);
+        let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
+        Ok(KeyedLimiter { keys, limit, clock })
+    }
+
+    fn check(&self) -> Result<(), InvalidLimiter> {
+        let (threshold, burst) = (self.threshold, self.burst);
+        let (interval, max_keys) = (self.interval, self.max_keys);
+        let is_window = self.count == Count::Window;
+        let most = if is_window {
+            MOST_IN_WINDOW
+        } else {
+            MAX_TOKENS
+        };
+        if !(0.0..=f64::from(most)).contains(&threshold) {
+            return refuse("threshold", threshold, &format!("between 0 and {most}"));
+        }
+        if let Err((field, value, allowed)) = burst.check(threshold, !is_window, "for a window") {
+            return refuse(field, value, &allowed);
+        }
+        let (shortest, allowed) = if is_window {
+            (SHORTEST_INTERVAL, "between 1 ms and 366 days")
+        } else {
+            (SHORTEST_REFILL, "between 1 µs and 366 days")
+        };
+        if !(shortest..=LONGEST_INTERVAL).contains(&interval) {
+            return refuse("interval", format_args!("{interval:?}"), allowed);
+        }
+        if is_window && interval.as_nanos() % 2 != 0 {
+            return refuse(
+                "interval",
+                format_args!("{interval:?}"),
+                "a multiple of 2 ns for a window",
+            );
+        }
+        if !max_keys.is_within(1, MOST_KEYS) {
+            return refuse("max_keys", max_keys, &format!("between 1 and {MOST_KEYS}"));
+        }
+        Ok(())
+    }
+}
+
+/// `field` has a `value` which is not `allowed`.
+fn refuse(field: &str, value: impl fmt::Display, allowed: &str) -> Result<(), InvalidLimiter> {
+    let text = format!("{field} is {value}, must be {allowed}");
+    Err(InvalidLimiter(text))
+}

@@ -1,0 +1,99 @@
+//! Hot parameters: a quota for each key, in a table of fixed size.
+//!
+//! ```text
+//! key ──SipHash──▶ digest ─┬▶ set a  [tag|word] [tag|word] … 8 slots
+//!                          └▶ set b  [tag|word] [tag|word] …
+//!                                          │
+//!            refill   a time               │   what a key has spent: one word,
+//!            window   number | count | count   changed by one compare-and-swap
+//!            queue    a time
+//!            running  epoch | count
+//! ```
+//!
+//! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
+//! * `HotKeys`: the keys of one rule, and how they are counted.
+//! * `table`: which slot belongs to which key, and who may have it next.
+//! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
+//!   independent of atomics and slots.
+//!
+//! A key is evicted only when that changes nothing for it: a word that is *at rest* is
+//! equivalent to a fresh one. So a full table never gives anybody a new quota; keys that
+//! find no slot share one word.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use tower_sentinel::{KeyedLimiter, Tick};
+//!
+//! let now = Tick::from_millis(10_000);
+//! let limiter = KeyedLimiter::per_second(2).build(now)?;
+//! let client = |last| IpAddr::from([192, 0, 2, last]);
+//! assert!(limiter.try_acquire(now, client(7), 2).is_ok());
+//! assert!(limiter.try_acquire(now, client(7), 1).is_err());
+//! assert!(limiter.try_acquire(now, client(8), 1).is_ok());
+//! # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+//! ```
+
+mod burst;
+mod digest;
+mod keys;
+mod limiter;
+mod queue;
+mod refill;
+mod running;
+mod table;
+mod window;
+
+use std::time::Duration;
+
+pub(crate) use burst::Burst;
+pub(crate) use digest::Digest;
+pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
+pub(crate) use window::MOST as MOST_IN_WINDOW;
+
+pub use limiter::{Builder, InvalidLimiter, KeyedLimiter, NoRoom};
+
+#[cfg(all(test, sentinel_loom))]
+mod models;
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
+
+/// One call's view of a word: the time, what the call takes, and its limit.
+///
+/// The table needs two promises to tell the words of different owners apart
+/// without a number for each owner:
+///
+/// * [`fresh`](Self::fresh), and every word that follows it, is later in the
+///   order of the words than every word that was at rest in that slot before,
+///   and than 0, the word of nobody;
+/// * no word is [`CLAIMED`].
+trait Judge: Copy {
+    /// The word after the call.
+    ///
+    /// # Errors
+    ///
+    /// In how many nanoseconds there is room, if nobody else comes; `None` if
+    /// there never is.
+    fn take(self, word: u64) -> Result<u64, Option<u64>>;
+
+    /// Since when the word has said no more about its key than a fresh one would,
+    /// as an age that can be compared with others; `None` if it says more.
+    fn rest(self, word: u64) -> Option<u64>;
+
+    /// The word of a key that has spent nothing, in a slot whose word was `last`.
+    fn fresh(self, last: u64) -> u64;
+
+    /// How many tokens could be taken now, one by one.
+    fn left(self, word: u64) -> u32;
+}
+
+/// Most keys of one table.
+pub(crate) const MOST_KEYS: u32 = 1 << 26;
+/// Shortest interval of a refilled quota: the time that a token takes at the highest rate for
+/// which the refill is documented to be exact.
+pub(crate) const SHORTEST_REFILL: Duration = Duration::from_micros(1);
+
+/// The word of a slot that changes its owner just now.
+const CLAIMED: u64 = u64::MAX;

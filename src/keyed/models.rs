@@ -1,0 +1,303 @@
+//! Every interleaving of a few calls over a table of one or two slots, checked by
+//! loom.
+//!
+//! Each model has a twin with a planted bug that must fail. They run with those
+//! of `stat`, by the name `models`.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::table::Table;
+use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
+use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::clock::Tick;
+
+/// Keys of a table of `slots` sets of one slot.
+fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
+    let spec = Spec {
+        count,
+        interval: Duration::from_millis(1),
+        max_keys: 1,
+    };
+    Arc::new(HotKeys::of_table(Table::of_sets(slots), spec, Tick::ZERO))
+}
+
+const A: Digest = Digest(1);
+const B: Digest = Digest(2);
+/// Of two sets it lives in the second one first, where A and B do in the other.
+const C: Digest = Digest(1 << 63 | 3);
+
+fn at(us: u64) -> Tick {
+    Tick::from_nanos(us * 1_000)
+}
+
+/// Runs `body` on a thread of its own.
+fn spawn<R: 'static>(
+    keys: &Arc<HotKeys>,
+    body: impl FnOnce(&HotKeys) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let keys = keys.clone();
+    thread::spawn(move || body(&keys))
+}
+
+/// One token of `key`, if there is one.
+fn take(keys: &HotKeys, us: u64, key: Digest, limit: Limit) -> Option<Taken> {
+    keys.take(at(us), key, &limit, 1).ok()
+}
+
+model! {
+    two_calls_of_a_new_key at 3 fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
+    || {
+        let keys = keys(Count::Refill, 2);
+        let limit = keys.limit(1.0, 0);
+        let other = spawn(&keys, move |keys| take(keys, 0, A, limit).is_some());
+        let ours = take(&keys, 0, A, limit).is_some();
+        let theirs = other.join().unwrap();
+        assert!(ours != theirs, "both or none");
+        assert_eq!(keys.keys_in_use(at(0)), 1);
+    }
+}
+
+/// They queue at different locks; who comes second has the shared word.
+fn two_new_keys_and_one_slot(count: Count) {
+    let keys = keys(count, 2);
+    let limit = keys.limit(1.0, 0);
+    let _ = take(&keys, 0, C, limit).unwrap();
+    let other = spawn(&keys, move |keys| take(keys, 0, B, limit).is_some());
+    let a = take(&keys, 0, A, limit).is_some();
+    assert!(a && other.join().unwrap());
+    let again = [A, B].map(|key| take(&keys, 0, key, limit).is_some());
+    assert_eq!(again, [false; 2], "each has had its one");
+    assert_eq!(keys.keys_in_use(at(0)), 2);
+}
+
+model! {
+    two_new_keys_that_find_the_last_slot_free at 3 fails with
+        one_that_pushes_the_other_out: SpareByTag;
+    || two_new_keys_and_one_slot(Count::Refill)
+}
+
+model! {
+    two_windows_that_find_the_last_slot_free at 3 fails with
+        one_that_takes_a_slot_from_under_the_other: SpareClaimed;
+    || two_new_keys_and_one_slot(Count::Window)
+}
+
+model! {
+    a_call_beside_the_loss_of_its_slot at 3 fails with one_that_looks_once: HitWithoutSecondLook;
+    || {
+        // A is at rest, and B takes its slot, all of it or all but one token.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| {
+            [(); 2].map(|()| take(keys, 5_000, B, limit).is_some())
+        });
+        let a = take(&keys, 5_000, A, limit).is_some();
+        let b = other.join().unwrap();
+        // Nobody pays for another: who has the slot has two, and so has who has
+        // none, on the shared word.
+        assert!(a && b == [true; 2], "{a} {b:?}");
+    }
+}
+
+/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. Who
+/// has read the clock in the one before would be refused by the word of A, but neither by
+/// that of B nor by the shared one.
+fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, Limit) + 'static) {
+    let keys = keys(Count::Window, 1);
+    let limit = keys.limit(2.0, 0);
+    let _ = [(); 2].map(|()| take(&keys, 0, A, limit).unwrap());
+    let other = spawn(&keys, move |keys| late(keys, limit));
+    assert!(take(&keys, 1_000, B, limit).is_some());
+    other.join().unwrap();
+}
+
+model! {
+    a_late_call_beside_one_that_takes_a_slot at 3 fails with
+        one_that_is_refused_by_the_last_owner: TagBeforeClaim;
+    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+        assert!(take(keys, 500, B, limit).is_some());
+    })
+}
+
+model! {
+    late_figures_beside_one_that_takes_a_slot at 3 fails with
+        figures_of_the_last_owner: TagBeforeClaim;
+    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+        assert_ne!(keys.left(at(500), B, &limit), 0);
+    })
+}
+
+model! {
+    a_late_call_of_an_owner_that_comes_back at 3 fails with
+        one_that_is_refused_by_the_owner_between: RefusalWithoutThirdLook;
+    || {
+        // A is at rest from 1 000 on, where B takes its slot and both tokens; at 2 000 A has the
+        // slot again. At 1 500 the word of B would refuse, but no word of A does.
+        let keys = keys(Count::Window, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| take(keys, 1_500, A, limit).is_some());
+        let b = [(); 2].map(|()| take(&keys, 1_000, B, limit).is_some());
+        let a = take(&keys, 2_000, A, limit).is_some();
+        assert!(a && b == [true; 2]);
+        assert!(other.join().unwrap(), "A pays for B");
+    }
+}
+
+model! {
+    figures_beside_the_loss_of_a_slot at 3 fails with
+        figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
+    || {
+        // A is at rest, and has its two with the slot and without.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| keys.left(at(5_000), A, &limit));
+        assert!(take(&keys, 5_000, B, limit).is_some());
+        assert_eq!(other.join().unwrap(), 2);
+    }
+}
+
+model! {
+    a_call_beside_one_that_pushes_it_out_and_goes at 3 fails with
+        a_debt_that_ends_now_is_forgotten: RestTooSoon;
+    || {
+        // A's debt ends at 1 000; there B comes and goes, which is all that could
+        // bring the word back to what A's was.
+        let keys = keys(Count::Refill, 1);
+        let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
+        let _ = take(&keys, 0, A, once).unwrap();
+        let other = spawn(&keys, move |keys| {
+            let taken = take(keys, 1_000, B, twice).unwrap();
+            keys.give_back(|| at(1_000), &taken);
+        });
+        assert!(take(&keys, 1_000, A, once).is_some());
+        other.join().unwrap();
+        assert!(take(&keys, 1_000, A, once).is_none(), "A has had its one");
+    }
+}
+
+model! {
+    two_owners_one_after_the_other at 3 fails with
+        one_whose_tag_comes_after_the_next: WordBeforeTag;
+    || {
+        // C's debt ends at 1 000, and A's at 500. They queue at different locks: B takes the
+        // slot of A, or has the shared word, or A has that.
+        let keys = keys(Count::Refill, 2);
+        let limit = keys.limit(2.0, 0);
+        let _ = [(); 2].map(|()| take(&keys, 0, C, limit).unwrap());
+        let other = spawn(&keys, move |keys| take(keys, 600, B, limit).is_some());
+        assert!(take(&keys, 0, A, limit).is_some());
+        assert!(other.join().unwrap());
+        let again = [(); 2].map(|()| take(&keys, 600, A, limit).is_some());
+        assert_eq!(again, [true; 2], "A has had none of these two");
+    }
+}
+
+model! {
+    calls_in_flight_beside_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
+    || {
+        // A has nothing in flight; B takes the slot if it can, and ends.
+        let keys = keys(Count::Running, 1);
+        let limit = keys.limit(1.0, 0);
+        let first = take(&keys, 0, A, limit).unwrap();
+        keys.free(first.pinned(), 1);
+        let other = spawn(&keys, move |keys| {
+            let taken = take(keys, 0, B, limit);
+            if let Some(taken) = &taken {
+                keys.free(taken.pinned(), 1);
+            }
+            taken.is_some()
+        });
+        let ours = take(&keys, 0, A, limit);
+        assert!(other.join().unwrap(), "B has a slot or the shared word");
+        let ours = ours.expect("A has a slot or the shared word");
+        // The only one in flight is A's: if it has a slot, that is A's own.
+        if keys.keys_in_use(at(0)) == 1 {
+            assert!(take(&keys, 0, A, limit).is_none(), "two at once");
+        }
+        keys.free(ours.pinned(), 1);
+        assert_eq!(keys.keys_in_use(at(0)), 0);
+        assert!(take(&keys, 0, A, limit).is_some());
+    }
+}
+
+model! {
+    a_call_that_goes_back_beside_a_new_key at 3 fails with
+        one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
+    || {
+        // A gives back by a clock that is late, so that much of it is open.
+        let keys = keys(Count::Refill, 1);
+        let limit = keys.limit(2.0, 0);
+        let taken = take(&keys, 0, A, limit).unwrap();
+        let other = spawn(&keys, move |keys| keys.give_back(|| at(0), &taken));
+        let b = [(); 2].map(|()| take(&keys, 600, B, limit).is_some());
+        other.join().unwrap();
+        assert_eq!(b, [true; 2]);
+        assert!(take(&keys, 600, B, limit).is_none(), "B was given what was A's");
+    }
+}
+
+/// A's first is earned again at 500; at 1 000 it has its two. `tick` sets the clock to that,
+/// and `now` reads it.
+fn one_goes_back_beside_later_ones(
+    tick: impl FnOnce(&AtomicU64),
+    now: impl Fn(&AtomicU64) -> u64 + 'static,
+) {
+    let keys = keys(Count::Refill, 1);
+    let limit = keys.limit(2.0, 0);
+    let taken = take(&keys, 0, A, limit).unwrap();
+    let clock = Arc::new(AtomicU64::new(0));
+    let ours = clock.clone();
+    let other = spawn(&keys, move |keys| {
+        keys.give_back(|| at(now(&clock)), &taken);
+    });
+    tick(&ours);
+    let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());
+    other.join().unwrap();
+    assert_eq!(passed, [true; 2]);
+    assert!(take(&keys, 1_000, A, limit).is_none(), "given back twice");
+}
+
+model! {
+    a_call_that_goes_back_beside_later_ones at 3 fails with
+        one_that_has_read_the_clock_before: RefundByEarlierTime;
+    || {
+        // A clock is one for all threads: each sees the last tick. So loom must know
+        // them in one order, which it only does if all are read-modify-writes.
+        one_goes_back_beside_later_ones(
+            |clock| _ = clock.fetch_add(1_000, Ordering::AcqRel),
+            |clock| clock.fetch_add(0, Ordering::AcqRel),
+        );
+    }
+}
+
+model! {
+    a_call_that_goes_back_by_a_clock_that_may_be_late at 3 fails with
+        one_whose_clock_was_late_before_the_word: RefundByEarlierTime;
+    || {
+        // Nothing but the word of a later call says that its tick has been.
+        one_goes_back_beside_later_ones(
+            |clock| clock.store(1_000, Ordering::Relaxed),
+            |clock| clock.load(Ordering::Relaxed),
+        );
+    }
+}
+
+model! {
+    three_calls_for_the_last_two_tokens at 3 fails with
+        callers_who_each_take_a_slot: InsertWithoutSecondLook;
+    || {
+        let keys = keys(Count::Window, 2);
+        let limit = keys.limit(2.0, 0);
+        let others = [(); 2].map(|()| spawn(&keys, move |keys| take(keys, 0, A, limit).is_some()));
+        let ours = take(&keys, 0, A, limit).is_some();
+        let theirs = others.map(|other| other.join().unwrap());
+        let passed = theirs.into_iter().chain([ours]).filter(|&passed| passed).count();
+        assert_eq!(passed, 2);
+    }
+}

@@ -1,0 +1,517 @@
+//! Which slot is whose: a table of fixed size, in which only what is at rest is
+//! forgotten.
+//!
+//! A *slot* is two words: the tag, which is the keyed hash of its owner, and
+//! what the owner has spent. Eight of them make a set, and a key lives in one of
+//! two sets that its hash chooses. Nothing else is kept of a key.
+//!
+//! # A known key
+//!
+//! Its slot is found by its tag, and its word is changed by one compare-and-swap:
+//!
+//! ```text
+//! caller    tag = mine?   word = w, not CLAIMED   tag = mine still?   w → w'
+//! evictor   w → CLAIMED   tag = other             word = fresh
+//! ```
+//!
+//! The word is read (acquire) between two looks at the tag, so `w` is of an owner
+//! with that tag, or is not the slot's word any more. The swap compares with `w`,
+//! and as no word of a slot comes back under another owner (see
+//! [`Judge`]), it fails in both cases if the slot has changed hands. A call that is
+//! refused reads the word again instead: the slot may have been another's between
+//! two turns of the key. Changes of a word are read-modify-writes, so whoever reads
+//! one with acquire also sees the tag that was stored before the first word of that
+//! owner (release).
+//!
+//! # A new key
+//!
+//! Callers of one unknown key queue at a lock that its hash chooses, and look
+//! again when they have it, so that a key never gets two slots. The winner looks
+//! for a slot that has no owner or is at rest, swaps its word for CLAIMED, stores
+//! the tag, and then the new word. A CLAIMED word belongs to nobody: who meets it
+//! does not find a key there. Every owner of a slot sees all that the one before
+//! did, because it has claimed (acquire) the word that this one has published.
+//!
+//! A call that is refused before it has spent anything takes no slot. If there is
+//! no slot either, because all sixteen are of keys that are not at rest, the call
+//! is judged on the overflow word, which all such keys share. So nobody loses a
+//! debt by being pushed out, and nobody gains a quota by pushing. A key that comes
+//! from the overflow word to a slot starts fresh there: all of them together may
+//! spend one quota more than if each had had a slot from the start.
+//!
+//! Whether a key is at rest depends on the time, and each call has its own reading
+//! of the clock. One whose reading is earlier than that of a call that has pushed its
+//! key out since finds no debt where it would have found one. It may pass for that;
+//! nobody else gains by it, as by the later reading there was no debt.
+//!
+//! # How many keys have a place
+//!
+//! There are two slots for each key that the table is to know, 32 bytes. A new
+//! key goes to its first set until that is three quarters full, and then to the
+//! emptier of both. Once all slots have an owner, only those of keys that are not
+//! at rest count as full. Of a large table's keys one in 10⁹ has no place when
+//! as many as were asked for are not at rest. What small tables do:
+//! `a_table_has_a_place_for_as_many_as_asked`.
+//!
+//! # How few cache lines are read
+//!
+//! A set is two cache lines of four slots. One line of its first set is a key's
+//! *home*: of the slots without an owner a new key takes one there, and so it does
+//! of those at rest, the one that has been so for longest. More than nine of ten
+//! keys are found at home, with one cache miss if memory is large, and a branch
+//! that the processor foresees; tag and word of a slot lie side by side. For the
+//! others the three lines that remain are read at once.
+//!
+//! # Source
+//!
+//! Balanced allocations (Azar, Broder, Karlin, Upfal 1994), with buckets of eight
+//! and a bias for the first choice.
+
+use super::{CLAIMED, Judge};
+use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
+
+/// Slots of a set, and of a cache line. Models have the smallest table in which
+/// everything happens.
+#[cfg(not(all(test, sentinel_loom)))]
+const SLOTS: usize = 8;
+#[cfg(not(all(test, sentinel_loom)))]
+const LINE: usize = 4;
+#[cfg(all(test, sentinel_loom))]
+const SLOTS: usize = 1;
+#[cfg(all(test, sentinel_loom))]
+const LINE: usize = 1;
+
+/// Cache lines of a set.
+const LINES: usize = SLOTS / LINE;
+
+/// How full the first set of a key gets before the second one is considered.
+const EARLY: usize = (3 * SLOTS).div_ceil(4);
+
+/// Most locks for new keys. They are held for some hundred nanoseconds each.
+const MOST_LOCKS: usize = 64;
+
+/// The tag of a slot without an owner.
+const NOBODY: u64 = 0;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Table {
+    sets: Box<[Set]>,
+    /// The word that all keys without a slot share. It stays nobody's.
+    overflow: Slot,
+    /// How many calls were judged on the overflow word.
+    overflows: AtomicU64,
+    locks: Box<[Lock<()>]>,
+}
+
+/// Two cache lines, which processors fetch as a pair.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Set([Slot; SLOTS]);
+
+#[derive(Debug)]
+struct Slot {
+    tag: AtomicU64,
+    word: AtomicU64,
+}
+
+/// What a set has for a new key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// Slots that have an owner.
+    owned: usize,
+    /// Slots whose owner is not at rest.
+    busy: usize,
+    /// The slot that can be spared best: how well, its place and its word.
+    best: Option<((bool, bool, u64), u32, u64)>,
+}
+
+/// Whose word a call has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// That of the key, in this slot.
+    Slot(u32),
+    /// The one that all keys without a slot share.
+    Overflow,
+}
+
+/// A word that was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) place: Place,
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
+// === impl Table ===
+
+impl Table {
+    /// A table in which `keys` keys that are not at rest have a place.
+    pub(super) fn new(keys: u32) -> Self {
+        Self::of_sets((keys as usize * 2).div_ceil(SLOTS).max(1))
+    }
+
+    pub(super) fn of_sets(sets: usize) -> Self {
+        let locks = sets.next_power_of_two().min(MOST_LOCKS);
+        Self {
+            sets: (0..sets).map(|_| Set::new()).collect(),
+            overflow: Slot::new(),
+            overflows: AtomicU64::new(0),
+            locks: (0..locks).map(|_| Lock::new(())).collect(),
+        }
+    }
+
+    /// Judges a call of the key `tag`, which is not [`NOBODY`], and changes the
+    /// key's word if the call passes.
+    #[inline]
+    pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
+        self.take_known(tag, judge)
+            .unwrap_or_else(|| self.take_unknown(tag, judge))
+    }
+
+    /// Changes the word that a call of the key `tag` has found at `place`, unless
+    /// that has changed hands since or `change` gives none.
+    pub(super) fn change(&self, place: Place, tag: u64, change: impl Fn(u64) -> Option<u64>) {
+        let tag = match place {
+            Place::Overflow => NOBODY,
+            Place::Slot(_) => tag,
+        };
+        let _ = self.update(place, tag, |word| change(word).ok_or(()));
+    }
+
+    /// Changes the word at `place`, whose owner cannot change because a call of it
+    /// is in flight.
+    #[inline]
+    pub(super) fn change_pinned(&self, place: Place, change: impl Fn(u64) -> Option<u64>) {
+        // Relaxed: the call has seen its tag there, and nobody stores one since.
+        let tag = self.slot(place).tag.load(Ordering::Relaxed);
+        self.change(place, tag, change);
+    }
+
+    /// What `read` says of the word by which a call of the key `tag` would be
+    /// judged.
+    pub(super) fn read<R>(&self, tag: u64, judge: impl Judge, read: impl Fn(u64) -> R) -> R {
+        for set in self.sets_of(tag) {
+            for slot in &self.sets[set].0 {
+                if let Some(word) = slot.word_of(tag) {
+                    return read(word);
+                }
+            }
+        }
+        match self.room(tag, judge) {
+            Some((_, last)) => read(judge.fresh(last)),
+            None => read(of_all(self.overflow.word.load(Ordering::Relaxed), judge)),
+        }
+    }
+
+    /// How many calls were judged on the overflow word.
+    pub(super) fn overflows(&self) -> u64 {
+        self.overflows.load(Ordering::Relaxed)
+    }
+
+    /// Whether a slot is owned by another key than `tag`.
+    pub(super) fn has_owner_but(&self, tag: u64) -> bool {
+        let mut slots = self.sets.iter().flat_map(|set| &set.0);
+        slots.any(|slot| {
+            let owner = slot.tag.load(Ordering::Relaxed);
+            owner != NOBODY && owner != tag
+        })
+    }
+
+    /// How many keys are not at rest. Looks at every slot.
+    pub(super) fn in_use(&self, judge: impl Judge) -> usize {
+        let slots = self.sets.iter().flat_map(|set| &set.0);
+        slots.filter(|slot| slot.spare(judge).is_none()).count()
+    }
+
+    /// What the table takes, in bytes.
+    pub(super) fn footprint(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
+    }
+
+    /// Inlined, with its callers, so that what it finds stays in registers.
+    #[inline(always)]
+    fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<Change, Option<u64>>> {
+        let sets = self.sets_of(tag);
+        let [first, second] = sets.map(|set| &self.sets[set]);
+        let home = favourite(tag) / LINE;
+        let near = first.find(tag, home);
+        if let Some(outcome) = self.take_found(tag, judge, sets, near) {
+            return Some(outcome);
+        }
+        // The rest at once, so that one cache miss does not wait for another.
+        let rest = (0..LINES).filter(|&line| line != home);
+        let near = rest.fold(0, |found, line| found | first.find(tag, line));
+        let far = (0..LINES).fold(0, |found, line| found | second.find(tag, line));
+        self.take_found(tag, judge, sets, near | far << SLOTS)
+    }
+
+    /// The call on the slots in `found`: bits for the first set, then for the second.
+    #[inline(always)]
+    fn take_found(
+        &self,
+        tag: u64,
+        judge: impl Judge,
+        sets: [usize; 2],
+        mut found: u32,
+    ) -> Option<Result<Change, Option<u64>>> {
+        while found != 0 {
+            let bit = found.trailing_zeros() as usize;
+            let set = if bit < SLOTS { sets[0] } else { sets[1] };
+            let index = (set * SLOTS + bit % SLOTS) as u32;
+            let outcome = self.update(Place::Slot(index), tag, |word| judge.take(word));
+            if outcome.is_some() {
+                return outcome;
+            }
+            found &= found - 1;
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_unknown(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
+        let lock = &self.locks[tag as usize & (self.locks.len() - 1)];
+        let _one_at_a_time = lock.lock();
+        if !planted(Bug::InsertWithoutSecondLook) {
+            if let Some(outcome) = self.take_known(tag, judge) {
+                return outcome;
+            }
+        }
+        while let Some((index, last)) = self.room(tag, judge) {
+            let before = judge.fresh(last);
+            let after = judge.take(before)?;
+            let place = Place::Slot(index);
+            if self.slot(place).pass_on(last, tag, after) {
+                return Ok(Change {
+                    place,
+                    before,
+                    after,
+                });
+            }
+        }
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        self.update(Place::Overflow, NOBODY, |word| {
+            judge.take(of_all(word, judge))
+        })
+        .expect("the overflow word stays nobody's")
+    }
+
+    /// A slot for the key `tag` that nobody needs, and its word.
+    fn room(&self, tag: u64, judge: impl Judge) -> Option<(u32, u64)> {
+        let [first, second] = self.sets_of(tag).map(|set| {
+            // At most 2^27 slots.
+            self.sets[set].room((set * SLOTS) as u32, tag, judge)
+        });
+        let is_new = first.owned < SLOTS || second.owned < SLOTS;
+        let load = |room: &Room| if is_new { room.owned } else { room.busy };
+        let takes_first = load(&first) < EARLY || load(&first) <= load(&second);
+        let (better, other) = if takes_first {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        // Somebody may be about to take the last slot of the better one.
+        let (_, index, word) = better.best.or(other.best)?;
+        Some((index, word))
+    }
+
+    /// The two sets in which a key may live: different ones, if there are two.
+    #[inline]
+    pub(super) fn sets_of(&self, tag: u64) -> [usize; 2] {
+        let sets = self.sets.len();
+        let first = scale(tag >> 32, sets);
+        let second = first + 1 + scale(tag & u64::from(u32::MAX), sets - 1);
+        [first, if second < sets { second } else { second - sets }]
+    }
+
+    #[cfg(all(test, not(sentinel_loom)))]
+    pub(super) fn is_home(&self, index: u32, tag: u64) -> bool {
+        let home = self.sets_of(tag)[0] * SLOTS + favourite(tag);
+        index as usize / LINE == home / LINE
+    }
+
+    /// Changes the word at `place` by `change`, or gives `None` if it is not that of the
+    /// key `tag`.
+    #[inline(always)]
+    fn update<E>(
+        &self,
+        place: Place,
+        tag: u64,
+        change: impl Fn(u64) -> Result<u64, E>,
+    ) -> Option<Result<Change, E>> {
+        let outcome = self.slot(place).update(tag, change)?;
+        Some(outcome.map(|(before, after)| Change {
+            place,
+            before,
+            after,
+        }))
+    }
+
+    #[inline(always)]
+    fn slot(&self, place: Place) -> &Slot {
+        match place {
+            Place::Slot(index) => &self.sets[index as usize / SLOTS].0[index as usize % SLOTS],
+            Place::Overflow => &self.overflow,
+        }
+    }
+}
+
+/// The overflow `word` as that of a key: the word of nobody says nothing yet.
+fn of_all(word: u64, judge: impl Judge) -> u64 {
+    if word == 0 { judge.fresh(word) } else { word }
+}
+
+/// The slot of its first set that a key would like best.
+const fn favourite(tag: u64) -> usize {
+    // The high bits of this half choose the set.
+    (tag >> 32) as usize % SLOTS
+}
+
+/// A number below `size` from 32 random bits, without a division.
+#[inline]
+const fn scale(bits: u64, size: usize) -> usize {
+    ((bits * size as u64) >> 32) as usize
+}
+
+// === impl Set ===
+
+impl Set {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| Slot::new()))
+    }
+
+    /// The slots of one cache line whose tag is `tag`, as bits. Without a branch for
+    /// each slot, which no processor could predict.
+    #[inline]
+    fn find(&self, tag: u64, line: usize) -> u32 {
+        let base = line * LINE;
+        let mut found = 0;
+        for (index, slot) in self.0[base..base + LINE].iter().enumerate() {
+            // Relaxed: `update` looks again when it has read the word.
+            let is_own = slot.tag.load(Ordering::Relaxed) == tag;
+            found |= u32::from(is_own) << index;
+        }
+        found << base
+    }
+
+    /// The room for the key `tag` in a set whose first slot is number `base`.
+    fn room(&self, base: u32, tag: u64, judge: impl Judge) -> Room {
+        let mut room = Room::default();
+        for nth in 0..SLOTS {
+            // From the place that the key likes best, and its cache line first.
+            let index = favourite(tag) ^ nth;
+            let slot = &self.0[index];
+            let spare = slot.spare(judge);
+            room.owned += usize::from(slot.tag.load(Ordering::Relaxed) != NOBODY);
+            let Some((rest, word)) = spare else {
+                room.busy += 1;
+                continue;
+            };
+            // Nobody's, else one at home, else the one that rests for longest.
+            let worth = (rest == u64::MAX, nth < LINE, rest);
+            if room.best.is_none_or(|(best, ..)| best < worth) {
+                room.best = Some((worth, base + index as u32, word));
+            }
+        }
+        room
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            tag: AtomicU64::new(NOBODY),
+            word: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the word of the key `tag` by `change`: its values before and
+    /// after, or `None` if the slot is another's.
+    #[inline(always)]
+    fn update<E>(
+        &self,
+        tag: u64,
+        change: impl Fn(u64) -> Result<u64, E>,
+    ) -> Option<Result<(u64, u64), E>> {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word == CLAIMED {
+                return None;
+            }
+            if !planted(Bug::HitWithoutSecondLook) && self.tag.load(Ordering::Acquire) != tag {
+                return None;
+            }
+            let next = match change(word) {
+                Ok(next) => next,
+                Err(error) => {
+                    // No swap says whether this was the word when the tag was. After the
+                    // look at the tag (acquire) only the word of that owner stays the same.
+                    let now = self.word.load(Ordering::Acquire);
+                    if now == word || planted(Bug::RefusalWithoutThirdLook) {
+                        return Some(Err(error));
+                    }
+                    word = now;
+                    continue;
+                }
+            };
+            // Acquire: `change` may read the clock, and does so after the word. Release:
+            // who finds this value reads a clock that is not before the one of this call.
+            let (won, lost) = (Ordering::Release, Ordering::Acquire);
+            match self.word.compare_exchange_weak(word, next, won, lost) {
+                Ok(_) => return Some(Ok((word, next))),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The word, if it is that of the key `tag`.
+    fn word_of(&self, tag: u64) -> Option<u64> {
+        if self.tag.load(Ordering::Acquire) != tag {
+            return None;
+        }
+        let word = self.word.load(Ordering::Acquire);
+        if word == CLAIMED && !planted(Bug::ReadClaimed) {
+            return None;
+        }
+        let is_own = planted(Bug::HitWithoutSecondLook) || self.tag.load(Ordering::Acquire) == tag;
+        is_own.then_some(word)
+    }
+
+    /// For how long no key has needed the slot, and its word; `None` if one does.
+    fn spare(&self, judge: impl Judge) -> Option<(u64, u64)> {
+        let tag = self.tag.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
+        match (tag, word) {
+            (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
+            // Any other word is of an owner that has come since the look at the tag.
+            (NOBODY, 0) => Some((u64::MAX, word)),
+            (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
+            _ => Some((judge.rest(word)?, word)),
+        }
+    }
+
+    /// Gives the slot to the key `tag`, whose word is `next`, if its word still
+    /// is `last`.
+    fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
+        if planted(Bug::TagBeforeClaim) {
+            self.tag.store(tag, Ordering::Release);
+        }
+        // Acquire: after all calls of the last owner, so that tags are stored in the order
+        // of the owners. `spare` has acquired `last`, but a call may have come back to it.
+        let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
+        let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
+        if is_claimed {
+            if planted(Bug::WordBeforeTag) {
+                self.word.store(next, Ordering::Release);
+                self.tag.store(tag, Ordering::Release);
+                return true;
+            }
+            self.tag.store(tag, Ordering::Release);
+            self.word.store(next, Ordering::Release);
+        }
+        is_claimed
+    }
+}

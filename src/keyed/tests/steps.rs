@@ -1,0 +1,293 @@
+//! Random calls of a few keys in tables of one and two sets, beside an oracle in
+//! which nobody is ever forgotten.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::exact::{Exact, Held};
+use super::{Table, digest, free};
+use crate::clock::Tick;
+use crate::keyed::{Count, HotKeys, Limit, Spec, Taken};
+
+const KEYS: u64 = 24;
+const MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Take { key: u64, n: u32 },
+    GiveBack(Index),
+    End(Index),
+}
+
+/// What happens to a single key.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// By a reading of the clock that is so old.
+    Take {
+        late_ns: u64,
+        n: u32,
+    },
+    GiveBack(Index),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let late_ns = prop_oneof![3 => Just(0), 1 => 0..500 * MS];
+    prop_oneof![
+        2 => (late_ns, 1..9_u32).prop_map(|(late_ns, n)| Turn::Take { late_ns, n }),
+        1 => any::<Index>().prop_map(Turn::GiveBack),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let wait = prop_oneof![
+        0..5_u64,
+        0..30 * MS,
+        Just(50 * MS),
+        Just(100 * MS),
+        0..2_000 * MS
+    ];
+    let step = prop_oneof![
+        2 => wait.prop_map(Step::Wait),
+        9 => (0..KEYS, 0..4_u32).prop_map(|(key, n)| Step::Take { key, n }),
+        1 => any::<Index>().prop_map(Step::GiveBack),
+        1 => any::<Index>().prop_map(Step::End),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+fn counts() -> impl Strategy<Value = Count> {
+    prop_oneof![
+        Just(Count::Refill),
+        Just(Count::Window),
+        Just(Count::Running),
+        (0..300 * MS).prop_map(|ns| Count::Queue(Duration::from_nanos(ns))),
+    ]
+}
+
+/// A table and what it should do.
+struct Pair {
+    keys: HotKeys,
+    count: Count,
+    interval: Duration,
+    limits: [(u32, u32); 2],
+    ready: [Limit; 2],
+    sets: usize,
+    exact: HashMap<u64, Exact>,
+    /// When a key that has a slot was last counted.
+    touched: HashMap<u64, u64>,
+    overflow: Exact,
+    held: Vec<(u64, bool, Taken, Held)>,
+}
+
+impl Pair {
+    fn new(count: Count, interval: Duration, limits: [(u32, u32); 2], sets: usize) -> Self {
+        let max_keys = 1;
+        let spec = Spec {
+            count,
+            interval,
+            max_keys,
+        };
+        let keys = HotKeys::of_table(Table::of_sets(sets), spec, Tick::ZERO);
+        let ready = limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst));
+        Self {
+            keys,
+            count,
+            interval,
+            limits,
+            ready,
+            sets,
+            exact: HashMap::new(),
+            touched: HashMap::new(),
+            overflow: Exact::default(),
+            held: Vec::new(),
+        }
+    }
+
+    fn rests(&self, key: u64, now: u64) -> bool {
+        let touched = self.touched.get(&key).copied();
+        self.exact[&key].rests(self.count, self.interval, now, touched)
+    }
+
+    fn take(&mut self, now: u64, key: u64, n: u32) {
+        // Every key has one limit, and in a queue one weight: see `queue`.
+        let which = key as usize % 2;
+        let n = if matches!(self.count, Count::Queue(_)) {
+            n.min(1)
+        } else {
+            n
+        };
+        let others = self
+            .exact
+            .keys()
+            .filter(|&&other| other != key && !self.rests(other, now));
+        let busy = others.count();
+        let before = self.keys.overflows();
+        let found = self
+            .keys
+            .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
+        let is_overflow = self.keys.overflows() > before;
+        if self.sets == 1 && !matches!(self.count, Count::Queue(_)) && n > 0 {
+            // Who can pass at all gets a slot while there is one.
+            let (threshold, burst) = self.limits[which];
+            let burst = if self.count == Count::Refill {
+                burst
+            } else {
+                0
+            };
+            let can_pass = threshold > 0 && n <= threshold + burst;
+            assert_eq!(is_overflow, busy == 8, "{busy} others, {can_pass}");
+        }
+        let exact = if is_overflow {
+            &mut self.overflow
+        } else {
+            self.exact.entry(key).or_default()
+        };
+        let expected = exact.take(self.count, self.interval, self.limits[which], now, n);
+        let start = found.map(|taken| i128::from(taken.start().as_nanos()));
+        assert_eq!(
+            start.ok(),
+            expected.map(|(start, _)| start),
+            "key {key} at {now}"
+        );
+        match (found, expected) {
+            (Ok(taken), Some((_, held))) => {
+                if n > 0 && !is_overflow {
+                    self.touched.insert(key, now);
+                }
+                self.held.push((key, is_overflow, taken, held));
+            }
+            (Err(full), _) => self.check_room(now, key, n, full.room_at, is_overflow),
+            (Ok(_), None) => unreachable!("both passed"),
+        }
+    }
+
+    /// The call passes at the moment that a refusal names, and not before.
+    fn check_room(&self, now: u64, key: u64, n: u32, room_at: Option<Tick>, is_overflow: bool) {
+        let Some(room_at) = room_at else { return };
+        if self.count == Count::Running {
+            assert_eq!(room_at.as_nanos(), now);
+            return;
+        }
+        let exact = if is_overflow {
+            &self.overflow
+        } else {
+            &self.exact[&key]
+        };
+        let (count, interval) = (self.count, self.interval);
+        let limit = self.limits[key as usize % 2];
+        let room_at = room_at.as_nanos();
+        assert!(room_at > now);
+        assert!(
+            exact
+                .clone()
+                .take(count, interval, limit, room_at, n)
+                .is_some()
+        );
+        assert!(
+            exact
+                .clone()
+                .take(count, interval, limit, room_at - 1, n)
+                .is_none()
+        );
+    }
+
+    fn give_back(&mut self, now: u64, index: Index) {
+        let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
+        assert!(held.taken_at() <= now.into());
+        self.keys.give_back(|| Tick::from_nanos(now), &taken);
+        self.exact_of(key, is_overflow).give_back(now, held);
+    }
+
+    fn end(&mut self, index: Index) {
+        let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
+        free(&self.keys, &taken);
+        if self.count == Count::Running {
+            self.exact_of(key, is_overflow).end(held);
+        }
+    }
+
+    fn exact_of(&mut self, key: u64, is_overflow: bool) -> &mut Exact {
+        if is_overflow {
+            &mut self.overflow
+        } else {
+            self.exact.entry(key).or_default()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn nobody_gets_more_or_less_than_if_nobody_were_forgotten(
+        count in counts(),
+        sets in 1..3_usize,
+        interval_ms in prop_oneof![1..3_u64, Just(100), Just(1_000), 1..5_000_u64],
+        limits in [(0..9_u32, 0..4_u32), (1..2_000_u32, 0..3_u32)],
+        begin in prop_oneof![Just(0), (1 << 24) - 20..1_u64 << 24],
+        steps in steps(),
+    ) {
+        let mut pair = Pair::new(count, Duration::from_millis(interval_ms), limits, sets);
+        // From the start, or a few buckets before their numbers come round.
+        let mut now = begin * interval_ms * MS / 2;
+        for step in steps {
+            match step {
+                Step::Wait(by) => now += by,
+                Step::Take { key, n } => pair.take(now, key, n),
+                Step::GiveBack(index) if !pair.held.is_empty() => pair.give_back(now, index),
+                Step::End(index) if !pair.held.is_empty() => pair.end(index),
+                Step::GiveBack(_) | Step::End(_) => {}
+            }
+        }
+    }
+
+    /// The promise itself: of calls that run, in any time, no more than the capacity
+    /// and what is earned in it; whoever else gives back, and however late a thread
+    /// comes with its reading of the clock.
+    #[test]
+    fn a_refilled_quota_never_gives_more_than_it_has_and_earns(
+        threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],
+        fraction in prop_oneof![Just(0.0), 0.0..1.0_f64],
+        burst in 0..5_u32,
+        interval_ms in prop_oneof![Just(1_u64), Just(1_000), 1..100_000_u64],
+        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], turn()), 1..60),
+    ) {
+        let interval = Duration::from_millis(interval_ms);
+        let max_keys = 1;
+        let spec = Spec { count: Count::Refill, interval, max_keys };
+        let keys = HotKeys::new(spec, Tick::ZERO);
+        let threshold = f64::from(threshold) - fraction;
+        let limit = keys.limit(threshold, burst);
+        let mut now = 0;
+        let mut passed: Vec<(u64, u32, Taken)> = Vec::new();
+        for (wait, turn) in steps {
+            now += wait;
+            match turn {
+                Turn::Take { late_ns, n } => {
+                    let read = now.saturating_sub(late_ns);
+                    let taken = keys.take(Tick::from_nanos(read), digest(1), &limit, n);
+                    passed.extend(taken.map(|taken| (read, n, taken)));
+                }
+                Turn::GiveBack(index) if !passed.is_empty() => {
+                    let (.., taken) = passed.swap_remove(index.index(passed.len()));
+                    keys.give_back(|| Tick::from_nanos(now), &taken);
+                }
+                Turn::GiveBack(_) => {}
+            }
+        }
+        passed.sort_unstable_by_key(|&(read, ..)| read);
+        for (first, &(from, ..)) in passed.iter().enumerate() {
+            let mut sum = 0.0;
+            for &(to, n, _) in &passed[first..] {
+                sum += f64::from(n);
+                let earned = (to - from) as f64 * threshold / interval.as_nanos() as f64;
+                let most = threshold + f64::from(burst) + earned;
+                prop_assert!(sum <= most * (1.0 + 1e-12), "{} of {}", sum, most);
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Who has a slot, who loses it, and who shares the overflow word.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::*;
+use crate::keyed::refill::{Rate, Refill};
+use crate::keyed::table::Place;
+
+/// Fills a table of one set with keys that have spent all, as far as it goes.
+fn exhaust(keys: &HotKeys, now: u64, limit: &Limit) -> Vec<Taken> {
+    let spend = |number| keys.take(at(now), digest(number), limit, 5).unwrap();
+    let held = (0..8).map(spend).collect();
+    assert_eq!((keys.overflows(), keys.keys_in_use(at(now))), (0, 8));
+    held
+}
+
+#[test]
+fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
+    for count in [Count::Refill, Count::Window, Count::Running] {
+        let keys = crowded(count);
+        let limit = keys.limit(5.0, 0);
+        let held = exhaust(&keys, 1_000, &limit);
+        // New keys: five calls together.
+        let new = (100..200).filter(|&key| keys.take(at(1_000), digest(key), &limit, 1).is_ok());
+        assert_eq!(new.count(), 5, "{count:?}");
+        assert_eq!(keys.overflows(), 100);
+        assert_eq!(keys.left(at(1_000), digest(300), &limit), 0);
+        // Old ones: still nothing.
+        for key in 0..8 {
+            assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
+        }
+        // Who is at rest gives its slot away, and no other.
+        if count == Count::Running {
+            free(&keys, &held[3]);
+        }
+        let later = if count == Count::Running {
+            1_000
+        } else {
+            2_001
+        };
+        assert_eq!(passes(&keys, later, digest(500), &limit, 9), 5, "{count:?}");
+        assert_eq!(keys.overflows(), 100, "{count:?}");
+        if count == Count::Running {
+            for key in [0, 1, 2, 4, 5, 6, 7, 3] {
+                let place = keys.take(at(1_000), digest(key), &limit, 1);
+                assert!(place.is_err(), "{key} has five, or shares a full word");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
+    let keys = crowded(Count::Window);
+    let limit = keys.limit(5.0, 0);
+    // Shortly before 2^24 buckets of 500 ms.
+    let begin = ((1 << 24) - 500) * 500;
+    for round in 0..3 {
+        let now = begin + round * 1_000;
+        for key in 0..8 {
+            assert_eq!(passes(&keys, now, digest(key), &limit, 9), 5);
+        }
+        assert_eq!(keys.left(at(now), digest(100), &limit), 5, "{round}");
+        assert_eq!(passes(&keys, now, digest(100), &limit, 9), 5, "{round}");
+    }
+    assert_eq!(keys.overflows(), 3 * 6);
+}
+
+#[test]
+fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
+    let keys = crowded(Count::Window);
+    exhaust(&keys, 1_000, &keys.limit(5.0, 0));
+    // After 2^24 buckets of 500 ms, from 1 024 buckets before their own.
+    let again = 1_000 + (500 << 24);
+    for (now, in_use) in [
+        (2_000, 0),
+        (again - 512_001, 0),
+        (again - 512_000, 8),
+        (again + 999, 8),
+        (again + 1_000, 0),
+    ] {
+        assert_eq!(keys.keys_in_use(at(now)), in_use, "{now}");
+    }
+}
+
+#[test]
+fn a_call_that_was_pushed_out_credits_nobody() {
+    for count in [Count::Refill, Count::Window, Count::Queue(SECOND)] {
+        let keys = crowded(count);
+        let limit = keys.limit(5.0, 0);
+        let held: Vec<_> = (0..8)
+            .map(|key| keys.take(at(1_000), digest(key), &limit, 1).unwrap())
+            .collect();
+        let now = 20_000;
+        for key in 10..18 {
+            passes(&keys, now, digest(key), &limit, 9);
+        }
+        assert_eq!(keys.overflows(), 0);
+        let left = || {
+            (10..18)
+                .map(|key| keys.left(at(now), digest(key), &limit))
+                .collect::<Vec<_>>()
+        };
+        let before = left();
+        for taken in &held {
+            keys.give_back(|| at(1_000), taken);
+            free(&keys, taken);
+        }
+        assert_eq!(left(), before, "{count:?}");
+    }
+}
+
+/// How many calls pass of a key that has spent all at 1 000, by threads that read the
+/// clock at `read` and sleep beyond 3 000, when another key may have come.
+fn passes_after_a_sleep(count: Count, read: u64, other_comes: bool) -> u32 {
+    let keys = crowded(count);
+    let limit = keys.limit(5.0, 0);
+    let take = |now, slot: u64, id| {
+        let taken = keys.take(at(now), Digest(slot << 32 | id), &limit, 1);
+        assert!(taken.is_ok(), "{slot} {id} at {now}");
+    };
+    for slot in 1..8 {
+        take(100, slot, 1);
+    }
+    let sleeper = Digest(1);
+    assert_eq!(passes(&keys, 1_000, sleeper, &limit, 100), 5);
+    for slot in 1..4 {
+        take(3_000, slot, 1);
+    }
+    if other_comes {
+        // Of the slots at its home only the sleeper's is at rest.
+        take(3_000, 0, 2);
+    }
+    let passed = passes(&keys, read, sleeper, &limit, 100);
+    assert_eq!(keys.overflows(), 0);
+    passed
+}
+
+#[test]
+fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota() {
+    for (count, read, kept, fresh) in [
+        // A debt until 2 000.
+        (Count::Refill, 1_400, 2, 5),
+        (Count::Refill, 2_001, 5, 5),
+        // Its window is that of the buckets at 1 000 and 1 500.
+        (Count::Window, 1_999, 0, 5),
+    ] {
+        let found = [false, true].map(|comes| passes_after_a_sleep(count, read, comes));
+        assert_eq!(found, [kept, fresh], "{count:?} at {read}");
+    }
+}
+
+#[test]
+fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
+    for (buckets, is_pushed_out) in [(1_024, false), (1_025, true)] {
+        let keys = crowded(Count::Window);
+        let limit = keys.limit(5.0, 0);
+        exhaust(&keys, 500 * (buckets + 7), &limit);
+        // By a reading from so many buckets ago.
+        assert!(keys.take(at(500 * 7), digest(9), &limit, 1).is_ok());
+        assert_eq!(keys.overflows() == 0, is_pushed_out, "{buckets}");
+    }
+}
+
+#[test]
+fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
+    let keys = crowded(Count::Queue(ms(0)));
+    let (slow, fast) = (keys.limit(1.0, 0), keys.limit(1_000_000.0, 0));
+    for key in 0..8 {
+        assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
+    }
+    for now in [1, 500, 1_000] {
+        // All wait for their second, so the ninth goes by the shared queue.
+        assert!(keys.take(at(now), digest(9), &fast, 1).is_ok());
+    }
+    assert_eq!(keys.overflows(), 3);
+    // A second is kept as 4^7 times 65 536 ns.
+    assert!(keys.take(at(1_100), digest(9), &fast, 1).is_ok());
+    assert_eq!(keys.overflows(), 3);
+}
+
+#[test]
+fn the_largest_cost_of_a_queue_counts_until_the_queue_is_at_rest() {
+    let keys = crowded(Count::Queue(ms(0)));
+    let limit = keys.limit(1_000.0, 0);
+    let all = |now: u64, n: u32| {
+        for key in 0..8 {
+            assert!(keys.take(at(now), digest(key), &limit, n).is_ok());
+        }
+    };
+    all(0, 1_000);
+    // Another 1 000 tokens would have to wait until a second after these.
+    all(1, 1);
+    assert!(keys.take(at(500), digest(9), &limit, 1).is_ok());
+    assert_eq!(keys.overflows(), 1);
+    // Long after that the 1 000 tokens are forgotten.
+    all(5_000, 1);
+    assert!(keys.take(at(5_010), digest(9), &limit, 1).is_ok());
+    assert_eq!(keys.overflows(), 1);
+}
+
+/// The mixer of SplitMix64: a fixed hash that is as good as any.
+fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (bits ^ (bits >> 31)).max(1)
+}
+
+#[test]
+fn a_table_has_a_place_for_as_many_as_asked() {
+    for max_keys in [1, 8, 10, 50, 100, 1_000, 10_000, 65_536] {
+        for table in 0..(70_000 / max_keys).min(100) {
+            let spec = Spec {
+                max_keys,
+                ..spec(Count::Refill, SECOND)
+            };
+            let keys = HotKeys::new(spec, Tick::ZERO);
+            let limit = keys.limit(1.0, 0);
+            for key in 0..max_keys {
+                let key = Digest(mixed(u64::from(table * max_keys + key)));
+                assert!(keys.take(at(0), key, &limit, 1).is_ok());
+            }
+            assert_eq!(keys.overflows(), 0, "{max_keys}, table {table}");
+            assert_eq!(keys.keys_in_use(at(0)), max_keys as usize);
+            // Wherever it is, who asks for it finds it.
+            for key in 0..max_keys {
+                let key = Digest(mixed(u64::from(table * max_keys + key)));
+                assert_eq!(keys.left(at(0), key, &limit), 0);
+                assert_eq!(keys.room_at(at(0), key, &limit, 1), Some(at(1_000)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
+    let max_keys = 10_000;
+    let spec = Spec {
+        max_keys,
+        ..spec(Count::Refill, SECOND)
+    };
+    let keys = HotKeys::new(spec, Tick::ZERO);
+    let limit = keys.limit(1.0, 0);
+    for round in 0..20 {
+        // Those of the rounds before are at rest, and in the way.
+        let now = round * 2_000;
+        for key in 0..u64::from(max_keys) {
+            let key = Digest(mixed(round * u64::from(max_keys) + key));
+            assert!(keys.take(at(now), key, &limit, 1).is_ok());
+        }
+        assert_eq!(keys.overflows(), 0, "round {round}");
+        assert_eq!(keys.keys_in_use(at(now)), max_keys as usize);
+    }
+}
+
+#[test]
+fn keys_at_rest_keep_their_slots_while_there_are_others() {
+    let (count, max_keys) = (10_000, 10_000);
+    let table = Table::new(max_keys);
+    let rate = Rate::new(1e6, 0, SECOND);
+    let round = |now| {
+        let call = Refill::new(Tick::ZERO, at(now), rate, 1);
+        let place = |key| table.take(mixed(key), call).unwrap().place;
+        (0..count).map(place).collect::<Vec<_>>()
+    };
+    // All have been at rest since the call before, and nobody is pushed out.
+    let first = round(1);
+    let mut places: Vec<_> = first.iter().map(|place| format!("{place:?}")).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), first.len());
+    assert_eq!(round(2), first);
+}
+
+#[test]
+fn most_keys_are_at_home() {
+    let table = Table::new(10_000);
+    // At most one of these is not at rest.
+    let take = |now, key| {
+        let call = Refill::new(Tick::ZERO, at(now), Rate::new(1e6, 0, SECOND), 1);
+        table.take(mixed(key), call).unwrap().place
+    };
+    let home = |now| {
+        let is_home = |&key: &u64| match take(now + key, key) {
+            Place::Slot(slot) => table.is_home(slot, mixed(key)),
+            Place::Overflow => false,
+        };
+        (0..10_000).filter(is_home).count()
+    };
+    let new = home(1);
+    assert!(new > 9_200, "{new} of 10 000");
+    // Nor does that change once all slots have had other owners.
+    for stranger in 10_000..90_000 {
+        take(10_000 + stranger, stranger);
+    }
+    let again = home(100_001);
+    assert!(again > 9_200, "{again} of 10 000 after strangers");
+}
+
+#[test]
+fn of_keys_at_rest_at_home_the_one_that_was_seen_last_stays_longest() {
+    let table = Table::of_sets(1);
+    let rate = Rate::new(1_000.0, 0, SECOND);
+    let see = |now, slot: u64, id: u64| {
+        let call = Refill::new(Tick::ZERO, at(now), rate, 1);
+        table.take((slot << 32) | id, call).unwrap().place
+    };
+    for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
+        assert_eq!(see(10 * now, slot, 1), Place::Slot(slot as u32));
+    }
+    // New keys of both lines: each takes the oldest of its own.
+    for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
+        assert_eq!(see(now, likes, 2 + now), Place::Slot(gets));
+    }
+}
+
+#[test]
+fn memory_is_32_bytes_for_each_key() {
+    let bytes = |max_keys| {
+        let spec = Spec {
+            max_keys,
+            ..spec(Count::Refill, SECOND)
+        };
+        HotKeys::new(spec, Tick::ZERO).footprint()
+    };
+    assert!(bytes(1) < 512, "{}", bytes(1));
+    let million = bytes(1_000_000) as f64 / 1e6;
+    assert!((32.0..32.01).contains(&million), "{million}");
+}
+
+#[test]
+fn digests_are_keyed() {
+    let [one, other] = [0, 0].map(|_| keys(Count::Refill, SECOND));
+    let key = Key::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert_eq!(one.digest(&key), one.digest(&key));
+    assert_ne!(one.digest(&key), other.digest(&key));
+    assert_eq!(
+        one.digest(&Key::Joined("GET", "/")),
+        one.digest(&Key::Str("GET /"))
+    );
+}
+
+#[test]
+fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
+    let keys = crowded(Count::Running);
+    let limit = keys.limit(2.0, 0);
+    let run = |thread: u64| {
+        let mut held = Vec::new();
+        for step in 0..20_000 {
+            let key = digest(mixed(thread << 32 | step) % 24);
+            held.extend(keys.take(at(0), key, &limit, 1));
+            if held.len() > 2 {
+                free(&keys, &held.swap_remove(step as usize % 3));
+            }
+        }
+        for taken in &held {
+            free(&keys, taken);
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || run(thread));
+        }
+    });
+    assert_eq!(keys.keys_in_use(at(0)), 0);
+    // The shared word is free as well: it judges the ninth of nine keys.
+    let held: Vec<_> = (0..8)
+        .map(|key| keys.take(at(0), digest(key), &limit, 1))
+        .collect();
+    assert!(held.iter().all(Result::is_ok));
+    assert_eq!(keys.left(at(0), digest(8), &limit), 2);
+}
+
+#[test]
+fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Queue(SECOND),
+        Count::Running,
+    ] {
+        let keys = crowded(count);
+        let limit = keys.limit(2.0, 0);
+        let info = allocation_counter::measure(|| {
+            for call in 0..2_000 {
+                let now = at(call * 7);
+                let key = keys.digest(&Key::Int(call % 40));
+                if let Ok(taken) = keys.take(now, key, &limit, 1) {
+                    if call % 2 == 0 {
+                        keys.give_back(|| now, &taken);
+                    } else {
+                        free(&keys, &taken);
+                    }
+                }
+                keys.left(now, key, &limit);
+            }
+        });
+        assert_eq!(info.count_total, 0, "{count:?}");
+    }
+}
+
+#[test]
+fn a_key_has_two_sets_where_there_are_two() {
+    for sets in [2, 3, 5, 64, 1_000] {
+        let table = Table::of_sets(sets);
+        let edges = [0, 1, u32::MAX - 1, u32::MAX].map(u64::from);
+        let corners = edges
+            .iter()
+            .flat_map(|high| edges.map(|low| high << 32 | low));
+        for tag in corners.chain((0..1_000).map(|number| digest(number).0)) {
+            let [first, second] = table.sets_of(tag);
+            assert!(first < sets && second < sets && first != second, "{tag:#x}");
+        }
+    }
+    assert_eq!(Table::of_sets(1).sets_of(u64::MAX), [0, 0]);
+}

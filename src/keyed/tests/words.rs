@@ -1,0 +1,401 @@
+//! Each way of counting, call by call.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::keyed::Judge;
+use crate::keyed::queue::{Pace, Queue};
+use crate::keyed::refill::{Rate, Refill};
+use crate::keyed::running::{self, Running};
+use crate::keyed::window::Window;
+
+#[test]
+fn five_and_a_burst_of_two_then_one_each_200_ms() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(5.0, 2);
+    let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
+    assert_eq!(passes(&keys, 0, x, &limit, 100), 7);
+    assert_eq!(refused(&keys, at(0), x, &limit, 1), Some(at(200)));
+    // Others have their own quota, and their own limit.
+    assert_eq!(passes(&keys, 0, y, &keys.limit(1.0, 2), 100), 3);
+    assert_eq!(passes(&keys, 199, x, &limit, 100), 0);
+    assert_eq!(passes(&keys, 200, x, &limit, 100), 1);
+    // After 1 001 ms of rest five more, as in Sentinel.
+    assert_eq!(passes(&keys, 1_201, x, &limit, 100), 5);
+    assert_eq!(passes(&keys, 9_000, x, &limit, 100), 7);
+    assert_eq!(refused(&keys, at(9_000), x, &limit, 3), Some(at(9_600)));
+    assert_eq!(refused(&keys, at(9_000), x, &limit, 8), None);
+}
+
+#[test]
+fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.5, 0);
+    // A token takes 400 ms, and half of one is there.
+    assert_eq!(passes(&keys, 0, digest(1), &limit, 100), 2);
+    assert_eq!(refused(&keys, at(0), digest(1), &limit, 1), Some(at(200)));
+    assert_eq!(refused(&keys, at(0), digest(1), &limit, 3), None);
+    let next = [199, 200, 599, 600].map(|now| passes(&keys, now, digest(1), &limit, 100));
+    assert_eq!(next, [0, 1, 0, 1]);
+    assert_eq!(passes(&keys, 9_000, digest(1), &limit, 100), 2);
+}
+
+#[test]
+fn the_capacity_is_exact_at_every_threshold() {
+    let cases = [
+        (1.0, 0, SECOND, 1),
+        (3.0, 0, SECOND, 3),
+        (7.0, 4, Duration::from_millis(1), 11),
+        (2.7, 1, SECOND, 3),
+        (1.0 / 3.0, 1, SECOND, 1),
+        // A token of 32 years: the capacity is cut to one of nine.
+        (1e-9, 3, SECOND, 1),
+        (999_999.0, 0, SECOND, 999_999),
+        (2_147_483_647.0, 0, Duration::from_millis(1), 2_147_483_647),
+        (2_147_483_647.0, 2_147_483_647, SECOND, u32::MAX - 1),
+        (
+            2_147_483_647.0,
+            7,
+            Duration::from_secs(366 * 86_400),
+            2_147_483_654,
+        ),
+    ];
+    for (number, (threshold, burst, interval, capacity)) in (0_u64..).zip(cases) {
+        let keys = keys(Count::Refill, interval);
+        let limit = keys.limit(threshold, burst);
+        let what = format!("{threshold} and {burst} per {interval:?}");
+        let key = digest(number);
+        assert_eq!(keys.left(at(7), key, &limit), capacity, "{what}");
+        assert!(
+            keys.take(at(7), key, &limit, capacity + 1).is_err(),
+            "{what}"
+        );
+        assert!(keys.take(at(7), key, &limit, capacity).is_ok(), "{what}");
+        assert!(keys.take(at(7), key, &limit, 1).is_err(), "{what}");
+        assert_eq!(keys.left(at(7), key, &limit), 0, "{what}");
+    }
+}
+
+#[test]
+fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Running,
+        Count::Queue(SECOND),
+    ] {
+        let keys = keys(count, SECOND);
+        for (threshold, burst) in [(0.0, 0), (0.0, 9), (-0.0, 0), (f64::NAN, 0), (-1.0, 3)] {
+            let limit = keys.limit(threshold, burst);
+            assert_eq!(
+                refused(&keys, at(5), digest(1), &limit, 1),
+                None,
+                "{count:?}"
+            );
+            assert_eq!(keys.left(at(5), digest(1), &limit), 0);
+            assert!(keys.take(at(5), digest(1), &limit, 0).is_ok());
+            assert_eq!(keys.room_at(at(5), digest(1), &limit, 0), Some(at(5)));
+        }
+        assert_eq!(keys.keys_in_use(at(5)), 0);
+    }
+    let keys = keys(Count::Refill, SECOND);
+    assert_eq!(
+        refused(&keys, at(5), digest(1), &keys.limit(0.9, 0), 1),
+        None
+    );
+}
+
+#[test]
+fn a_debt_outlives_a_change_of_the_limit() {
+    let keys = keys(Count::Refill, SECOND);
+    let (low, high) = (keys.limit(2.0, 0), keys.limit(10.0, 0));
+    assert_eq!(passes(&keys, 0, digest(1), &low, 100), 2);
+    // A second of debt is ten tokens of the new limit.
+    assert_eq!(passes(&keys, 0, digest(1), &high, 100), 0);
+    assert_eq!(passes(&keys, 500, digest(1), &high, 100), 5);
+    assert_eq!(keys.left(at(500), digest(1), &low), 0);
+    assert_eq!(keys.left(at(1_000), digest(1), &low), 1);
+}
+
+#[test]
+fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(10.0, 0);
+    let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
+    assert_eq!(keys.left(at(0), digest(1), &limit), 6);
+    keys.give_back(|| at(0), &four);
+    assert_eq!(keys.left(at(0), digest(1), &limit), 10);
+
+    let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
+    assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
+    // Three of the four have been earned again.
+    keys.give_back(|| at(1_300), &four);
+    assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
+    assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
+}
+
+#[test]
+fn what_is_given_back_from_under_others_is_not_given_twice() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.0, 0);
+    let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
+    keys.give_back(|| at(0), &first);
+    // The second one's debt, which ended at 1 000, now ends at 500.
+    assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
+    keys.give_back(|| at(500), &second);
+    assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
+}
+
+#[test]
+fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(2.0, 0);
+    let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
+    // Whoever sleeps until 1 000 just before it asks for the time finds that others
+    // have come, and asks again.
+    let has_slept = Cell::new(false);
+    let time = || {
+        if has_slept.replace(true) {
+            return at(1_000);
+        }
+        assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
+        at(0)
+    };
+    keys.give_back(time, &first);
+    assert!(has_slept.get());
+    assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 0);
+}
+
+#[test]
+fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
+    for (stepped_to, room_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
+        let keys = keys(Count::Refill, SECOND);
+        let limit = keys.limit(2.0, 0);
+        let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
+        assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
+        keys.give_back(|| at(stepped_to), &first);
+        let room = keys.room_at(at(1_000), digest(1), &limit, 1);
+        assert_eq!(room, Some(at(room_at)), "{stepped_to}");
+    }
+}
+
+#[test]
+fn a_late_clock_gets_no_more() {
+    let keys = keys(Count::Refill, SECOND);
+    let limit = keys.limit(10.0, 0);
+    assert_eq!(passes(&keys, 5_000, digest(1), &limit, 100), 10);
+    assert_eq!(passes(&keys, 4_000, digest(1), &limit, 100), 0);
+    let early = Tick::from_nanos(1);
+    assert_eq!(refused(&keys, early, digest(1), &limit, 1), Some(at(5_100)));
+    // Nor does one from before the table, or from the end of all time.
+    let late = HotKeys::new(spec(Count::Refill, SECOND), at(9_000));
+    assert_eq!(passes(&late, 0, digest(1), &limit, 100), 10);
+    assert_eq!(passes(&late, 9_000, digest(1), &limit, 100), 0);
+    let end = Tick::from_nanos(u64::MAX);
+    for _ in 0..10 {
+        assert!(late.take(end, digest(1), &limit, 1).is_ok());
+    }
+    assert!(late.take(end, digest(1), &limit, 1).is_err());
+}
+
+#[test]
+fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let key = digest(1);
+    assert_eq!(passes(&keys, 10_200, key, &limit, 3), 3);
+    assert_eq!(passes(&keys, 10_900, key, &limit, 100), 2);
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 3), Some(at(11_000)));
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 4), Some(at(11_500)));
+    assert_eq!(refused(&keys, at(10_900), key, &limit, 6), None);
+    assert_eq!(keys.left(at(11_000), key, &limit), 3);
+    assert_eq!(passes(&keys, 11_000, key, &limit, 100), 3);
+    // A late clock counts in the newest bucket.
+    assert_eq!(refused(&keys, at(10_700), key, &limit, 1), Some(at(11_500)));
+    assert_eq!(passes(&keys, 11_500, key, &limit, 100), 2);
+    // A lower limit forgets nothing.
+    assert_eq!(keys.left(at(11_500), key, &keys.limit(3.0, 0)), 0);
+    assert_eq!(passes(&keys, 20_000, key, &limit, 100), 5);
+}
+
+#[test]
+fn the_largest_window_is_full_at_its_limit() {
+    let keys = keys(Count::Window, Duration::from_millis(1));
+    let limit = keys.limit(1_048_575.0, 0);
+    assert!(keys.take(at(3), digest(1), &limit, 1_048_575).is_ok());
+    assert_eq!(passes(&keys, 3, digest(1), &limit, 100), 0);
+    assert_eq!(keys.limit(5e9, 0), limit);
+}
+
+#[test]
+fn a_window_has_it_back_while_its_bucket_counts() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
+    let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
+    keys.give_back(|| at(200), &first);
+    assert_eq!(keys.left(at(200), digest(1), &limit), 2);
+    let fourth = take(600);
+    keys.give_back(|| at(600), &second);
+    assert_eq!(keys.left(at(600), digest(1), &limit), 2);
+    let _ = take(1_000);
+    keys.give_back(|| at(1_000), &third.unwrap());
+    assert_eq!(keys.left(at(1_000), digest(1), &limit), 1);
+    keys.give_back(|| at(1_000), &fourth);
+    assert_eq!(keys.left(at(1_000), digest(1), &limit), 3);
+}
+
+#[test]
+fn numbers_of_buckets_come_round() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    let bucket = |number: u64| number * 500;
+    for round in 0..3 {
+        for number in [0, 1, 0x0080_0000, 0x0080_0001, 0x00FF_FC00, 0x00FF_FC01] {
+            let now = bucket((round << 24) + number);
+            let free = if number % 2 == 0 { 5 } else { 1 };
+            assert_eq!(
+                passes(&keys, now, digest(1), &limit, 4),
+                free.min(4),
+                "{round} {number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_is_late_where_numbers_come_round_is_told_the_time_of_the_newest_bucket() {
+    let keys = keys(Count::Window, SECOND);
+    let limit = keys.limit(5.0, 0);
+    // The newest bucket has the number 0, and the one before the largest.
+    let [late, newest, over] = [2, 1, -1].map(|before| at(((1 << 24) - before) as u64 * 500));
+    assert!(keys.take(newest, digest(1), &limit, 5).is_ok());
+    assert_eq!(refused(&keys, late, digest(1), &limit, 1), Some(over));
+}
+
+#[test]
+fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
+    for (buckets, again) in [(1_024, 0), (1_025, 5)] {
+        let keys = keys(Count::Window, SECOND);
+        let limit = keys.limit(5.0, 0);
+        let now = 500 * (buckets + 7);
+        assert_eq!(passes(&keys, now, digest(1), &limit, 100), 5);
+        // By a reading from so many buckets ago.
+        let slept = passes(&keys, 500 * 7, digest(1), &limit, 1);
+        assert_eq!(slept, again.min(1), "{buckets}");
+        assert_eq!(passes(&keys, now, digest(1), &limit, 100), again);
+    }
+}
+
+#[test]
+fn so_many_at_once_and_one_more_when_one_ends() {
+    let keys = keys(Count::Running, SECOND);
+    let limit = keys.limit(2.9, 0);
+    let take = || keys.take(at(3), digest(1), &limit, 1);
+    let (first, second) = (take().unwrap(), take().unwrap());
+    assert_eq!(take().unwrap_err().room_at, Some(at(3)));
+    free(&keys, &first);
+    assert_eq!(keys.left(at(3), digest(1), &limit), 1);
+    let third = take().unwrap();
+    assert_eq!(keys.left(at(3), digest(1), &limit), 0);
+    free(&keys, &second);
+    keys.give_back(|| at(4), &third);
+    assert_eq!(keys.left(at(3), digest(1), &limit), 2);
+    assert_eq!(keys.keys_in_use(at(3)), 0);
+}
+
+#[test]
+fn one_more_token_comes_with_time_or_with_a_bucket() {
+    let next = |keys: &HotKeys, now| keys.next_change(at(now), digest(1), &keys.limit(5.0, 0));
+    let take = |keys: &HotKeys, now, n| passes(keys, now, digest(1), &keys.limit(5.0, 0), n);
+    let refill = keys(Count::Refill, SECOND);
+    assert_eq!(take(&refill, 7, 1), 1);
+    assert_eq!([7, 107].map(|now| next(&refill, now)), [at(207); 2]);
+    let window = keys(Count::Window, SECOND);
+    assert_eq!(take(&window, 10_200, 9), 5);
+    assert_eq!(next(&window, 10_200), at(11_000));
+    // A call every 200 ms, and six of them at once: one starts, five wait.
+    let queue = keys(Count::Queue(SECOND), SECOND);
+    assert_eq!(take(&queue, 7, 3), 3);
+    assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
+    assert_eq!(take(&queue, 7, 9), 3);
+    assert_eq!(next(&queue, 107), at(207));
+    // Whoever has everything never has more, though the queue is not at rest.
+    let short = keys(Count::Queue(Duration::from_millis(300)), SECOND);
+    assert_eq!(take(&short, 7, 1), 1);
+    assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
+    for count in [
+        Count::Refill,
+        Count::Window,
+        Count::Queue(SECOND),
+        Count::Running,
+    ] {
+        assert_eq!(next(&keys(count, SECOND), 7), at(7));
+    }
+}
+
+#[test]
+fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
+    for count in [Count::Refill, Count::Window, Count::Queue(2 * SECOND)] {
+        let keys = keys(count, SECOND);
+        // A token of a queue takes up whole nanoseconds: a little more than a third.
+        let limit = keys.limit(3.0, 0);
+        assert_eq!(passes(&keys, 7, digest(1), &limit, 3), 3);
+        let left = |nanos| keys.left(Tick::from_nanos(nanos), digest(1), &limit);
+        let now = at(7).as_nanos();
+        let next = keys.next_change(at(7), digest(1), &limit).as_nanos();
+        assert!(now < next && left(next - 1) == left(now), "{count:?}");
+        assert!(left(next) > left(now), "{count:?}");
+    }
+}
+
+#[test]
+fn a_new_owner_begins_later_than_all_that_was_at_rest() {
+    fn is_passed_on(judge: impl Judge, last: u64) {
+        let fresh = judge.fresh(last);
+        assert!(fresh > last, "{fresh:#x} after {last:#x}");
+        assert!(judge.take(fresh).unwrap() > fresh);
+    }
+    let moment = Tick::from_nanos;
+
+    // Of 100 ms, which the queue keeps as 2^28 ns. Times are one more.
+    let pace = Pace::new(10.0, SECOND);
+    let queue = |ns| Queue::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
+    let last = queue(0).take(0).unwrap();
+    let over = 1 << 28;
+    assert_eq!(queue(over).rest(last), None);
+    assert_eq!(queue(over + 1).rest(last), Some(over + 1));
+    is_passed_on(queue(over + 1), last);
+    // One without a turn, as after the only one was given back.
+    let empty = queue(7).fresh(0);
+    assert_eq!(queue(7).rest(empty), None);
+    assert_eq!(queue(8).rest(empty), Some(1));
+    is_passed_on(queue(8), empty);
+
+    let rate = Rate::new(10.0, 0, SECOND);
+    let refill = |ns| Refill::new(Tick::ZERO, moment(ns), rate, 1);
+    let last = refill(0).take(0).unwrap();
+    let over = 100_000_000;
+    assert_eq!(refill(over).rest(last), None);
+    let age = refill(over + 1).rest(last).unwrap();
+    assert!(refill(over + 2).rest(last).unwrap() > age);
+    is_passed_on(refill(over + 1), last);
+
+    // Two buckets of 500 ms.
+    let window = |ms| Window::new(at(ms), SECOND, Window::slack(SECOND), 5, 1);
+    let last = window(0).take(window(0).fresh(0)).unwrap();
+    assert_eq!(window(999).rest(last), None);
+    let age = window(1_000).rest(last).unwrap();
+    assert!(window(1_500).rest(last).unwrap() > age);
+    is_passed_on(window(1_000), last);
+
+    let call = Running::new(3, 1);
+    let mut last = 0;
+    for _ in 0..3 {
+        is_passed_on(call, last);
+        let running = call.take(call.fresh(last)).unwrap();
+        assert_eq!(call.rest(running), None);
+        last = running::free(running, 1).unwrap();
+        assert_eq!(call.rest(last), Some(0));
+    }
+}

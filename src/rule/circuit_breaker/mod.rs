@@ -1,0 +1,684 @@
+//! Circuit breaker rules: when calls to a resource stop for a while.
+
+mod inspect;
+#[cfg(feature = "serde")]
+mod settings;
+
+use std::time::Duration;
+
+use crate::base::number::WholeNumber;
+use crate::breaker::{Limit, Spec, Strategy};
+use crate::clock::SHORTEST_INTERVAL;
+
+const DEFAULT_MIN_CALLS: u32 = 5;
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// Most buckets of an interval whose number of buckets was not set.
+const DEFAULT_BUCKETS: u32 = 10;
+
+/// Stops calls to a resource for a while when too many of them fail or are slow.
+///
+/// The breaker is *closed* at first: all calls pass, and are counted when they end. It
+/// *opens* as soon as enough calls have ended in its [interval](Self::interval), or among
+/// its [last calls](Self::last_calls), and too many of them were slow or failed, or when a
+/// number of calls [in a row](Self::consecutive_errors) has failed. While it is open, it
+/// refuses every call. When the [recovery time](Self::open_for) is over, the breaker is
+/// *half-open*: the next call passes as a probe, all others are refused. If the probe is
+/// good, the breaker closes, with no counts; if the probe is bad, the breaker opens again,
+/// for as long or [longer](Self::open_up_to).
+///
+/// * A call is slow if it took longer than the limit, not if it took exactly as long.
+/// * A ratio or a count is met when it is *reached*, unless [`exceeds`](Self::exceeds) is
+///   set. A ratio is compared in integers, as the simplest fraction that it stands for: 0.1
+///   is one call in ten, and `2.0 / 3.0` two in three.
+/// * Under a [layer for HTTP](crate::SentinelLayer) a breaker judges a call when the head
+///   of the response is there, and a gRPC call when the trailers are there. A body that
+///   breaks off later is an [error](crate::stat::Totals::error), but no breaker counts it,
+///   unless responses are [judged at their end](crate::middleware::Judgement::AtTrailers).
+/// * A call counts once, whatever its weight, and only in the state in which it was
+///   admitted. A call that was admitted before the breaker opened, and ends afterwards,
+///   decides nothing.
+/// * A call that another rule refuses is no probe, whatever the order of the rules.
+/// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
+///   call becomes a probe at once. If it was the only one, and none was good before it, the
+///   breaker is open until that call arrives.
+/// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the
+///   newest probe, or for the limit of a slow call if that is longer. Then the next call
+///   takes its place. With several [probes](Self::probes) this happens only while all places
+///   are taken, and that call then has the first of them.
+/// * The outcome of every probe counts as long as the breaker is half-open, also if another
+///   call has taken its place. So a breaker closes although each call takes longer than
+///   `open_for`, and a call that hangs blocks nobody.
+/// * A call that is cancelled or ignored is not counted. But if it had already taken longer
+///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
+///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
+/// * A resource may have up to 32 breakers. They are checked together: if one refuses a
+///   call, none of the others takes it as a probe.
+///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
+/// without a circuit breaker rule of its own gets a separate breaker from it.
+///
+/// A breaker is open until a call decides otherwise, also if nobody calls the resource for so
+/// long that [it is evicted](crate::Builder::idle_after): up to 4 096 breakers of such
+/// resources are kept with all that they know while they are not closed.
+///
+/// # Reloads
+///
+/// A new rule has at most one predecessor: an equal rule of the previous set, else the rule
+/// with the same [id](Self::id), else any rule that counts the same calls. Two rules count
+/// the same calls if they have the same interval and buckets or the same number of last
+/// calls, and the same limit of a slow call if they count slow calls; or if both count
+/// errors in a row.
+///
+/// If the new rule counts the same calls as its predecessor, the breaker continues: it
+/// keeps its counts, its state and its probes, whatever else changes. If not, the breaker
+/// starts with no counts. It then stays open for as long as the predecessor's breaker would
+/// have, even if an operator had opened that one. If the predecessor's breaker was
+/// half-open, the new one is open, and the next call becomes a probe.
+///
+/// A call that was admitted before the reload is judged by the rule that admitted it, and a
+/// probe decides by that rule. Any other such call counts for the rule that continues, but
+/// cannot open its breaker unless the two rules are equal: only a call that the new rule
+/// itself has admitted opens it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, CircuitBreakerRule, Rules, Sentinel, Verdict};
+///
+/// let rules = Rules::new()
+///     // Half of at least 20 calls in ten seconds took longer than 300 ms.
+///     .with(
+///         CircuitBreakerRule::slow_ratio("/search", Duration::from_millis(300), 0.5)
+///             .interval(Duration::from_secs(10))
+///             .min_calls(20),
+///     )
+///     // Every resource without a rule of its own: a tenth of the calls failed.
+///     .with(CircuitBreakerRule::error_ratio("*", 0.1).open_for(Duration::from_secs(5)))
+///     // 50 errors in a minute; three good probes close it again.
+///     .with(
+///         CircuitBreakerRule::error_count("/pay", 50)
+///             .interval(Duration::from_secs(60))
+///             .probes(3),
+///     )
+///     // Five errors with no success in between, however far apart.
+///     .with(CircuitBreakerRule::consecutive_errors("/mail", 5))
+///     // Half of the last twenty calls.
+///     .with(CircuitBreakerRule::error_ratio("/report", 0.5).last_calls(20));
+/// assert_eq!(rules.len(), 5);
+///
+/// // A rule that one error is enough for: its breaker opens with the first.
+/// let sentinel = Sentinel::new(CircuitBreakerRule::error_count("/pay", 1));
+/// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/pay")) else {
+///     panic!("it is closed");
+/// };
+/// entry.fail();
+/// drop(entry);
+/// assert!(matches!(sentinel.try_enter(Call::new("/pay")), Verdict::Block(_)));
+///
+/// let error = Rules::build([CircuitBreakerRule::error_ratio("/pay", 1.5).min_calls(0)]).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "rule 0 (circuit-breaker \"/pay\"): ratio is 1.5, must be above 0 and at most 1; \
+///      rule 0 (circuit-breaker \"/pay\"): min_calls is 0, must be between 1 and 1000000",
+/// );
+/// ```
+///
+/// # Accuracy
+///
+/// Times are accurate to 8 µs, and never shortened. The interval is a window of aligned
+/// buckets, so the calls that it counts go back by at least an interval less one bucket,
+/// and by at most a whole interval. A bucket counts 4 194 303 calls exactly; after that, a
+/// ratio is that of the more recent calls of the bucket. The last calls and errors in a row
+/// are counted exactly, in the order in which calls end: calls that end at the same instant
+/// are counted in one of the possible orders.
+///
+/// # Source
+///
+/// Sentinel's three strategies, the consecutive errors that proxies such as Envoy and
+/// Linkerd count, and the window over the last calls of resilience4j. In Sentinel, any call
+/// that ends while a breaker is half-open decides, a probe that never ends keeps the
+/// breaker half-open for ever, and an error ratio of 1.0 cannot be exceeded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CircuitBreakerRule {
+    resource: String,
+    strategy: Strategy,
+    threshold: Threshold,
+    exceeds: bool,
+    /// `None`: the default.
+    min_calls: Option<WholeNumber>,
+    open_for: Duration,
+    /// `None`: always the same.
+    open_up_to: Option<Duration>,
+    /// `None`: those of the interval.
+    last_calls: Option<WholeNumber>,
+    interval: Duration,
+    buckets: Option<WholeNumber>,
+    probes: WholeNumber,
+    cancelled_as_slow: bool,
+    pub(super) id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Threshold {
+    Ratio(f64),
+    Count(WholeNumber),
+    Consecutive(WholeNumber),
+}
+
+// === impl CircuitBreakerRule ===
+
+impl CircuitBreakerRule {
+    /// Opens when at least `ratio` of the calls of `resource` took longer than `max_rt`.
+    /// `ratio` is above 0 and at most 1; `max_rt` is at most 366 days. With a `max_rt` of
+    /// 0, every call that took any time is slow.
+    #[must_use]
+    pub fn slow_ratio(resource: impl Into<String>, max_rt: Duration, ratio: f64) -> Self {
+        let strategy = Strategy::Slow(max_rt);
+        Self::with_strategy(resource.into(), strategy, Threshold::Ratio(ratio))
+    }
+
+    /// Opens when at least `ratio` of the calls of `resource` failed. `ratio` is above 0
+    /// and at most 1.
+    #[must_use]
+    pub fn error_ratio(resource: impl Into<String>, ratio: f64) -> Self {
+        Self::with_strategy(resource.into(), Strategy::Error, Threshold::Ratio(ratio))
+    }
+
+    /// Opens when at least `count` calls of `resource` failed. `count` is between 1 and
+    /// 1 000 000.
+    #[must_use]
+    pub fn error_count(resource: impl Into<String>, count: impl Into<WholeNumber>) -> Self {
+        Self::with_strategy(
+            resource.into(),
+            Strategy::Error,
+            Threshold::Count(count.into()),
+        )
+    }
+
+    /// Opens when `count` calls of `resource` failed one after the other, with no good call
+    /// in between. `count` is between 1 and 1 000 000.
+    ///
+    /// These calls may be any time apart: none of [`interval`](Self::interval),
+    /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) and
+    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called
+    /// rarely, so that an interval seldom has enough calls, or that fails for everybody or
+    /// for nobody. For a resource with many calls, a few of which always succeed, a ratio
+    /// is the better choice. Calls count in the order in which they end. A call that is
+    /// cancelled or ignored neither extends a run of errors nor ends it.
+    ///
+    /// With a rule for `*`, a run of errors may be forgotten: a resource that has not been
+    /// called for [some time](crate::Builder::idle_after) is evicted if others need its
+    /// place.
+    ///
+    /// It costs less than the other rules: a good call after a good one writes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::consecutive_errors("/mail", 2))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let call = |fails: bool| match sentinel.try_enter(Call::new("/mail")) {
+    ///     Verdict::Pass(mut entry) if fails => entry.fail(),
+    ///     Verdict::Pass(_) => {}
+    ///     _ => panic!("it is closed"),
+    /// };
+    /// call(true);
+    /// call(false);
+    /// call(true);
+    /// clock.advance(Duration::from_secs(3_600));
+    /// call(true);
+    /// assert!(matches!(sentinel.try_enter(Call::new("/mail")), Verdict::Block(_)));
+    /// ```
+    #[must_use]
+    pub fn consecutive_errors(resource: impl Into<String>, count: impl Into<WholeNumber>) -> Self {
+        let threshold = Threshold::Consecutive(count.into());
+        Self::with_strategy(resource.into(), Strategy::Error, threshold)
+    }
+
+    fn with_strategy(resource: String, strategy: Strategy, threshold: Threshold) -> Self {
+        Self {
+            resource,
+            strategy,
+            threshold,
+            exceeds: false,
+            min_calls: None,
+            open_for: Duration::from_secs(10),
+            open_up_to: None,
+            last_calls: None,
+            interval: DEFAULT_INTERVAL,
+            buckets: None,
+            probes: WholeNumber::new(1),
+            cancelled_as_slow: true,
+            id: None,
+        }
+    }
+
+    /// Sets how long the breaker stays open before a call may probe: between 1 ms and 366
+    /// days. Default 10 s.
+    #[doc(alias("cooldown", "reset_timeout", "wait_duration_in_open"))]
+    #[must_use]
+    pub fn open_for(mut self, recovery: Duration) -> Self {
+        self.open_for = recovery;
+        self
+    }
+
+    /// Lets the breaker stay open longer each time a probe fails (exponential backoff):
+    /// twice as long as the last time, up to `longest`, and up to 128 times as long as
+    /// [`open_for`](Self::open_for). `longest` is at least `open_for`, and at most 366
+    /// days. Default: the breaker is open for `open_for` each time.
+    ///
+    /// So a resource that stays down is probed less and less often, and one that fails
+    /// briefly is probed again soon. A breaker that has closed starts over: the next time
+    /// it opens, it is open for `open_for`. A probe that decides nothing changes nothing,
+    /// and the time for which a probe without an outcome holds its place does not grow. A
+    /// reload keeps how often probes have failed, and the new rule determines how long the
+    /// breaker is open the next time; for a probe from before the reload, the [old
+    /// rule](Self#reloads) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let rule = CircuitBreakerRule::consecutive_errors("/mail", 1)
+    ///     .open_for(Duration::from_secs(1))
+    ///     .open_up_to(Duration::from_secs(5));
+    /// let sentinel = Sentinel::builder().rules(rule).clock(clock.clone()).build();
+    /// for open in [1, 2, 4, 5, 5] {
+    ///     let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("/mail")) else {
+    ///         panic!("the first call, or a probe");
+    ///     };
+    ///     entry.fail();
+    ///     drop(entry);
+    ///     let Verdict::Block(blocked) = sentinel.try_enter(Call::new("/mail")) else {
+    ///         panic!("it is open");
+    ///     };
+    ///     assert_eq!(blocked.retry_after(), Some(Duration::from_secs(open)));
+    ///     clock.advance(Duration::from_secs(open));
+    /// }
+    /// ```
+    #[doc(alias("backoff"))]
+    #[must_use]
+    pub fn open_up_to(mut self, longest: Duration) -> Self {
+        self.open_up_to = Some(longest);
+        self
+    }
+
+    /// Sets how many calls must have ended in the interval before the breaker may open:
+    /// between 1 and 1 000 000, or the number of [`last_calls`](Self::last_calls). Default
+    /// 5, or that number, or the count of an [`error_count`](Self::error_count), whichever
+    /// is least.
+    #[doc(alias("minimum_number_of_calls"))]
+    #[must_use]
+    pub fn min_calls(mut self, calls: impl Into<WholeNumber>) -> Self {
+        self.min_calls = Some(calls.into());
+        self
+    }
+
+    /// Sets the time over which calls are counted: between 1 ms and 366 days. Default 1 s.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Counts the last `calls` calls that have ended, however long ago, instead of those of
+    /// an interval: between 1 and 40.
+    ///
+    /// Neither [`interval`](Self::interval) nor [`buckets`](Self::buckets) may be set then;
+    /// [`min_calls`](Self::min_calls) and the count of an
+    /// [`error_count`](Self::error_count) are at most `calls`. Calls count in the order in
+    /// which they end. A call that is cancelled or ignored is not among them, unless it
+    /// counts [as slow](Self::count_cancelled_as_slow).
+    ///
+    /// Use it for a resource that is called at very different rates: an interval that has
+    /// enough calls at night is too long by day. Bad calls before a long pause still count
+    /// after it. With a rule for `*`, the last calls may be forgotten: a resource that has
+    /// not been called for [some time](crate::Builder::idle_after) is evicted if others
+    /// need its place.
+    ///
+    /// It costs one compare-and-swap at the end of a call, writes nothing while all of the
+    /// last calls were good, and takes less memory than an interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::error_ratio("/report", 0.5).last_calls(6))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let call = |fails: bool| match sentinel.try_enter(Call::new("/report")) {
+    ///     Verdict::Pass(mut entry) if fails => entry.fail(),
+    ///     Verdict::Pass(_) => {}
+    ///     _ => panic!("it is closed"),
+    /// };
+    /// for fails in [false, false, false, true, false, false, true] {
+    ///     call(fails);
+    ///     clock.advance(Duration::from_secs(3_600));
+    /// }
+    /// // Three of the last six.
+    /// call(true);
+    /// assert!(matches!(sentinel.try_enter(Call::new("/report")), Verdict::Block(_)));
+    /// ```
+    #[doc(alias("sliding_window_size"))]
+    #[must_use]
+    pub fn last_calls(mut self, calls: impl Into<WholeNumber>) -> Self {
+        self.last_calls = Some(calls.into());
+        self
+    }
+
+    /// Sets the number of buckets that the interval is divided into: between 1 and 64, each
+    /// at least 1 ms long. Default 10, or the next lower number that divides the interval.
+    ///
+    /// One bucket is a fixed window: it starts again at each multiple of the interval, as
+    /// in Sentinel. All buckets are read whenever a call ends.
+    #[must_use]
+    pub fn buckets(mut self, buckets: impl Into<WholeNumber>) -> Self {
+        self.buckets = Some(buckets.into());
+        self
+    }
+
+    /// Sets how many probes may run at once while the breaker is half-open, and how many
+    /// must be good to close it, with no bad one in between: between 1 and 63. Default 1. A
+    /// bad probe opens the breaker at once. A probe that ends, or that takes longer than it
+    /// holds its place, makes room for the next, so more than this many may have run before
+    /// the breaker closes.
+    #[doc(alias("half_open"))]
+    #[must_use]
+    pub fn probes(mut self, probes: impl Into<WholeNumber>) -> Self {
+        self.probes = probes.into();
+        self
+    }
+
+    /// Opens only when the ratio or count is exceeded, not already when it is reached, as
+    /// in Sentinel for Java. The ratio or count may then be 0, which one bad call exceeds;
+    /// a ratio of 1 is never exceeded, and a count must be below the number of
+    /// [`last_calls`](Self::last_calls).
+    #[must_use]
+    pub fn exceeds(mut self) -> Self {
+        self.exceeds = true;
+        self
+    }
+
+    /// Sets whether a call that is cancelled or [ignored](crate::Entry::ignore) counts as
+    /// slow if it had already taken longer than the limit. Default true.
+    ///
+    /// If it is false, and a service hangs behind callers with a timeout, no call ever ends
+    /// with an outcome, so the breaker never opens. Only a [`slow_ratio`](Self::slow_ratio)
+    /// rule counts such calls.
+    #[must_use]
+    pub fn count_cancelled_as_slow(mut self, count_cancelled_as_slow: bool) -> Self {
+        self.cancelled_as_slow = count_cancelled_as_slow;
+        self
+    }
+
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `circuit-breaker-2`.
+    ///
+    /// A rule that replaces one of the same name stays open as long as that one would have;
+    /// see [reloads](Self#reloads).
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the resource that the rule is for; `*` for all resources without a rule of
+    /// their own.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    /// What a breaker has to know of the rule.
+    pub(crate) fn spec(&self) -> Spec {
+        Spec {
+            strategy: self.strategy,
+            limit: match self.threshold {
+                Threshold::Ratio(ratio) => Limit::ratio(ratio),
+                Threshold::Count(count) => Limit::Count(count.get()),
+                Threshold::Consecutive(count) => Limit::Consecutive(count.get()),
+            },
+            exceeds: self.exceeds,
+            min_calls: self
+                .min_calls
+                .map_or_else(|| self.least_calls(), WholeNumber::get),
+            open_for: self.open_for,
+            open_up_to: self.open_up_to,
+            last_calls: self.last_calls.map(WholeNumber::get),
+            interval: self.interval,
+            buckets: self
+                .buckets
+                .map_or_else(|| self.most_buckets(), WholeNumber::get),
+            probes: self.probes.get(),
+            cancelled_as_slow: self.cancelled_as_slow,
+            id: self.id.as_deref().map(Into::into),
+        }
+    }
+
+    /// How many calls must have ended if nothing else is said: no more than are bad, or
+    /// looked at.
+    fn least_calls(&self) -> u32 {
+        let least = match self.threshold {
+            Threshold::Ratio(_) => DEFAULT_MIN_CALLS,
+            Threshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),
+            Threshold::Consecutive(_) => 1,
+        };
+        self.last_calls
+            .map_or(least, |calls| least.min(calls.get()))
+    }
+
+    const fn is_consecutive(&self) -> bool {
+        matches!(self.threshold, Threshold::Consecutive(_))
+    }
+
+    /// The largest number of buckets up to the default that divides the interval.
+    fn most_buckets(&self) -> u32 {
+        let may_have = |buckets: &u32| {
+            self.interval.as_nanos() % u128::from(*buckets) == 0
+                && self.interval / *buckets >= SHORTEST_INTERVAL
+        };
+        (2..=DEFAULT_BUCKETS).rev().find(may_have).unwrap_or(1)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::LONGEST_INTERVAL;
+    use crate::rule::Rules;
+    use crate::rule::problem::problems;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn every_bad_field_is_named_with_its_value_and_range() {
+        let rule = |ratio| CircuitBreakerRule::error_ratio("r", ratio);
+        let ratio = "above 0 and at most 1";
+        let time = "between 1 ms and 366 days";
+        let in_a_row = "left out for consecutive errors";
+        let cases = [
+            (rule(0.0), format!("ratio is 0, must be {ratio}")),
+            (rule(1.01), format!("ratio is 1.01, must be {ratio}")),
+            (rule(f64::NAN), format!("ratio is NaN, must be {ratio}")),
+            (
+                rule(-0.5).exceeds(),
+                "ratio is -0.5, must be between 0 and 1".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 0),
+                "count is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 1_000_001).exceeds(),
+                "count is 1000001, must be between 0 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 0),
+                "count is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).min_calls(3),
+                format!("min_calls is 3, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).interval(ms(0)),
+                format!("interval is 0ns, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).buckets(1),
+                format!("buckets is 1, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("r", 3).last_calls(3),
+                format!("last_calls is 3, must be {in_a_row}"),
+            ),
+            (
+                rule(0.5).last_calls(0),
+                "last_calls is 0, must be between 1 and 40".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(41).min_calls(41),
+                "last_calls is 41, must be between 1 and 40".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).min_calls(21),
+                "min_calls is 21, must be between 1 and 20".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 21).last_calls(20),
+                "count is 21, must be between 1 and 20".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_count("r", 20)
+                    .last_calls(20)
+                    .exceeds(),
+                "count is 20, must be between 0 and 19".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).interval(ms(999)),
+                "interval is 999ms, must be left out beside last_calls".to_owned(),
+            ),
+            (
+                rule(0.5).last_calls(20).buckets(10),
+                "buckets is 10, must be left out beside last_calls".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::slow_ratio("r", Duration::MAX, 1.0),
+                format!(
+                    "max_rt is {:?}, must be between 0 and 366 days",
+                    Duration::MAX
+                ),
+            ),
+            (
+                rule(0.5).min_calls(0),
+                "min_calls is 0, must be between 1 and 1000000".to_owned(),
+            ),
+            (
+                rule(0.5).open_for(Duration::ZERO),
+                format!("open_for is 0ns, must be {time}"),
+            ),
+            (
+                rule(0.5).open_for(ms(20)).open_up_to(ms(19)),
+                "open_up_to is 19ms, must be between the open_for of 20ms and 366 days".to_owned(),
+            ),
+            (
+                rule(0.5).open_up_to(Duration::MAX),
+                format!(
+                    "open_up_to is {:?}, must be between the open_for of 10s and 366 days",
+                    Duration::MAX
+                ),
+            ),
+            (
+                rule(0.5).interval(Duration::from_micros(10)).buckets(0),
+                format!("interval is 10µs, must be {time}"),
+            ),
+            (
+                rule(0.5).buckets(65),
+                "buckets is 65, must be between 1 and 64".to_owned(),
+            ),
+            (
+                rule(0.5).buckets(7),
+                "buckets is 7, must be a number that divides the interval of 1s".to_owned(),
+            ),
+            (
+                rule(0.5).interval(ms(5)).buckets(10),
+                "buckets is 10, must be at most 5, so that a bucket lasts 1 ms".to_owned(),
+            ),
+            (
+                rule(0.5).probes(64),
+                "probes is 64, must be between 1 and 63".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::error_ratio(" ", 0.5),
+                "resource is \" \", must be a name that is not blank".to_owned(),
+            ),
+        ];
+        for (rule, problem) in cases {
+            assert_eq!(problems(rule), [problem]);
+        }
+        for good in [
+            rule(1.0),
+            rule(1e-300),
+            rule(0.5).open_for(ms(20)).open_up_to(ms(20)),
+            rule(0.5).open_up_to(LONGEST_INTERVAL),
+            rule(0.0).exceeds(),
+            CircuitBreakerRule::error_count("*", 0).exceeds(),
+            CircuitBreakerRule::consecutive_errors("*", 0).exceeds(),
+            CircuitBreakerRule::consecutive_errors("r", 1_000_000).probes(2),
+            CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.2).probes(63),
+            rule(0.5).last_calls(1),
+            rule(0.5).last_calls(40).min_calls(40),
+            CircuitBreakerRule::error_count("r", 40).last_calls(40),
+            CircuitBreakerRule::error_count("r", 0)
+                .last_calls(1)
+                .exceeds(),
+            CircuitBreakerRule::error_count("r", 1_000_000).exceeds(),
+        ] {
+            assert_eq!(problems(good), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_resource_has_at_most_32() {
+        let rules = |count| vec![CircuitBreakerRule::error_ratio("r", 0.5); count];
+        assert!(Rules::build(rules(32)).is_ok());
+        let error = Rules::build(rules(33)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rule 32 (circuit-breaker \"r\"): resource is \"r\", \
+             must be that of at most 32 circuit breakers"
+        );
+    }
+
+    #[test]
+    fn the_interval_is_cut_into_ten_or_what_divides_it() {
+        let buckets = |interval| {
+            let rule = CircuitBreakerRule::error_ratio("r", 0.5).interval(interval);
+            rule.spec().buckets
+        };
+        assert_eq!(buckets(ms(1_000)), 10);
+        assert_eq!(buckets(ms(10)), 10);
+        assert_eq!(buckets(ms(7)), 7);
+        assert_eq!(buckets(ms(1)), 1);
+        assert_eq!(buckets(Duration::from_nanos(21_000_003)), 3);
+        assert_eq!(buckets(Duration::from_nanos(1_000_000_007)), 1);
+    }
+}

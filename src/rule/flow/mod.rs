@@ -1,0 +1,639 @@
+//! Flow rules: how many calls of a resource may pass in a window of time.
+
+#[cfg(feature = "serde")]
+mod settings;
+
+use std::fmt;
+use std::time::Duration;
+
+use super::HotParamRule;
+use super::problem::Inspector;
+use super::shaping::Shaping;
+use super::threshold::whole_rate;
+use crate::base::number::{Number, WholeNumber};
+use crate::clock::SHORTEST_INTERVAL;
+use crate::keyed::MOST_IN_WINDOW;
+use crate::stat::{Lending, MAX_TOKENS, Quota};
+
+/// Most buckets of one window.
+const MAX_BUCKETS: u32 = 1_024;
+/// The origin that Sentinel calls "any".
+const DEFAULT_ORIGIN: &str = "default";
+/// The origin that Sentinel calls "none of those that have a rule".
+const OTHER_ORIGIN: &str = "other";
+
+/// How many calls of a resource may wait at once, unless a rule says otherwise.
+pub(super) const MOST_WAITING: u32 = 10_000;
+
+/// Limits a rate: at most `threshold` calls of a resource pass in a sliding window.
+///
+/// The window consists of [buckets](Self::buckets), two unless set, aligned to the clock.
+/// [`LeapArray`](crate::stat::LeapArray) documents what exactly that guarantees;
+/// [`strict`](Self::strict) gives a stronger guarantee.
+///
+/// A call that finds the window full is refused; a [prioritized](crate::Call::prioritized)
+/// call may borrow tokens of a coming bucket and wait for it. The cookbook's
+/// [words](crate::guide::cookbook#words) explain borrowing, waiting and origins.
+///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
+/// without a flow rule of its own gets a separate window from it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("/search", 2))
+///     .clock(ManualClock::new())
+///     .build();
+/// let call = || sentinel.try_enter(Call::new("/search"));
+/// assert!(matches!((call(), call()), (Verdict::Pass(_), Verdict::Pass(_))));
+/// let Verdict::Block(blocked) = call() else {
+///     panic!("the third one in a second");
+/// };
+/// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
+/// ```
+///
+/// Other windows and other callers:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let rules = Rules::new()
+///     // 100 per second for all callers together.
+///     .with(FlowRule::per_second("/search", 100))
+///     // Five a minute for each caller.
+///     .with(FlowRule::per("/login", 5, Duration::from_secs(60)).by_origin())
+///     // Never more than 10 in any second, wherever it begins.
+///     .with(FlowRule::per_second("/pay", 10).buckets(10).strict());
+/// assert_eq!(rules.len(), 3);
+/// ```
+///
+/// An invalid value is an error that names the field:
+///
+/// ```
+/// use tower_sentinel::{FlowRule, Rules};
+///
+/// let error = Rules::build([FlowRule::per_second("/pay", -1)]).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "rule 0 (flow \"/pay\"): threshold is -1, must be between 0 and 2147483647",
+/// );
+/// ```
+#[doc(alias("RateLimit", "rate_limit", "RateLimiter"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowRule {
+    resource: String,
+    threshold: f64,
+    interval: Duration,
+    buckets: WholeNumber,
+    pub(super) strict: bool,
+    pub(super) who: Who,
+    basis: Basis,
+    pub(super) shaping: Shaping,
+    /// As it was set, which is allowed only where the rule has a key.
+    pub(super) missing: Option<MissingKey>,
+    lend: Option<bool>,
+    max_occupy_ratio: f64,
+    max_waiting: WholeNumber,
+    pub(super) id: Option<String>,
+}
+
+/// Whose calls a rule counts together.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Who {
+    /// Everybody's.
+    Anyone,
+    /// Each origin's apart.
+    Each,
+    /// Those of one origin.
+    Only(String),
+    /// Those of each origin that no other rule of the resource names, apart.
+    Other,
+}
+
+/// Which calls fill the rule's window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Basis {
+    /// Those that it limits.
+    Own,
+    /// Those of another resource.
+    Related(String),
+    /// Those through one context, which alone it limits.
+    Context(String),
+}
+
+/// What a rule does with a call that has no key for it: no origin for a rule [by
+/// origin](FlowRule::by_origin), no value for a [`HotParamRule`].
+///
+/// A call has no key if the layer has no extractor for it, or if the extractor finds
+/// nothing in the request. [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) finds
+/// nothing if the server is not set up for it.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BlockKind, Call, FlowRule, MissingKey, Sentinel, Verdict};
+///
+/// let rule = FlowRule::per_second("/search", 100).by_origin().missing(MissingKey::Refuse);
+/// let sentinel = Sentinel::new(rule);
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("/search")) else {
+///     panic!("it does not say who calls");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::MissingKey);
+/// assert!(matches!(sentinel.try_enter(Call::new("/search").origin("shop")), Verdict::Pass(_)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// All calls without a key share one quota, that of the key `-`. A few callers can use
+    /// it up for all others.
+    #[default]
+    Share,
+    /// The rule does not apply to calls without a key, so it does not limit them. A client
+    /// can leave a key out, and can send a second value, so that an
+    /// [extractor](crate::key#different-spellings-of-a-key) finds none while the service
+    /// reads one of the two. So another rule must limit such calls, by something that is
+    /// always there, as in the [cookbook](crate::guide::cookbook#per-user-or-api-key).
+    Skip,
+    /// Calls without a key are refused; over HTTP, with status 403.
+    Refuse,
+}
+
+impl MissingKey {
+    /// Returns the name of the setting in documents: `share`, `skip` or `refuse`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::MissingKey::Refuse.as_str(), "refuse");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Skip => "skip",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
+impl fmt::Display for MissingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FlowRule {
+    /// Allows at most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
+    ///
+    /// The threshold may have a fraction. A window counts whole calls and ignores the
+    /// fraction. So a threshold between 0 and 1 would refuse every call, and is invalid: for
+    /// one call every two seconds, use `per(resource, 1, Duration::from_secs(2))`. With
+    /// [`throttle`](Self::throttle) the fraction does count: at 0.5 per second a call
+    /// starts every two seconds.
+    #[must_use]
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(1))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per minute, as
+    /// [`per`](Self::per) with 60 s.
+    #[must_use]
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(60))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per hour, as
+    /// [`per`](Self::per) with 3600 s.
+    #[must_use]
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(3_600))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per `interval`, which is between 1 ms
+    /// and 366 days. An interval that is below 2 ms, or that cannot be halved, needs a
+    /// number of [buckets](Self::buckets) other than two.
+    #[must_use]
+    pub fn per(
+        resource: impl Into<String>,
+        threshold: impl Into<Number>,
+        interval: Duration,
+    ) -> Self {
+        Self {
+            resource: resource.into(),
+            threshold: threshold.into().get(),
+            interval,
+            buckets: WholeNumber::new(2),
+            strict: false,
+            who: Who::Anyone,
+            basis: Basis::Own,
+            shaping: Shaping::default(),
+            missing: None,
+            lend: None,
+            max_occupy_ratio: 1.0,
+            max_waiting: WholeNumber::new(MOST_WAITING),
+            id: None,
+        }
+    }
+
+    /// Sets the number of buckets that the interval is divided into: between 1 and 1024,
+    /// each at least 1 ms long. Default 2.
+    ///
+    /// One bucket is a fixed window: it starts again at each multiple of the interval. More
+    /// buckets spread the calls more evenly. They cost no more time per call, except that
+    /// the first call after an idle time writes a few words for each bucket.
+    #[must_use]
+    pub fn buckets(mut self, buckets: impl Into<WholeNumber>) -> Self {
+        self.buckets = buckets.into();
+        self
+    }
+
+    /// Admits no more than the threshold in *any* interval of the rule's length, wherever
+    /// it begins.
+    ///
+    /// The rule then counts one bucket more than the interval has. The price is a lower
+    /// sustained rate while calls keep the limit exhausted: `n / (n + 1)` of the threshold
+    /// for `n` buckets, so 67 % for two and 91 % for ten. For a quota that another service
+    /// counts, use `.strict().buckets(10)`.
+    ///
+    /// The guarantee is about the moment of admission. A strict rule does not lend unless
+    /// [`lend(true)`](Self::lend) is set. A call that borrows then counts in the bucket
+    /// that it was promised, and a timer that fires late may start it after that bucket.
+    /// Cannot be combined with [`throttle`](Self::throttle) or [`warm_up`](Self::warm_up).
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Gives every origin a quota of its own. To limit each caller, a
+    /// [`HotParamRule`](crate::HotParamRule) is the usual way; the cookbook says [when this is
+    /// needed](crate::guide::cookbook#when-a-caller-needs-another-rule).
+    ///
+    /// Calls without an origin share one quota, under the name `-`, unless
+    /// [`missing`](Self::missing) is set otherwise. If the layer's
+    /// [`origin`](crate::SentinelLayer::origin) finds no key in any request, that is one
+    /// quota for all callers: see [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) for
+    /// how that happens and how to notice it.
+    ///
+    /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, all
+    /// further origins of the resource share one quota. Clients that make up origins can
+    /// reach it; [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how fast.
+    ///
+    /// A plain rule keeps a table like that of a [`HotParamRule`](crate::HotParamRule),
+    /// with 32 bytes per origin, allocated at once for as many origins as that limit. A
+    /// rule is plain if it has two buckets and a threshold of at most 1 048 575, is not
+    /// strict, and does not use [`throttle`](Self::throttle), [`warm_up`](Self::warm_up),
+    /// [`memory`](Self::memory) or [`lend(true)`](Self::lend). A plain rule does not lend.
+    /// Any other rule keeps a node with statistics for each origin. A call that waits for
+    /// another rule counts in a table when it arrives, and in a node when it starts.
+    ///
+    /// A [reload](crate::Sentinel::reload) that changes the interval of a table resets the
+    /// table: every origin then has its whole quota again. The same happens when a rule
+    /// changes from a table to nodes or back, because [`lend`](Self::lend),
+    /// [`strict`](Self::strict), [`buckets`](Self::buckets), [`throttle`](Self::throttle),
+    /// [`warm_up`](Self::warm_up) or [`memory`](Self::memory) changes, or because the
+    /// threshold crosses 1 048 575.
+    #[must_use]
+    pub fn by_origin(mut self) -> Self {
+        self.who = Who::Each;
+        self
+    }
+
+    /// Counts and limits only the calls of `origin`. An address or a number is written as
+    /// text, and stands for both the text and the address or number.
+    ///
+    /// Sentinel's two special names have Sentinel's meaning: `"default"` counts all callers
+    /// together, as without this method, and `"other"` gives a quota of its own to every
+    /// origin that no rule of the resource names.
+    #[must_use]
+    pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
+        let origin = origin.into();
+        self.who = match origin.as_str() {
+            DEFAULT_ORIGIN => Who::Anyone,
+            OTHER_ORIGIN => Who::Other,
+            _ => Who::Only(origin),
+        };
+        self
+    }
+
+    /// Limits by the calls of another resource: calls of the rule's own resource are
+    /// refused while `related` has no room for them under the threshold. So reads can yield
+    /// to writes. `related` may be a template, like the name of a rule. Only those calls of
+    /// `related` count that have the same direction.
+    ///
+    /// Nothing is taken from `related`, so calls that arrive at the same moment may all
+    /// pass when there is room for one. The rule does not apply until `related` has been
+    /// called for the first time. It cannot be combined with an origin, a queue, a warm-up
+    /// or memory.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("read", 2).when("write"))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let passes = |name| matches!(sentinel.try_enter(Call::new(name)), Verdict::Pass(_));
+    /// assert!((0..100).all(|_| passes("read")));
+    /// assert!(passes("write") && passes("write"));
+    /// assert!(!passes("read")); // two writes in this second
+    /// assert!(passes("write"));
+    /// ```
+    #[must_use]
+    pub fn when(mut self, related: impl Into<String>) -> Self {
+        self.basis = Basis::Related(related.into());
+        self
+    }
+
+    /// Counts and limits only calls that come through `context`, which is written like an
+    /// [origin](Self::for_origin). It cannot be combined with an origin.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("db", 1).in_context("batch"))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let passes = |context| {
+    ///     matches!(sentinel.try_enter(Call::new("db").context(context)), Verdict::Pass(_))
+    /// };
+    /// assert!(passes("batch") && !passes("batch"));
+    /// assert!(passes("web"));
+    /// ```
+    #[must_use]
+    pub fn in_context(mut self, context: impl Into<String>) -> Self {
+        self.basis = Basis::Context(context.into());
+        self
+    }
+
+    /// Sets what a rule [by origin](Self::by_origin) does with calls that have no origin.
+    /// Default: they share one quota. It is invalid to set this for a rule that is not by origin,
+    /// as no call of such a rule lacks a key.
+    #[must_use]
+    pub fn missing(mut self, missing: MissingKey) -> Self {
+        self.missing = Some(missing);
+        self
+    }
+
+    /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except
+    /// for a [strict](Self::strict) rule and for a plain rule [by origin](Self::by_origin).
+    #[must_use]
+    pub fn lend(mut self, lend: bool) -> Self {
+        self.lend = Some(lend);
+        self
+    }
+
+    /// Sets the largest fraction that may be lent of the tokens that become free when a
+    /// bucket leaves the window: above 0, at most 1. Default 1: borrowers may then take all
+    /// of them, and ordinary calls get what is left. If the coming window begins after the
+    /// present bucket, as that of a rule with one bucket does, this is a fraction of the
+    /// threshold instead. Tokens are lent for the start of a bucket of the rule and for no
+    /// other time. All tokens held for that time count, including those of calls that wait
+    /// only for another rule. A call that waits for another rule as well, such as one for
+    /// its origin, may start later in that bucket.
+    #[must_use]
+    pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
+        self.max_occupy_ratio = ratio;
+        self
+    }
+
+    /// Sets how many calls may wait at once, for tokens that this rule has lent or in its
+    /// queue. Default 10 000; 0: no call waits, as with [`lend(false)`](Self::lend).
+    ///
+    /// All waiting calls of a resource count together, whichever rule they wait for. Their
+    /// number is limited by the smallest `max_waiting` of the rules that count all callers
+    /// together, or by 10 000 if none of these rules lets calls wait. In addition, the
+    /// `max_waiting` of a rule for origins or for a context limits the waiting calls of
+    /// each origin, or of the context.
+    ///
+    /// In [shadow mode](crate::Rule::shadow) no call waits, so any number above 0 is as good
+    /// as no limit.
+    #[must_use]
+    pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
+        self.max_waiting = max_waiting.into();
+        self
+    }
+
+    /// Sets the name of the rule in refusals and response headers. Default: its kind and
+    /// its place in the set, such as `flow-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Returns how many calls may pass in one interval.
+    #[must_use]
+    pub const fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Returns the length of the window.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    pub(crate) const fn basis(&self) -> &Basis {
+        &self.basis
+    }
+
+    /// The other resource that the rule looks at.
+    pub(super) fn related(&self) -> Option<&str> {
+        match &self.basis {
+            Basis::Related(related) => Some(related),
+            Basis::Own | Basis::Context(_) => None,
+        }
+    }
+
+    /// The rule that counts for this one on the resource that it looks at, and
+    /// refuses nobody there.
+    pub(crate) fn watcher(&self, related: &str) -> Self {
+        Self {
+            resource: related.to_owned(),
+            threshold: f64::from(MAX_TOKENS),
+            basis: Basis::Own,
+            shaping: Shaping::default(),
+            max_waiting: WholeNumber::new(u32::MAX),
+            lend: Some(true),
+            max_occupy_ratio: 1.0,
+            ..self.clone()
+        }
+    }
+
+    /// Bytes that its texts occupy.
+    pub(super) fn heap(&self) -> usize {
+        let who = match &self.who {
+            Who::Only(origin) => origin.len(),
+            Who::Anyone | Who::Each | Who::Other => 0,
+        };
+        let basis = match &self.basis {
+            Basis::Related(name) | Basis::Context(name) => name.len(),
+            Basis::Own => 0,
+        };
+        self.resource.len() + self.id.as_ref().map_or(0, String::len) + who + basis
+    }
+
+    /// How many calls may wait at once, if this rule lets any.
+    pub(crate) fn most_waiting(&self) -> Option<u32> {
+        let has_queue = self.shaping.max_wait.is_some();
+        (has_queue || self.lends()).then_some(self.max_waiting.get())
+    }
+
+    fn lends(&self) -> bool {
+        self.lend.unwrap_or(!self.strict) && self.max_waiting.get() > 0
+    }
+
+    /// The whole part of the threshold.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.threshold as u32
+    }
+
+    /// The limit as people are told it: so many in which time.
+    pub(super) fn told(&self) -> (u32, Duration) {
+        if self.shaping.max_wait.is_some() {
+            whole_rate(self.threshold, self.interval)
+        } else {
+            // In a window a fraction counts for nothing.
+            (self.limit(), self.interval)
+        }
+    }
+
+    pub(crate) const fn bucket_ns(&self) -> u64 {
+        self.interval.as_nanos() as u64 / self.buckets.get() as u64
+    }
+
+    /// How many of its own buckets the rule counts together.
+    pub(crate) const fn counted_buckets(&self) -> u32 {
+        self.buckets.get() + if self.strict { 1 } else { 0 }
+    }
+
+    /// How far back the rule looks.
+    pub(super) const fn span_ns(&self) -> u64 {
+        self.bucket_ns() * self.counted_buckets() as u64
+    }
+
+    /// The rule on an array with buckets of `bucket_ns`.
+    pub(crate) fn quota(&self, bucket_ns: u64) -> Quota {
+        let stride = (self.bucket_ns() / bucket_ns) as u32;
+        Quota::new(self.counted_buckets(), stride, self.limit(), self.lending())
+    }
+
+    fn lending(&self) -> Lending {
+        if !self.lends() {
+            Lending::Nothing
+        } else if self.max_occupy_ratio < 1.0 {
+            Lending::Part(self.max_occupy_ratio)
+        } else {
+            Lending::All
+        }
+    }
+
+    /// Whether a table of origins is enough for the rule, which is much smaller than a
+    /// node for each of them.
+    pub(super) fn is_plain(&self) -> bool {
+        // By all their names: a table knows nothing of a new one.
+        let Self {
+            resource: _,
+            threshold,
+            interval: _,
+            buckets,
+            strict,
+            who,
+            missing: _,
+            basis,
+            shaping,
+            lend,
+            // Of those that wait, which it has none of.
+            max_waiting: _,
+            max_occupy_ratio: _,
+            id: _,
+        } = self;
+        *who == Who::Each
+            && *basis == Basis::Own
+            && *shaping == Shaping::default()
+            && buckets.get() == 2
+            && !strict
+            && *lend != Some(true)
+            && *threshold <= f64::from(MOST_IN_WINDOW)
+    }
+
+    /// The same rule, which is [plain](Self::is_plain), as one on the origin as a parameter.
+    pub(super) fn as_hot_param(&self, most_origins: u32) -> HotParamRule {
+        let mut rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
+            .window()
+            .by_origin()
+            .missing(self.missing.unwrap_or_default())
+            .max_keys(most_origins);
+        rule.id.clone_from(&self.id);
+        rule
+    }
+
+    /// Whether both were given the same id.
+    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// Whether the two, rules of one node, count the same calls in the same window,
+    /// so that one may take over what the other has counted.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
+        self.selects_like(other) && window(self) == window(other)
+    }
+
+    /// Whether the two, rules of one node, are for the same calls. Both are for one
+    /// resource, by its name or as one of all.
+    pub(super) fn selects_like(&self, other: &Self) -> bool {
+        self.who == other.who && self.basis == other.basis
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
+        inspector.name("resource", &self.resource);
+        inspector.number("threshold", self.threshold, 0..=MAX_TOKENS);
+        if self.shaping.max_wait.is_none() {
+            let cure = "let calls queue with `throttle`";
+            inspector.whole_call("threshold", self.threshold, self.interval, cure);
+        }
+        if let Some(missing) = self.missing.filter(|_| self.who != Who::Each) {
+            let allowed = "left out without `by_origin`: the rule has no key that may be missing";
+            inspector.refuse("missing", missing.as_str(), allowed);
+        }
+        if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
+            inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
+        }
+        self.shaping.inspect(self, inspector);
+        if let Who::Only(origin) = &self.who {
+            inspector.name("origin", origin);
+        }
+        let basis = match &self.basis {
+            Basis::Own => None,
+            Basis::Related(name) => Some(("related", name)),
+            Basis::Context(name) => Some(("context", name)),
+        };
+        if let Some((field, name)) = basis {
+            inspector.name(field, name);
+            if self.who != Who::Anyone {
+                let allowed = "without an origin where the rule counts origins apart";
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
+            if field == "related" && self.shaping != Shaping::default() {
+                let allowed = "without `throttle`, `warm_up` or `memory`: nothing is taken there";
+                inspector.refuse(field, format_args!("{name:?}"), allowed);
+            }
+        }
+        inspector.fraction("max_occupy_ratio", self.max_occupy_ratio);
+        inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
+    }
+}

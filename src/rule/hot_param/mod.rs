@@ -1,0 +1,468 @@
+//! Hot-parameter rules: how many calls may pass for each value of a parameter.
+
+#[cfg(feature = "serde")]
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::MissingKey;
+use super::problem::{Inspector, brief};
+use crate::base::number::{Number, WholeNumber};
+use crate::clock::SHORTEST_INTERVAL;
+use crate::keyed::{Burst, Count, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use crate::stat::MAX_TOKENS;
+
+/// Longest wait of one call in the queue of its value.
+const LONGEST_WAIT: Duration = Duration::from_secs(256);
+/// Most characters that a message shows of a value, which may be of any length.
+const LONGEST_SHOWN: usize = 64;
+
+/// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
+/// API key or product.
+///
+/// Every value has a quota of its own. By default it is refilled continuously, like a token
+/// bucket: a value that has been idle long enough may spend the whole threshold and the
+/// [burst](Self::burst) at once, and from then on gets one more call every
+/// `interval / threshold`. Other ways to count are a [window](Self::window), a
+/// [queue](Self::throttle), and [concurrency](Self::concurrency).
+///
+/// The value is the first parameter of the [call](crate::Call::param), unless the rule
+/// names [another parameter](Self::param) or the [origin](Self::by_origin). Calls without a
+/// value share one quota by default; see [`missing`](Self::missing).
+///
+/// # Memory
+///
+/// A value that spends nothing for a while has its whole quota again. It is then *at rest*,
+/// and may be evicted, without losing anything, when another value needs its place. A rule
+/// has places for at least [`max_keys`](Self::max_keys) values that are not at rest, and
+/// for at most twice as many, rounded up to a multiple of eight. All values that find no
+/// place share one quota, of the size of one value's. So nobody gets a fresh quota by
+/// filling the table, except that a value that later finds a place starts there with a
+/// whole quota. [`max_keys`](Self::max_keys) describes how a flood of made-up values affects
+/// new callers.
+///
+/// The memory is allocated once, 32 bytes for each of `max_keys`. Values are kept as a
+/// keyed hash, never as text.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+///
+/// let rule = HotParamRule::per("/search", 2, Duration::from_secs(60))
+///     .except("crawler", 1) // less for this one
+///     .tier("pro", 100); // more for calls of this tier
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// let passes = |call| matches!(sentinel.try_enter(call), Verdict::Pass(_));
+///
+/// let by = |user| Call::new("/search").param(user);
+/// assert!(passes(by("ann")) && passes(by("ann")) && !passes(by("ann")));
+/// assert!(passes(by("bob")));
+/// assert!(passes(by("crawler")) && !passes(by("crawler")));
+/// assert!((0..100).all(|_| passes(by("eve").tier("pro"))));
+/// ```
+///
+/// # Source
+///
+/// The hot-parameter rule of Sentinel. There a quota is refilled all at once after each
+/// interval, so twice the threshold may pass at its edge, and the least recently used value
+/// is evicted even if it has not recovered its quota.
+#[doc(alias("token_bucket", "GCRA", "KeyedRateLimit"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotParamRule {
+    resource: String,
+    pub(super) of: ParamOf,
+    pub(super) count: Count,
+    threshold: f64,
+    interval: Duration,
+    pub(super) burst: Burst,
+    /// Shared by its copies: there may be many.
+    pub(super) exceptions: Arc<Vec<(String, f64)>>,
+    pub(super) tiers: Vec<(String, f64)>,
+    pub(super) max_keys: WholeNumber,
+    pub(super) missing: MissingKey,
+    pub(super) id: Option<String>,
+}
+
+/// Where the value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ParamOf {
+    /// The parameter at this place, counted from 0; from the end, if negative.
+    Index(i32),
+    /// The parameter of this name.
+    Named(String),
+    /// Who calls.
+    Origin,
+}
+
+impl HotParamRule {
+    /// Allows at most `threshold` calls of `resource` per second for each value: between 0
+    /// and 2³¹ − 1.
+    #[must_use]
+    pub fn per_second(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(1))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per minute for each value, as
+    /// [`per`](Self::per) with 60 s.
+    #[must_use]
+    pub fn per_minute(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(60))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per hour for each value, as
+    /// [`per`](Self::per) with 3600 s.
+    #[must_use]
+    pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        Self::per(resource, threshold, Duration::from_secs(3_600))
+    }
+
+    /// Allows at most `threshold` calls of `resource` per `interval` for each value; the
+    /// interval is between 1 µs and 366 days, and at least 1 ms for a window and a queue. The
+    /// threshold may have a fraction; a window and a concurrency limit count only its whole
+    /// part. A refilled quota keeps the fraction: with 2.5, two calls pass at once, and the third after half the time that a
+    /// whole call takes to refill. A threshold of 0 refuses every call, whatever the burst.
+    /// So would a threshold between 0 and 1 without a [burst](Self::burst), which is
+    /// invalid. With [`throttle`](Self::throttle) the spacing includes the fraction: at 0.5
+    /// per second a call starts every two seconds.
+    #[must_use]
+    pub fn per(
+        resource: impl Into<String>,
+        threshold: impl Into<Number>,
+        interval: Duration,
+    ) -> Self {
+        Self {
+            resource: resource.into(),
+            of: ParamOf::Index(0),
+            count: Count::Refill,
+            threshold: threshold.into().get(),
+            interval,
+            burst: Burst::NONE,
+            exceptions: Arc::default(),
+            tiers: Vec::new(),
+            max_keys: WholeNumber::new(65_536),
+            missing: MissingKey::Share,
+            id: None,
+        }
+    }
+
+    /// Allows at most `max` calls of `resource` at once for each value: between 0 and
+    /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
+    /// body; a call that waits for another rule counts as well, and so does one that a later
+    /// rule refuses, while it is judged. A call above the limit is refused at once: only an
+    /// [`IsolationRule`](crate::IsolationRule::queue) lets calls wait for a slot. A value with calls in flight is never evicted. A
+    /// resource has at most two such rules.
+    #[must_use]
+    pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
+        Self {
+            count: Count::Running,
+            ..Self::per(resource, max.into(), Duration::from_secs(1))
+        }
+    }
+
+    /// Limits by the parameter called `name`, as given to the
+    /// [layer](crate::SentinelLayer::param_named) or to the [call](crate::Call::params).
+    #[must_use]
+    pub fn param(mut self, name: impl Into<String>) -> Self {
+        self.of = ParamOf::Named(name.into());
+        self
+    }
+
+    /// Limits by the parameter at `index`, counted from 0, or from the end if negative: -1
+    /// is the last. Default 0.
+    #[must_use]
+    pub fn param_at(mut self, index: i32) -> Self {
+        self.of = ParamOf::Index(index);
+        self
+    }
+
+    /// Limits by the [origin](crate::Call::origin) of the call.
+    #[must_use]
+    pub fn by_origin(mut self) -> Self {
+        self.of = ParamOf::Origin;
+        self
+    }
+
+    /// Sets how many calls more than the threshold a value at rest may make at once: at
+    /// most 2³¹ − 1. Default 0. Only for a refilled quota. A value never has more at once
+    /// than it earns in nine years.
+    #[must_use]
+    pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Beside(burst.into());
+        self
+    }
+
+    /// Sets how many calls a value at rest may make at once, those of the threshold with them:
+    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
+    /// the whole part of the threshold, also for values with a threshold
+    /// of their own, so those hold as many more or fewer; of the two, the last one set
+    /// counts. Only for a refilled quota.
+    ///
+    /// ```
+    /// use tower_sentinel::{HotParamRule, Rules};
+    ///
+    /// // One call every 100 ms, and twenty at once after a rest.
+    /// let rule = HotParamRule::per_second("/search", 10).capacity(20);
+    ///
+    /// let error = Rules::build([rule.capacity(5)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "rule 0 (hot-param \"/search\"): capacity is 5, must be between the threshold, 10, \
+    ///      and 2147483647",
+    /// );
+    /// ```
+    #[doc(alias("burst_size"))]
+    #[must_use]
+    pub fn capacity(mut self, capacity: impl Into<WholeNumber>) -> Self {
+        self.burst = Burst::Capacity(capacity.into());
+        self
+    }
+
+    /// How many calls a value has beside its threshold.
+    pub(super) fn beside(&self) -> u32 {
+        self.burst.beside(self.threshold)
+    }
+
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead of
+    /// refilling the quota continuously: no aligned window holds more than the threshold,
+    /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575.
+    #[must_use]
+    pub fn window(mut self) -> Self {
+        self.count = Count::Window;
+        self
+    }
+
+    /// Queues the calls of each value and lets them start one after the other, evenly
+    /// spaced. Each waits for its turn for at most `max_wait`, which is at most 256 s, and
+    /// no longer than [`FlowRule::throttle`](crate::FlowRule::throttle) allows, which also
+    /// describes what happens to the turns of calls that are dropped. At most 10 000 calls
+    /// of a resource wait at once, or as many as its flow rules
+    /// [allow](crate::FlowRule::max_waiting).
+    #[must_use]
+    pub fn throttle(mut self, max_wait: Duration) -> Self {
+        self.count = Count::Queue(max_wait);
+        self
+    }
+
+    /// Sets another threshold for one value, in the same range; 0 refuses all its calls. An
+    /// address or a number is written as text, and stands for both the text and the address
+    /// or number. An IPv6 address is written as the [extractor](crate::key) shortens it,
+    /// `2001:db8:1:2::` for a /64. If a value has two exceptions, the last one counts. A
+    /// [`Secret`](crate::key::Secret) cannot be named here.
+    #[must_use]
+    pub fn except(mut self, value: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        let exceptions = Arc::make_mut(&mut self.exceptions);
+        exceptions.push((value.into(), threshold.into().get()));
+        self
+    }
+
+    /// Sets another threshold, in the same range, for the calls of one
+    /// [tier](crate::Call::tier), such as a paid plan. If a tier is given twice, the last
+    /// threshold counts. A name that reads like an address or a number also stands for that
+    /// address or number. An [exception](Self::except) takes precedence over a tier. A
+    /// value whose tier changes keeps what it has spent: as a share of a refilled quota, as
+    /// a number of calls in a window.
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
+        self.tiers.push((tier.into(), threshold.into().get()));
+        self
+    }
+
+    /// Sets for how many values that are not at rest the rule has places, at least: between
+    /// 1 and 2^26. Default 65 536, which takes 2 MiB.
+    ///
+    /// # A full table
+    ///
+    /// A value keeps its place until it is at rest. After one call this takes
+    ///
+    /// * `interval / threshold` for a refilled quota, and up to four times as long for a
+    ///   [queue](Self::throttle),
+    /// * up to the whole `interval` for a [window](Self::window), including that of a plain
+    ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin), and even if a later rule
+    ///   refuses the call,
+    /// * until the call ends, for [concurrency](Self::concurrency).
+    ///
+    /// So there are places for `max_keys / time to rest` calls per second, each with a new
+    /// value. At twice that rate the table is full. With the default, that is 5 461 a
+    /// second at five a minute, 182 a second at ten an hour, and 18 a second for a window
+    /// of an hour. Clients that can make up values reach that: with header fields that
+    /// nobody checks, or with IPv6 networks, as a /48 has 65 536 keys.
+    ///
+    /// While the table is full, all new values share one quota, of the size of one value's:
+    /// new honest callers share it with the flood, and are mostly refused. Callers that
+    /// have a place are not affected, nobody gets a fresh quota, and no more memory is
+    /// used. [`overflows`](crate::HotParamView::overflows) counts the calls that used the
+    /// shared quota. A rule with a coarser key in front [keeps such a flood
+    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it
+    /// is checked after the rules with tables.
+    ///
+    /// # Reloads
+    ///
+    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the
+    /// parameter or the way to count makes a new table: then every value has its whole
+    /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the
+    /// table keeps what was taken: of a refilled quota, the time until it is earned; of a
+    /// window, the number; of a queue, the turns. A rule takes over the table of an equal
+    /// rule of the previous set, else of the rule with its [id](Self::id), and else of any
+    /// rule, if that one counts the same values in the same way.
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
+        self.max_keys = max_keys.into();
+        self
+    }
+
+    /// Sets what happens to a call that has no value. Default: all such calls share one
+    /// quota, that of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because nobody sets the parameter
+    /// or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there), that is
+    /// one quota for all callers: [`HotParamView::missing`](crate::HotParamView::missing)
+    /// then grows with each call.
+    #[must_use]
+    pub fn missing(mut self, missing: MissingKey) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// Sets the name of the rule in refusals and response headers. Default: its kind and
+    /// its place in the set, such as `hot-param-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Bytes that the texts and lists of a copy occupy: all share the exceptions.
+    pub(super) fn heap(&self) -> usize {
+        let of = match &self.of {
+            ParamOf::Named(name) => name.len(),
+            ParamOf::Index(_) | ParamOf::Origin => 0,
+        };
+        let tiers = self.tiers.iter().map(|(tier, _)| tier.len());
+        let tiers = size_of_val(&*self.tiers) + tiers.sum::<usize>();
+        self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + tiers
+    }
+
+    /// Returns how many calls of one value may pass in an interval, or run at once.
+    #[must_use]
+    pub const fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Returns the interval; it has no meaning for [concurrency](Self::concurrency).
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    /// The longest wait for a turn; zero if there are none.
+    pub(super) const fn max_wait(&self) -> Duration {
+        match self.count {
+            Count::Queue(max_wait) => max_wait,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether both were given the same id.
+    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// Whether the two count the same values in the same way, so that one may
+    /// take over what the other knows of them.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        let window = |rule: &Self| (rule.interval, rule.max_keys);
+        let same_count = match (self.count, other.count) {
+            (Count::Queue(_), Count::Queue(_)) => true,
+            (count, other) => count == other,
+        };
+        self.resource == other.resource
+            && self.of == other.of
+            && same_count
+            && window(self) == window(other)
+    }
+
+    /// What a rule that counts whole calls needs to count a fraction of one; `None` if the
+    /// rule counts fractions.
+    fn cure_of_fractions(&self) -> Option<&'static str> {
+        match self.count {
+            Count::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
+            Count::Window => Some("leave out `window` and add a `burst` of 1"),
+            Count::Refill | Count::Queue(_) | Count::Running => None,
+        }
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
+        inspector.name("resource", &self.resource);
+        if let ParamOf::Named(name) = &self.of {
+            inspector.name("param", name);
+        }
+        let most = match self.count {
+            Count::Window => MOST_IN_WINDOW,
+            _ => MAX_TOKENS,
+        };
+        inspector.number("threshold", self.threshold, 0..=most);
+        if let Some(cure) = self.cure_of_fractions() {
+            inspector.whole_call("threshold", self.threshold, self.interval, cure);
+        }
+        let exceptions = self.exceptions.iter().map(|own| ("except", own));
+        let tiers = self.tiers.iter().map(|own| ("tier", own));
+        for (field, (name, threshold)) in exceptions.chain(tiers) {
+            inspector.name(field, name);
+            if !(0.0..=f64::from(most)).contains(threshold) {
+                // Of many which one.
+                let start: String = name.chars().take(LONGEST_SHOWN).collect();
+                let value = format!("{} for {start:?}", brief(*threshold));
+                inspector.refuse(field, value, format_args!("between 0 and {most}"));
+            } else if let Some(cure) = self.cure_of_fractions() {
+                inspector.whole_call(field, *threshold, self.interval, cure);
+            }
+        }
+        let shortest = match self.count {
+            Count::Refill => SHORTEST_REFILL,
+            Count::Window | Count::Queue(_) | Count::Running => SHORTEST_INTERVAL,
+        };
+        let is_valid = inspector.time("interval", self.interval, shortest);
+        if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
+            let value = format!("{:?}", self.interval);
+            inspector.refuse("interval", value, "a multiple of 2 ns for a window");
+        }
+        let elsewhere = "with `window`, `throttle` or `concurrency`";
+        let is_refilled = self.count == Count::Refill;
+        let burst = self.burst.check(self.threshold, is_refilled, elsewhere);
+        if let Err((field, value, allowed)) = burst {
+            inspector.refuse(field, value, allowed);
+        }
+        if let Count::Queue(wait) = self.count {
+            if wait > LONGEST_WAIT {
+                let value = format!("{wait:?}");
+                inspector.refuse("max_wait", value, format!("at most {LONGEST_WAIT:?}"));
+            }
+        }
+        inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
+    }
+}
+
+/// As many keys as a table may have, at most `keys`.
+pub(crate) fn most_keys(keys: usize) -> u32 {
+    u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_key_and_no_more_than_it_can_hold() {
+        let keys = [0, 7, MOST_KEYS as usize, MOST_KEYS as usize + 1, usize::MAX];
+        assert_eq!(keys.map(most_keys), [1, 7, MOST_KEYS, MOST_KEYS, MOST_KEYS]);
+    }
+}

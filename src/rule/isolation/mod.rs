@@ -1,0 +1,198 @@
+//! Isolation rules: how many calls of a resource may run at once.
+
+#[cfg(feature = "serde")]
+mod settings;
+
+use std::time::Duration;
+
+use super::flow::MOST_WAITING;
+use super::problem::Inspector;
+use crate::base::number::WholeNumber;
+use crate::stat::MAX_TOKENS;
+
+/// The longest that a call may wait for a slot.
+const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
+
+/// Limits concurrency: at most `max` calls of a resource run at once.
+///
+/// A call takes a slot when it starts and gives the slot back when it ends; under a
+/// [layer](crate::SentinelLayer) it ends with the response body. Checking the limit and
+/// taking a slot are one atomic step, so no interleaving of threads exceeds the limit. A
+/// call that waits holds no slot yet. A limit of 0 refuses every call. A call that finds no
+/// free slot is refused, or waits if there is a [queue](Self::queue).
+///
+/// A changed limit applies to new calls; calls that run are not disturbed. Calls that run
+/// when a rule comes count as well, whatever rules have let them in: with five running, a
+/// limit of two lets none in until four have ended. A call that the older rules are just
+/// judging may still start. In [shadow mode](crate::Rule::shadow) a rule counts the calls that
+/// start from then on.
+///
+/// A rule for the resource `*` is the [default](crate::rule#default-rules): every
+/// resource without an isolation rule of its own gets separate slots from it.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{BlockKind, Call, IsolationRule, Sentinel, Verdict};
+///
+/// let sentinel = Sentinel::new(IsolationRule::new("report", 1));
+/// let Verdict::Pass(running) = sentinel.try_enter(Call::new("report")) else {
+///     panic!("the first call runs");
+/// };
+/// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("report")) else {
+///     panic!("the second one does not");
+/// };
+/// assert_eq!(blocked.kind(), BlockKind::Isolation);
+/// drop(running);
+/// assert!(matches!(sentinel.try_enter(Call::new("report")), Verdict::Pass(_)));
+/// ```
+///
+/// # Source
+///
+/// The isolation rule of sentinel-golang, and Sentinel's flow rule of thread grade. Both
+/// check first and count in a second step, so they can exceed the limit.
+#[doc(alias("bulkhead", "ConcurrencyLimit", "semaphore"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct IsolationRule {
+    resource: String,
+    max: WholeNumber,
+    /// How long a call may wait for a slot, if it may.
+    queue: Option<Duration>,
+    max_waiting: WholeNumber,
+    pub(super) id: Option<String>,
+}
+
+/// How calls wait for a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotQueue {
+    /// Not zero.
+    pub(crate) max_wait: Duration,
+    /// How many may wait at once: not 0.
+    pub(crate) max_waiting: u32,
+}
+
+impl IsolationRule {
+    /// Allows at most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
+        Self {
+            resource: resource.into(),
+            max: max.into(),
+            queue: None,
+            max_waiting: WholeNumber::new(MOST_WAITING),
+            id: None,
+        }
+    }
+
+    /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
+    /// refusing them: between 0, at which no call waits, and 1 hour. Default: no call waits.
+    ///
+    /// Slots go to waiting calls in the order in which these came, and a new call does not
+    /// overtake them: no more than `max` calls run, and no slot is free while a call waits. A
+    /// call that has waited for `max_wait`, or for its own
+    /// [patience](crate::Call::patience) if that is shorter, is refused as if it could not
+    /// wait. So is a call that finds [as many](Self::max_waiting) waiting as may.
+    ///
+    /// A call waits before the rules behind this one are asked, and takes nothing of them
+    /// meanwhile: parameters, rates, queues and, once more, circuit breakers are checked when
+    /// it has its slot, by the rules in force then. If one of them refuses it, the slot goes
+    /// to the next call. If one lets it wait for its turn or for a borrowed place, the slot
+    /// does too; after that wait the call takes a slot again, before all that came later, and
+    /// what is left of `max_wait` counts on. Response time and concurrency begin after the
+    /// wait, which is recorded apart.
+    ///
+    /// If several isolation rules are for one resource, the queue of the tightest one counts.
+    /// While an [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls
+    /// wait on a tokio runtime with its timer, as in any queue; see
+    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
+    /// call that would wait starts at once.
+    ///
+    /// A reload changes the limit for calls that wait as well: if it is higher, or the rule is
+    /// gone, some or all of them start at once. They keep the time that they were given.
+    ///
+    /// A call that waits allocates, and takes a lock that only waiting calls and those that
+    /// end beside them share.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, IsolationRule, NotAdmitted, Sentinel, Verdict};
+    ///
+    /// let rule = IsolationRule::new("report", 1).queue(Duration::from_secs(5)).max_waiting(1);
+    /// let sentinel = Sentinel::new(rule);
+    /// let Verdict::Pass(running) = sentinel.try_enter(Call::new("report")) else {
+    ///     panic!("the first call runs");
+    /// };
+    /// let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("report")) else {
+    ///     panic!("the second one waits");
+    /// };
+    /// assert!(matches!(sentinel.try_enter(Call::new("report")), Verdict::Block(_)));
+    /// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+    ///     panic!("there is no slot yet");
+    /// };
+    /// drop(running);
+    /// assert!(waiting.admit().is_ok());
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while it waits leaves the queue. If it has just got a slot, the
+    /// next call gets it.
+    #[doc(alias("wait", "acquire", "ConcurrencyLimit", "semaphore"))]
+    #[must_use]
+    pub fn queue(mut self, max_wait: Duration) -> Self {
+        self.queue = Some(max_wait);
+        self
+    }
+
+    /// Sets how many calls may wait at once in the [queue](Self::queue): between 0, at which no
+    /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where
+    /// none waits, so many may run beyond the limit.
+    #[must_use]
+    pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
+        self.max_waiting = max_waiting.into();
+        self
+    }
+
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `isolation-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Returns how many calls may run at once.
+    #[must_use]
+    pub const fn max(&self) -> u32 {
+        self.max.get()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
+        inspector.name("resource", &self.resource);
+        inspector.number("max", self.max, 0..=MAX_TOKENS);
+        inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
+        if let Some(queue) = self.queue.filter(|queue| *queue > LONGEST_QUEUE) {
+            let allowed = format_args!("at most 1 hour");
+            inspector.refuse("queue", format_args!("{queue:?}"), allowed);
+        }
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    /// How calls wait, if they may.
+    pub(super) fn slot_queue(&self) -> Option<SlotQueue> {
+        let queue = SlotQueue {
+            max_wait: self.queue?,
+            max_waiting: self.max_waiting.get(),
+        };
+        (!queue.max_wait.is_zero() && queue.max_waiting > 0).then_some(queue)
+    }
+}

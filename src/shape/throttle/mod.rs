@@ -1,0 +1,230 @@
+//! A leaky bucket: calls start one after the other, at least their cost apart.
+//!
+//! ```text
+//! cost 100 ms, waits of at most 250 ms, five calls at 0
+//!
+//! queue   ●────────●────────●        ✗ would start at 300: refused
+//!         0       100      200       ✗ as well, nothing has changed
+//!         passes  waits    waits
+//! ```
+//!
+//! The queue is one number, the start of the latest turn. A call of cost `c` at
+//! `now` starts at `max(now, last + c)`, and that becomes the latest start: the
+//! cost of a call is the distance to the call *before* it, so the first call
+//! after an idle time starts at once, whatever it costs, and idle time earns no
+//! burst. A call that would have to wait for too long changes nothing.
+//!
+//! Everything is decided by one compare-and-swap of that number, from the value
+//! that the decision was made on. So all turns have a total order, in which each
+//! start is at least its cost after the one before. Two shortcuts break that,
+//! and models show it: writing `last = now` at idle lets two calls pass at once,
+//! and moving the queue before the test refuses those who come before it is moved
+//! back. Nothing else is published by the number, so it is relaxed.
+//!
+//! A turn that will not be used goes back only while it is the last in the queue:
+//! those behind it have been told when they start. Otherwise its gap stays. All
+//! turns that are held have different starts (each is later than the latest),
+//! so the number alone says whether a turn is the last.
+//!
+//! A clock that is late waits longer, for the queue never moves back but by a
+//! turn that is given back. A clock that was ahead holds the queue up until the
+//! others get there.
+//!
+//! Beside the queue stands the largest cost that any call has had: for so long a turn may
+//! matter to the next call, and the queue must not be forgotten. Nothing is decided by it.
+//!
+//! # Accuracy
+//!
+//! Costs are whole nanoseconds, rounded up: never more than the threshold, and
+//! for single calls less by at most one part in 10⁹ ÷ (calls per second). That
+//! is below one call a minute up to 4 000 calls per second; at 700 000 it is
+//! 0.03 %. Nothing is faster than a call per nanosecond.
+//!
+//! # Source
+//!
+//! The leaky bucket as a meter (ITU-T I.371, the generic cell rate algorithm
+//! without tolerance for bursts), as in Sentinel's rate limiter. That one rounds
+//! to milliseconds, takes both shortcuts, and never gives a turn back.
+
+use std::time::Duration;
+
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::clock::{Tick, nanos};
+
+/// "No turn yet". No turn starts there: the queue ends one nanosecond before.
+const FRESH: u64 = u64::MAX;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// The start of the latest turn.
+    last: AtomicU64,
+    /// The largest cost of a call that got a turn, in ns; of one more where others took it.
+    heaviest: AtomicU64,
+}
+
+/// A place in the queue of a [`Throttle`]. It is either used or, once, given
+/// back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Turn {
+    start: u64,
+    /// The queue before this turn; `None` if the turn is not part of it.
+    before: Option<u64>,
+}
+
+/// What `n` tokens cost at `threshold` tokens per `interval`, in nanoseconds:
+/// rounded up, at least 1 for any token, at most `u64::MAX`.
+///
+/// `None` if no token passes, which is so for thresholds that are not above 0.
+/// No tokens cost nothing at any threshold.
+///
+/// For whole thresholds the result is exact; otherwise its relative error is at most 2⁻⁵².
+pub(crate) fn cost(n: u32, threshold: f64, interval: Duration) -> Option<u64> {
+    if n == 0 {
+        return Some(0);
+    }
+    // The conversion saturates.
+    (threshold > 0.0).then(|| {
+        if threshold.fract() == 0.0 {
+            let all = u128::from(n) * u128::from(nanos(interval));
+            let exact = all.div_ceil(threshold as u128);
+            return u64::try_from(exact).unwrap_or(u64::MAX).max(1);
+        }
+        let exact = f64::from(n) * nanos(interval) as f64 / threshold;
+        (exact.ceil() as u64).max(1)
+    })
+}
+
+/// Where a call would stand behind `last`, or from when on it could; `None` if no
+/// clock comes that far.
+fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Option<Tick>> {
+    if last == FRESH {
+        return Ok(now);
+    }
+    match last.checked_add(cost_ns) {
+        None | Some(FRESH) => Err(None),
+        Some(next) if next.saturating_sub(now) > max_wait_ns => {
+            Err(Some(Tick::from_nanos(next - max_wait_ns)))
+        }
+        Some(next) => Ok(next.max(now)),
+    }
+}
+
+// === impl Throttle ===
+
+impl Throttle {
+    /// An empty queue: the first call starts at once.
+    pub(crate) fn new() -> Self {
+        Self {
+            last: AtomicU64::new(FRESH),
+            heaviest: AtomicU64::new(0),
+        }
+    }
+
+    /// A turn at `now` or later, but by at most `max_wait`, for a call of
+    /// [`cost`] `cost_ns`. A call of cost 0 starts at once and is not part of
+    /// the queue.
+    ///
+    /// # Errors
+    ///
+    /// When a turn within `max_wait` will be there, if no one else comes; later
+    /// than `now`; `None` for never. The queue has not changed.
+    pub(crate) fn join(
+        &self,
+        now: Tick,
+        cost_ns: u64,
+        max_wait: Duration,
+    ) -> Result<Turn, Option<Tick>> {
+        let now = now.as_nanos().min(FRESH - 1);
+        if cost_ns == 0 {
+            let before = None;
+            return Ok(Turn { start: now, before });
+        }
+        let max_wait_ns = nanos(max_wait);
+        if cost_ns > self.heaviest.load(Ordering::Relaxed) {
+            self.note_heavy(now, cost_ns, max_wait_ns);
+        }
+        let mut last = self.last.load(Ordering::Relaxed);
+        loop {
+            let place = place(last, now, cost_ns, max_wait_ns);
+            let before = Some(last);
+            if planted(Bug::MoveThenCheck) && last != FRESH {
+                self.last.fetch_add(cost_ns, Ordering::Relaxed);
+                if place.is_err() {
+                    self.last.fetch_sub(cost_ns, Ordering::Relaxed);
+                }
+                return place.map(|start| Turn { start, before });
+            }
+            let start = place?;
+            let turn = Turn { start, before };
+            if planted(Bug::StoreAtIdle) && start == now {
+                self.last.store(start, Ordering::Relaxed);
+                return Ok(turn);
+            }
+            match self
+                .last
+                .compare_exchange_weak(last, start, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(turn),
+                Err(found) => last = found,
+            }
+        }
+    }
+
+    /// When [`join`](Self::join) would find a turn, if no one else comes; `None`
+    /// for never. Takes nothing.
+    pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
+        let last = self.last.load(Ordering::Relaxed);
+        if cost_ns == 0 {
+            return Some(now);
+        }
+        place(last, now.as_nanos(), cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
+    }
+
+    /// Notes the cost of a call that seems to get a turn. It is noted before: a call that is
+    /// refused for ever must not count, and one that runs must not be missed.
+    #[cold]
+    fn note_heavy(&self, now: u64, cost_ns: u64, max_wait_ns: u64) {
+        let last = self.last.load(Ordering::Relaxed);
+        if place(last, now, cost_ns, max_wait_ns).is_ok() {
+            self.heaviest.fetch_max(cost_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// The largest cost of a call that got a turn so far.
+    pub(crate) fn heaviest(&self) -> Duration {
+        Duration::from_nanos(self.heaviest.load(Ordering::Relaxed))
+    }
+
+    /// The start of the latest turn; `None` if there is none yet.
+    pub(crate) fn last(&self) -> Option<Tick> {
+        let last = self.last.load(Ordering::Relaxed);
+        (last != FRESH).then_some(Tick::from_nanos(last))
+    }
+
+    /// Gives back a turn that is not used, however late. Says whether the queue
+    /// has it back; if not, others stand behind it, and its gap stays.
+    pub(crate) fn leave(&self, turn: Turn) -> bool {
+        let Some(before) = turn.before else {
+            return true;
+        };
+        if planted(Bug::BlindLeave) {
+            self.last.store(before, Ordering::Relaxed);
+            return true;
+        }
+        self.last
+            .compare_exchange(turn.start, before, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+impl Turn {
+    /// When the call starts.
+    pub(crate) const fn start(self) -> Tick {
+        Tick::from_nanos(self.start)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;

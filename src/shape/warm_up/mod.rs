@@ -1,0 +1,310 @@
+//! A threshold that starts low after idle times and grows with the load.
+//!
+//! ```text
+//! threshold T, cold factor f, stored tokens S
+//!
+//! limit
+//!   T ├───────────────╮                 f = 3, T = 100 per second, period 10 s:
+//!     │                ╲                warning 500, max 1000
+//!     │                 ╲____           S  499   500   750   1000
+//! T/f ├                      ╲___       →  100   100    50   33.3
+//!     └───────────────┼──────────┼─▶ S
+//!     0            warning      max
+//! ```
+//!
+//! Stored tokens are a measure of cold. A new rule has all of them, and the
+//! limit is `T/f`. What passes uses them up; at the warning line the rule is
+//! warm, and the limit is `T`. While less passes than a cold rule admits, they
+//! come back with `T` per interval. With `q` tokens per second and a period `p`:
+//!
+//! ```text
+//! warning = p·q / (f − 1)      max = warning + 2·p·q / (1 + f)
+//! limit   = T / (1 + (f − 1)·(S − warning) / (max − warning))     above warning
+//! ```
+//!
+//! The time from max to warning at the limit is then exactly the period. (In the
+//! terms of the sources, `1 / limit` is a straight line of slope
+//! `(f − 1) / q / (max − warning)`.)
+//!
+//! Once per *step* the first caller refills: it adds `q` times the time since the
+//! last refill if the rule is warm, or if what passed in the step before is less
+//! than a cold rule admits; then it takes off what passed in the step before, which is
+//! nothing where nobody came in it. A step is a whole
+//! second. Where a second tells too little it is longer: at least the interval,
+//! for a window may admit everything in one second of it; and at least the time
+//! of one token at the cold rate. What a cold rule admits is counted in whole
+//! tokens, as a window does: otherwise the 3 per second that fit into a limit of
+//! 3.33 would look like too little load, and the rule would stay cold for ever.
+//! Calls may come in batches, with steps in between in which nobody comes but a
+//! queue has turns: then such steps are refilled together, by what passed in all.
+//!
+//! Tokens are `f64`. A ramp of less than one token, or of more than are told
+//! apart (2⁵³), is none: the limit is `T`. That includes a period of 0, a cold
+//! factor of 1 and a threshold of 0. Under whole limits a rule with `T < f`
+//! would admit nothing for ever; [`WarmUp::whole`] admits one call.
+//!
+//! The refill is claimed by a compare-and-swap of the time when it is due; those
+//! who lose it, or come before it is done, use the tokens of the step before. The
+//! winner changes the tokens by compare-and-swap, so that two winners of
+//! successive steps both count. A late clock refills nothing.
+//!
+//! What had passed at a refill is written only while no later refill is claimed.
+//! Who sleeps in between leaves it to the later one, which then takes off what
+//! passed in both steps. So it never goes back, and nothing is taken off twice. It
+//! is released and acquired: who finds what a later refill has written sees that
+//! this one was claimed. All other words are relaxed: each is right alone, and none
+//! says anything about other memory.
+//!
+//! # Accuracy
+//!
+//! Under full load, paced calls are warm after the period, give or take two
+//! steps and two calls. Through a window the limit is cut to whole calls, and it
+//! can take up to twice as long (from a limit of 1.9, one call passes).
+//!
+//! # Source
+//!
+//! `SmoothWarmingUp` of Guava's `RateLimiter`, in the form of Sentinel's warm-up
+//! controller. That one cuts tokens to whole numbers (so that short ramps block
+//! for ever), never refills exactly at the warning line, and knows only seconds.
+
+use std::time::Duration;
+
+use super::curve::{Curve, Ramp};
+use crate::base::sync::{Arc, AtomicU64, Bug, Ordering, planted};
+use crate::clock::Tick;
+
+/// "Never refilled": every refill that was done is due again later than at 0.
+const NEVER: u64 = 0;
+/// How many steps are looked ahead at most for the one in which a call can pass.
+const MOST_STEPS: u32 = 64;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct WarmUp {
+    curve: Curve,
+    /// The stored tokens, as bits of an `f64`.
+    stored: AtomicU64,
+    /// The time, in ns, when the next refill is due.
+    due: AtomicU64,
+    /// The tokens that had ever passed at the last refill.
+    passed: AtomicU64,
+}
+
+/// How many tokens have passed between two counts, which are told modulo 2³²; none if the
+/// later one is less.
+fn since(before: u64, passed: u64) -> u64 {
+    let since = (passed as u32).wrapping_sub(before as u32);
+    (since as i32).max(0) as u64
+}
+
+// === impl WarmUp ===
+
+impl WarmUp {
+    /// A cold rule of `threshold` tokens per `interval`, which is warm after
+    /// `period` of full load and admits `threshold / cold_factor` before.
+    pub(crate) fn new(
+        threshold: f64,
+        interval: Duration,
+        period: Duration,
+        cold_factor: f64,
+    ) -> Self {
+        let ramp = Ramp::new(threshold, interval, period, cold_factor);
+        Self {
+            curve: Curve {
+                threshold,
+                interval,
+                period,
+                cold_factor,
+                ramp,
+            },
+            stored: AtomicU64::new(ramp.map_or(0.0, |ramp| ramp.max).to_bits()),
+            due: AtomicU64::new(NEVER),
+            passed: AtomicU64::new(0),
+        }
+    }
+
+    /// The threshold per interval that holds at `now`.
+    ///
+    /// `last_turn` is the last in the queue that calls of the rule wait in, as it is
+    /// before this one does; `None` if they wait in none.
+    ///
+    /// `passed` tells how many tokens have ever passed where the rule counts, modulo
+    /// 2³². It is asked once per step, by one caller. A count that starts anew does no
+    /// harm.
+    pub(crate) fn limit(
+        &self,
+        now: Tick,
+        last_turn: Option<Tick>,
+        passed: impl FnOnce() -> u64,
+    ) -> f64 {
+        self.refill(now, last_turn, passed);
+        self.curve.at(self.stored())
+    }
+
+    /// Refills what is due at `now`, as who asks for the [limit](Self::limit) does.
+    #[inline]
+    pub(crate) fn refill(&self, now: Tick, last_turn: Option<Tick>, passed: impl FnOnce() -> u64) {
+        if let Some(ramp) = &self.curve.ramp {
+            let due = self.due.load(Ordering::Relaxed);
+            if now.as_nanos() >= due {
+                self.refill_from(ramp, now, due, last_turn, passed);
+            }
+        }
+    }
+
+    /// When a call could pass, `from` some time on, if nobody else comes, where `room`
+    /// says from when on it could under a limit that stays as it is; `None`: never. To
+    /// be asked after a [`refill`](Self::refill), which `passed` would tell as much at a time
+    /// to come; from `known` on that is all that has passed by now.
+    ///
+    /// Who comes next refills. In the present step nothing is due, and the limit is the
+    /// present one; in the next step it is what passed in this one that counts, which
+    /// may have warmed the rule up; from then on it only gets colder. So that is the
+    /// order in which limits are tried. Where there was room there may be none later.
+    pub(crate) fn room_at(
+        &self,
+        from: Tick,
+        last_turn: Option<Tick>,
+        known: Tick,
+        passed: impl Fn(Tick) -> u64,
+        room: impl Fn(f64) -> Option<Tick>,
+    ) -> Option<Tick> {
+        let due = self.due.load(Ordering::Relaxed);
+        let present = room(self.curve.at(self.stored())).map(|at| at.max(from));
+        let Some(ramp) = self.curve.ramp.filter(|_| due != NEVER) else {
+            return present;
+        };
+        let due_at = Tick::from_nanos(due);
+        if present.is_some_and(|present| present < due_at) {
+            return present;
+        }
+        let mut at = due_at.max(from);
+        for _ in 0..MOST_STEPS {
+            let begun = ramp.begin(at);
+            let since_last = since(self.passed.load(Ordering::Relaxed), passed(at));
+            let load = ramp.load(begun, due, last_turn, since_last);
+            let stored = ramp.refilled(self.stored(), begun, due, load);
+            let found = room(self.curve.at(stored));
+            if found.is_some_and(|found| found <= at) {
+                return Some(at);
+            }
+            // What passed before this step may be told only during it.
+            let is_told_later = begun == due && at < known && ramp.begin(known) == due;
+            let told = is_told_later.then_some(known);
+            at = found.into_iter().chain(told).min()?;
+        }
+        // It passes however cold the rule is.
+        room(self.curve.at(ramp.max))
+    }
+
+    /// `limit` in whole calls: at least one, if the threshold admits one.
+    pub(crate) fn whole(&self, limit: f64) -> u32 {
+        // Conversions saturate.
+        (limit as u32).max(u32::from(self.curve.threshold >= 1.0))
+    }
+
+    /// The stored tokens: the more, the colder.
+    pub(crate) fn stored(&self) -> f64 {
+        f64::from_bits(self.stored.load(Ordering::Relaxed))
+    }
+
+    /// This rule where `old` is: `old` itself, if both are equal. So it misses nothing
+    /// of what those do who are still judged by the old one.
+    ///
+    /// For a rule that no call has seen yet, and that counts where `old` did.
+    pub(crate) fn going_on_from(self, old: &Arc<Self>) -> Arc<Self> {
+        if self.curve == old.curve {
+            return old.clone();
+        }
+        self.take_over(old);
+        Arc::new(self)
+    }
+
+    /// Goes on where `old` is: in proportion, if only the thresholds differ; otherwise
+    /// this one stays cold. A refill of `old` that is under way may be lost.
+    fn take_over(&self, old: &Self) {
+        let (Some(scale), Some(ramp), Some(was)) = (
+            self.curve.scale(&old.curve),
+            self.curve.ramp,
+            old.curve.ramp,
+        ) else {
+            return;
+        };
+        let due = old.due.load(Ordering::Relaxed);
+        if due == NEVER {
+            return;
+        }
+        // The last refill, which was at the start of a step of the old rule.
+        let filled = due - was.step_ns;
+        let due = (filled - filled % ramp.step_ns).saturating_add(ramp.step_ns);
+        let stored = (old.stored() * scale).min(ramp.max);
+        self.stored.store(stored.to_bits(), Ordering::Relaxed);
+        self.due.store(due, Ordering::Relaxed);
+        self.passed
+            .store(old.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Does the refill that is `due`, unless another call does.
+    #[cold]
+    fn refill_from(
+        &self,
+        ramp: &Ramp,
+        now: Tick,
+        due: u64,
+        last_turn: Option<Tick>,
+        passed: impl FnOnce() -> u64,
+    ) {
+        let begun = ramp.begin(now);
+        let next = begun.saturating_add(ramp.step_ns);
+        let claimed = self
+            .due
+            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        if claimed.is_err() && !planted(Bug::FillUnclaimed) {
+            return;
+        }
+        let since_last = self.note(passed(), next);
+        if due == NEVER {
+            // Nothing is known of the time before: it was cold.
+            return;
+        }
+        let load = ramp.load(begun, due, last_turn, since_last);
+        let mut found = self.stored.load(Ordering::Relaxed);
+        loop {
+            let stored = ramp.refilled(f64::from_bits(found), begun, due, load);
+            if planted(Bug::FillBlind) {
+                return self.stored.store(stored.to_bits(), Ordering::Relaxed);
+            }
+            match self.stored.compare_exchange_weak(
+                found,
+                stored.to_bits(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => found = now,
+            }
+        }
+    }
+
+    /// Notes what had `passed` at the refill before `next`. How much that is since
+    /// the last one: nothing if a later refill sees to it.
+    fn note(&self, passed: u64, next: u64) -> u64 {
+        let mut before = self.passed.load(Ordering::Acquire);
+        loop {
+            let is_newest = self.due.load(Ordering::Relaxed) == next;
+            if !is_newest && !planted(Bug::PassedGoesBack) {
+                return 0;
+            }
+            match self
+                .passed
+                .compare_exchange(before, passed, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return since(before, passed),
+                Err(found) => before = found,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;

@@ -1,0 +1,474 @@
+//! Every interleaving of a few threads over the real types, checked by loom.
+//!
+//! Each model has a twin with a planted bug that must fail: a model that cannot
+//! fail proves nothing. Run with
+//!
+//! ```text
+//! RUSTFLAGS="--cfg sentinel_loom" cargo test --release --lib models
+//! ```
+//!
+//! Each model names its bound of preemptions; `SENTINEL_LOOM_MORE=1` raises all by
+//! one. `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
+//! `one_who_leaves_blindly`, `a_bad_call_that_is_noted_late`,
+//! `a_slot_without_what_was_done_with_it` and `a_second_that_is_opened_by_an_old_look`, need it
+//! unset: the last three fail by an order of memory alone.
+
+mod moved;
+mod readers;
+mod room;
+mod slots;
+mod steps;
+
+use loom::thread;
+
+use super::cuts::{Cuts, StepHead};
+use super::leap_array::{Denied, Grid, LeapArray, Taken};
+use super::occupy::Wish;
+use super::quota::{Lending, Quota};
+use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::clock::Tick;
+
+/// An array whose buckets last 1 ns, at bucket 10.
+fn array(buckets: u32) -> Arc<LeapArray> {
+    let grid = Grid {
+        bucket_ns: 1,
+        buckets,
+        ahead: 1,
+    };
+    Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(10)))
+}
+
+fn quota(buckets: u32, limit: u32) -> Quota {
+    Quota::new(buckets, 1, limit, Lending::All)
+}
+
+fn wish(now: u64) -> Wish {
+    Wish {
+        now: Tick::from_nanos(now),
+        from: Tick::from_nanos(now),
+        patience: std::time::Duration::from_secs(1),
+        n: 1,
+    }
+}
+
+/// What the threads of a model say that they did: tokens by bucket.
+#[derive(Default)]
+struct Tally {
+    ran: Vec<u64>,
+    spent: u32,
+}
+
+impl Tally {
+    fn took(taken: Result<Taken, Denied>) -> Self {
+        Self {
+            ran: taken.into_iter().map(|taken| taken.bucket).collect(),
+            spent: 0,
+        }
+    }
+
+    fn borrow(array: &LeapArray, now: u64, quotas: &[Quota]) -> Self {
+        Self::borrow_as(array, wish(now), quotas)
+    }
+
+    fn borrow_as(array: &LeapArray, wish: Wish, quotas: &[Quota]) -> Self {
+        let mut spent = 0;
+        let loan = array.borrow_for(wish, quotas, &mut spent);
+        Self {
+            ran: loan.iter().map(|loan| loan.bucket().number()).collect(),
+            spent,
+        }
+    }
+
+    fn join(tallies: impl IntoIterator<Item = Self>) -> Self {
+        tallies.into_iter().fold(Self::default(), |mut all, tally| {
+            all.ran.extend(tally.ran);
+            all.spent += tally.spent;
+            all
+        })
+    }
+
+    /// No aligned window holds more than the limit, and the array counted what
+    /// the threads did, and in the buckets that they were told.
+    fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
+        for &(buckets, limit) in quotas {
+            for end in 0..16 {
+                let ran = self
+                    .ran
+                    .iter()
+                    .filter(|&&b| b + buckets > end && b <= end)
+                    .count();
+                assert!(
+                    ran <= limit as usize,
+                    "{ran} ran in the {buckets} buckets up to {end}"
+                );
+            }
+        }
+        let (newest, taken) = array.read(14, |reading| (reading.newest, reading.taken()));
+        assert_eq!(newest, 14);
+        assert_eq!(
+            taken,
+            self.ran.len() as u32 + self.spent,
+            "lost or counted twice"
+        );
+        if self.spent == 0 {
+            for bucket in 12..=14 {
+                let ran = self.ran.iter().filter(|&&b| b == bucket).count() as u32;
+                let counted = array.taken_between(bucket, bucket + 1);
+                assert_eq!(counted, Some(ran), "bucket {bucket}");
+            }
+        }
+    }
+}
+
+/// Full in 10; one leaves at 12. A borrower at 11, and takers at `clocks`.
+fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
+    let array = array(2);
+    assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
+    let other = array.clone();
+    let borrower = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
+    let takers = clocks.map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
+    let first = Tally {
+        ran: vec![10],
+        spent: 0,
+    };
+    let all = takers.into_iter().chain([first, borrower.join().unwrap()]);
+    Tally::join(all).settle(&array, &[(2, 1)]);
+}
+
+/// Full in 10, and a loan for 12 that is given back at 11, beside a taker at `now`.
+fn cancel_beside_a_taker(now: u64) {
+    let array = array(2);
+    assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
+    let loan = array.borrow_for(wish(11), &[quota(2, 1)], &mut 0).unwrap();
+    let other = array.clone();
+    let taker = thread::spawn(move || Tally::took(other.acquire_at(now, 1, &[quota(2, 1)])));
+    let spent = u32::from(!array.cancel_at(11, loan));
+    let first = Tally {
+        ran: vec![10],
+        spent,
+    };
+    Tally::join([first, taker.join().unwrap()]).settle(&array, &[(2, 1)]);
+}
+
+/// The rule's window grows from two buckets to three by a reload at 11, beside takers
+/// at `now`.
+fn move_beside_takers(now: u64) {
+    let old = array(2);
+    let other = old.clone();
+    let taker = thread::spawn(move || other.acquire_at(now, 1, &[quota(2, 1)]));
+    let grid = Grid {
+        bucket_ns: 1,
+        buckets: 3,
+        ahead: 1,
+    };
+    let new = old.move_to(grid, Tick::from_nanos(11));
+    let ours = Tally::took(new.acquire_at(now, 1, &[quota(3, 1)]));
+    // Who finds the array moved comes again on the new one.
+    let theirs = Tally::took(match taker.join().unwrap() {
+        Err(Denied::Moved) => new.acquire_at(now, 1, &[quota(3, 1)]),
+        taken => taken,
+    });
+    Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);
+}
+
+model! {
+    a_roll_beside_takers at 1 fails with
+        a_take_that_does_not_compare: BlindTake,
+        an_opener_that_does_not_seal: OpenWithoutSeal;
+    || {
+        // From 11 to 12, beside one in time and one who is late.
+        let array = array(2);
+        assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
+        let others = [10, 11].map(|now| {
+            let array = array.clone();
+            thread::spawn(move || Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])))
+        });
+        let ours = Tally::took(array.acquire_at(12, 1, &[quota(2, 1)]));
+        let theirs = others.map(|thread| thread.join().unwrap());
+        Tally::join([ours].into_iter().chain(theirs)).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_rolls_beside_takers at 2 fails with a_taker_that_does_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            Tally::join([10, 12].map(|now| Tally::took(other.acquire_at(now, 1, &[quota(2, 1)]))))
+        });
+        let ours = [11, 13].map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
+        Tally::join(ours.into_iter().chain([thread.join().unwrap()])).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_takers_for_the_last_token at 2 fails with two_takers_that_do_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        assert!(array.acquire_at(10, 1, &[quota(2, 2)]).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || other.acquire_at(10, 1, &[quota(2, 2)]));
+        let ours = array.acquire_at(10, 1, &[quota(2, 2)]);
+        let theirs = thread.join().unwrap();
+        assert!(ours.is_ok() != theirs.is_ok(), "{ours:?} {theirs:?}");
+    }
+}
+
+model! {
+    a_loan_beside_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
+    || borrow_beside_takers([12, 13])
+}
+
+model! {
+    two_borrowers_of_one_token at 2 fails with two_borrowers_that_do_not_compare: BlindTake;
+    || {
+        let array = array(2);
+        assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
+        let ours = Tally::borrow(&array, 11, &[quota(2, 1)]);
+        let first = Tally { ran: vec![10], spent: 0 };
+        let tally = Tally::join([first, ours, thread.join().unwrap()]);
+        assert_eq!(tally.ran.len(), 2, "one of the two borrows");
+        tally.settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_borrowers_of_a_window_to_come at 3 fails with two_that_look_once: LoanLooksOnce;
+    || {
+        // Full in 10, one leaves at 11. One borrows for 11; the other, who finds
+        // that taken, for 12: both are in the window of 11 and 12.
+        let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
+        assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
+        assert!(array.bring_to(Tick::from_nanos(10)).is_ok());
+        let other = array.clone();
+        let thread = thread::spawn(move || Tally::borrow(&other, 10, &[quota(2, 1)]));
+        let ours = Tally::borrow(&array, 10, &[quota(2, 1)]);
+        let first = Tally { ran: vec![9], spent: 0 };
+        Tally::join([first, ours, thread.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    two_borrowers_in_the_first_window at 3 fails with
+        two_that_look_once_in_the_first_window: LoanLooksOnce;
+    || {
+        // One has room and waits for its turn in 1; the other, who finds that charged, borrows
+        // for 3, unless it sees the loan. The window of 1 begins before the clock does.
+        let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
+        let other = array.clone();
+        let thread = thread::spawn(move || {
+            let turn = Wish { from: Tick::from_nanos(1), ..wish(0) };
+            Tally::borrow_as(&other, turn, &[quota(3, 1)])
+        });
+        let ours = Tally::borrow(&array, 0, &[quota(3, 1)]);
+        Tally::join([ours, thread.join().unwrap()]).settle(&array, &[(3, 1)]);
+    }
+}
+
+model! {
+    a_loan_that_looks_again_beside_a_roll at 2 fails with
+        one_that_has_looked_once: LoanLooksOnce;
+    || {
+        let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
+        let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
+        super::occupy::models::look_beside_a_roll(array, [quota(2, 1)]);
+    }
+}
+
+model! {
+    a_cancelled_loan_beside_a_roll at 3 fails with a_loan_cancelled_backwards: CancelBackwards;
+    || cancel_beside_a_taker(12)
+}
+
+model! {
+    a_refund_beside_a_roll at 2 fails with a_refund_that_does_not_look: BlindRefund;
+    || {
+        let array = array(2);
+        let other = array.clone();
+        let refunder = thread::spawn(move || match other.acquire_at(10, 1, &[quota(2, 1)]) {
+            Ok(taken) if other.refund_at(taken.bucket, 1) => Tally::default(),
+            taken => Tally::took(taken),
+        });
+        let takers = [11, 12].map(|now| Tally::took(array.acquire_at(now, 1, &[quota(2, 1)])));
+        let all = takers.into_iter().chain([refunder.join().unwrap()]);
+        Tally::join(all).settle(&array, &[(2, 1)]);
+    }
+}
+
+model! {
+    a_loan_beside_a_longer_rule_with_room at 2 fails with a_loan_that_ignores_it: LoanIgnoresRoom;
+    || {
+        // Rules 1 per 2 buckets and 2 per 4. The first is full and lends; the
+        // second has room for one more, which a taker wants as well.
+        let quotas = || [quota(2, 1), quota(4, 2)];
+        let array = array(4);
+        assert!(array.acquire_at(10, 1, &quotas()).is_ok());
+        let other = array.clone();
+        let borrower = thread::spawn(move || Tally::borrow(&other, 11, &quotas()));
+        let taker = Tally::took(array.acquire_at(12, 1, &quotas()));
+        let first = Tally { ran: vec![10], spent: 0 };
+        let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
+        assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
+        // And nobody can have more before the window of four has moved on.
+        let late = Tally::took(array.acquire_at(13, 1, &quotas()));
+        tally = Tally::join([tally, late]);
+        tally.settle(&array, &[(2, 1), (4, 2)]);
+    }
+}
+
+model! {
+    additions_beside_a_roll at 2 fails with additions_to_whatever_bucket: AddWithoutRoll;
+    || {
+        let array = array(2);
+        let threads: Vec<_> = [11, 12]
+            .map(|now| {
+                let array = array.clone();
+                thread::spawn(move || array.add_at(now, 1).is_ok())
+            })
+            .into();
+        assert!(array.add_at(10, 1).is_ok());
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        let between = |start, end| array.read(13, |reading| reading.between(start, end));
+        assert_eq!(array.taken_now(), 3);
+        // Never in a bucket before the caller's clock (nor two after it).
+        assert!(between(11, 13) <= 3);
+        assert!(between(12, 14) >= 1);
+    }
+}
+
+model! {
+    a_jump_beside_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
+    || {
+        // One clock is far ahead, hence jumps; the others must not be misled.
+        let array = array(2);
+        let other = array.clone();
+        let thread = thread::spawn(move || other.acquire_at(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
+        let far = array.acquire_at(40, 1, &[quota(2, 1)]).map_or(40, |taken| taken.bucket);
+        let near = thread.join().unwrap();
+        assert!(far == 40 && near <= 40, "opened a bucket that no clock has reached");
+        let taken = array.read(41, |reading| reading.between(39, 41));
+        assert!(taken <= 1);
+    }
+}
+
+model! {
+    a_late_helper_beside_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
+    || {
+        // A helper is about to write the cut of 11 where that of 39 belongs.
+        let array = array(2);
+        let (other, head) = (array.clone(), array.load_head());
+        let helper = thread::spawn(move || other.advance(head, 10, 11));
+        let taken = array.acquire_at(40, 1, &[quota(2, 1)]);
+        helper.join().unwrap();
+        assert_eq!(taken.map(|taken| taken.bucket), Ok(40), "a cut was missing");
+    }
+}
+
+model! {
+    a_slow_reader_beside_a_taker at 2 fails with
+        a_reader_that_does_not_look_again: ReadAcrossBuckets,
+        a_reader_that_helps_from_behind: HelpFromBehind;
+    || {
+        // It reads as of 10. Since then the head has gone on, and with the next
+        // bucket by more than a ring.
+        let array = array(2);
+        assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
+        let slow = array.clone();
+        let reader = thread::spawn(move || {
+            let taken = slow.look_at(10, |reading| reading.taken());
+            assert!(taken.is_none(), "a reading of a bucket that has passed");
+        });
+        assert!(array.acquire_at(15, 1, &[quota(2, 1)]).is_ok());
+        reader.join().unwrap();
+        let again = array.acquire_at(16, 1, &[quota(2, 1)]);
+        assert!(again.is_err(), "the head was sent back");
+    }
+}
+
+model! {
+    a_move_beside_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
+    || move_beside_takers(11)
+}
+
+model! {
+    a_move_beside_a_loan at 2 fails with a_move_that_forgets_it: FreezeWithoutMark;
+    || {
+        let old = array(2);
+        assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
+        let other = old.clone();
+        let borrower = thread::spawn(move || Tally::borrow(&other, 11, &[quota(2, 1)]));
+        let now = Tick::from_nanos(11);
+        let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, now);
+        let first = Tally { ran: vec![10], spent: 0 };
+        let all = [first, borrower.join().unwrap()].into_iter();
+        let takers = [12, 13].map(|now| Tally::took(new.acquire_at(now, 1, &[quota(2, 1)])));
+        Tally::join(all.chain(takers)).settle(&new, &[(2, 1)]);
+    }
+}
+
+/// A counter with its cuts, as a node keeps many.
+struct Counted {
+    head: StepHead,
+    counter: AtomicU64,
+    cuts: Cuts<1>,
+}
+
+impl Counted {
+    fn event(&self, step: u64) {
+        while self.head.step() < step {
+            self.head.advance(self.head.step(), |next, stands| {
+                self.cuts
+                    .publish(next, 0, self.counter.load(Ordering::Relaxed), stands)
+            });
+        }
+        self.counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+model! {
+    a_statistic_cut_beside_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
+    || {
+        let counted = Arc::new(Counted {
+            head: StepHead::new(10),
+            counter: AtomicU64::new(0),
+            cuts: Cuts::new(4, 10),
+        });
+        let others = [11, 12].map(|step| {
+            let counted = counted.clone();
+            thread::spawn(move || counted.event(step))
+        });
+        counted.event(10);
+        for thread in others {
+            thread.join().unwrap();
+        }
+        let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
+        assert_eq!(counted.counter.load(Ordering::Relaxed), 3, "lost");
+        // Never in a step before the clock of the event.
+        assert!(cut(11) <= 1 && cut(12) <= 2 && cut(11) <= cut(12));
+    }
+}
+
+model! {
+    a_drop_beside_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
+    super::table::models::drop_beside_evict
+}
+
+model! {
+    a_minute_that_begins_beside_new_seconds at 3 fails with
+        a_minute_that_is_known_too_soon: MinuteFromNextSecond,
+        a_second_that_is_opened_by_an_old_look: MinuteByLoad;
+    super::minute::models::a_late_beginning
+}
+
+model! {
+    one_new_name_twice_at_the_bound at 3 fails with
+        a_call_that_does_not_wait_for_its_own_name: SameKeyIsAnother,
+        a_call_that_does_not_look_again: PlaceWithoutSecondLook;
+    super::turn::models::one_name_twice
+}

@@ -1,0 +1,579 @@
+//! The statistics of one resource, or of one caller of it.
+//!
+//! A node is a ring, which admits and counts what passed, and the counters of
+//! everything else. Both are brought to the present together: first the ring,
+//! then the cuts of the counters, then the event is counted.
+//!
+//! A reload may put another ring under the same counters. A call from before still
+//! ends on the node that it began on: then the cuts are those of the new ring, which
+//! knows what has passed since.
+
+mod slots;
+
+use std::borrow::Cow;
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::counters::{Counters, Shape};
+use super::event::{Event, Outcome};
+use super::leap_array::{Denied, Grid, LeapArray, Taken};
+use super::occupy::{Loan, Wish};
+use super::quota::Quota;
+use super::totals::{NodeBucket, Totals};
+use super::window::InvalidWindow;
+use super::word::divide;
+use crate::base::sync::{Arc, Bug, Ordering, fence, planted};
+use crate::blocked::BlockKind;
+use crate::clock::{Tick, nanos};
+
+/// The statistics of a resource: calls that passed, were refused, completed, failed and are
+/// in flight; per second, for the last minute and in total.
+///
+/// A node can be used on its own; the engine keeps one for every resource. A clone is the
+/// same node. Every method takes the present time, which must always come from the same
+/// clock.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::{Event, Node, Outcome};
+///
+/// let at = Tick::from_millis;
+/// let node = Node::new(Duration::from_secs(1), 2, at(0))?;
+///
+/// node.pass(at(100), 1);
+/// node.pass(at(600), 1);
+/// assert_eq!(node.concurrency(at(600)), 2);
+/// node.complete(at(700), 1, Duration::from_millis(600), Outcome::Success);
+/// node.block(at(800), 1);
+///
+/// assert_eq!(node.qps(at(900), Event::Pass), 2.0);
+/// assert_eq!(node.qps(at(900), Event::Block), 1.0);
+/// assert_eq!(node.average_rt(at(900)), Some(Duration::from_millis(600)));
+/// assert_eq!(node.concurrency(at(900)), 1);
+/// // The second has passed, the totals stay.
+/// assert_eq!(node.qps(at(2_000), Event::Pass), 0.0);
+/// assert_eq!(node.totals(at(2_000)).pass(), 2);
+/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// ```
+///
+/// # Accuracy
+///
+/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
+/// of its time or, if that bucket has already closed, in the newest one. Response times are
+/// truncated to whole microseconds. Figures that are read while other threads count are
+/// those of some moment during the read. This holds while
+///
+/// * the weights that pass add up to less than 2³¹ in the window and in each second,
+/// * those that are refused add up to less than 2⁴⁰ in one bucket and in one second,
+/// * fewer than 2²³ calls end in each second, and
+/// * the response times of one bucket, and of one second, add up to less than 12 days: in a
+///   bucket of an hour, that is 300 concurrent calls.
+///
+/// # Memory
+///
+/// 520 bytes for two buckets, where a pointer has 64 bits:
+///
+/// | part | bytes |
+/// |---|---|
+/// | the ring's words: head, its number, two loans, four cuts | 64 |
+/// | the ring's shape: bucket length and count, masks, place of a longer ring | 40 |
+/// | what is counted: calls and their time, settled, refused, failed, cancelled, weights, borrowed, panicked | 64 |
+/// | the wide totals of passes, calls and times | 24 |
+/// | waits, their time, waiting calls that were dropped | 24 |
+/// | calls that wait, for tokens and for a slot; slots in use | 16 |
+/// | the newest step, the last one used | 16 |
+/// | places of the rings of cuts and of extremes | 32 |
+/// | place of what comes later, and the shape of time | 32 |
+/// | cuts of six counters at three buckets | 144 |
+/// | smallest times and largest concurrency of four buckets | 32 |
+/// | reference counts | 32 |
+///
+/// The seconds of the last minute take 3.5 KiB more, from the second second after the node
+/// was made on. Of these, 136 bytes, which count the refusals of each kind of rule, are
+/// already allocated with the first call that is refused or has borrowed, if that is earlier.
+/// A resource of an engine takes more than its node; see
+/// [`Builder::max_resources`](crate::Builder::max_resources).
+///
+/// # Source
+///
+/// `StatisticNode` of Sentinel.
+#[derive(Clone, Debug)]
+pub struct Node {
+    ring: Arc<LeapArray>,
+    counters: Arc<Counters>,
+    /// How many buckets of the ring make one step of the counters.
+    per_step: u32,
+}
+
+impl Node {
+    /// Creates a node whose figures per second cover a window of `buckets` buckets that
+    /// together last `interval`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidWindow`] unless `buckets` is between 1 and 3 600, `interval` is at
+    /// most 1 hour, and each bucket is at least 10 ms long and a whole part or a multiple
+    /// of one second.
+    pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
+        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+        let shape = Shape::new(bucket_ns, buckets);
+        let grid = Grid {
+            bucket_ns: shape.step_ns,
+            buckets: buckets * shape.stride,
+            ahead: buckets.min(64),
+        };
+        Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
+    }
+
+    /// A node with a ring of its own shape, whose buckets are parts of a step. It keeps the
+    /// seconds of the last minute or not.
+    pub(crate) fn with_grid(
+        grid: Grid,
+        shape: StdArc<Shape>,
+        keeps_minute: bool,
+        now: Tick,
+    ) -> Self {
+        Self::of(
+            Arc::new(LeapArray::with_grid(grid, now)),
+            Arc::new(Counters::new(shape, keeps_minute, now)),
+        )
+    }
+
+    /// Keeps the seconds of the last minute from now on, if it has not before.
+    pub(crate) fn keep_minute(&self) {
+        self.counters.keep_minute();
+    }
+
+    fn of(ring: Arc<LeapArray>, counters: Arc<Counters>) -> Self {
+        let per_step = (counters.shape.step_ns / ring.grid().bucket_ns) as u32;
+        Self {
+            ring,
+            counters,
+            per_step,
+        }
+    }
+
+    /// The same counters over the ring that this node's has moved to.
+    pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
+        self.counters.go_on_with(&ring);
+        Self::of(ring, self.counters.clone())
+    }
+
+    /// The node that counts what passes: this one, or the one that has taken its
+    /// place.
+    pub(crate) fn latest(&self) -> Cow<'_, Self> {
+        let successor = if self.ring.has_moved() {
+            self.counters.successor()
+        } else {
+            None
+        };
+        match successor {
+            Some(ring) => Cow::Owned(Self::of(ring, self.counters.clone())),
+            None => Cow::Borrowed(self),
+        }
+    }
+
+    /// The ring as it stands. Who brings it to the present uses [`ring_at`](Self::ring_at).
+    pub(crate) fn ring(&self) -> &Arc<LeapArray> {
+        &self.ring
+    }
+
+    /// The ring at `now`, where the counters are as well: a ring that moves alone may forget
+    /// what they have not cut yet.
+    pub(crate) fn ring_at(&self, now: Tick) -> &Arc<LeapArray> {
+        // Nothing is to be done after an event of the same step.
+        if self.counters.is_first(now) {
+            self.advance_for_read(now);
+        }
+        &self.ring
+    }
+
+    /// Whether others count on it as well. If not, all that they did is seen.
+    pub(crate) fn is_shared(&self) -> bool {
+        let holders = Arc::strong_count(&self.counters);
+        // Pairs with the release with which the others have let go.
+        fence(Ordering::Acquire);
+        holders > 1
+    }
+
+    /// Returns the bytes that the node occupies, including the heap.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        // Each shared part has two reference counts.
+        let counts = 4 * size_of::<usize>();
+        self.ring.footprint() + self.counters.footprint() + counts
+    }
+
+    // --- counting ---
+
+    /// Counts a call of weight `n` that passes, without checking any limit.
+    pub fn pass(&self, now: Tick, n: u32) {
+        // A node of its own keeps its ring.
+        if let Ok(taken) = self.acquire(now, n, &[]) {
+            self.start(n, taken);
+        }
+    }
+
+    /// Takes `n` tokens if every quota has room for them.
+    #[inline]
+    pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+        self.advance(now);
+        if quotas.is_empty() {
+            Ok(self.ring.add_at(self.ring.bucket_number(now), n)?)
+        } else {
+            self.ring.acquire(now, n, quotas)
+        }
+    }
+
+    /// Whether every quota has room for `n` tokens now. It takes none.
+    #[inline]
+    pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
+        self.advance(now);
+        self.ring.check_room(now, n, quotas)
+    }
+
+    /// Gives back tokens that were taken for a call that does not start.
+    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+        if !self.ring.refund_at(taken.bucket, n) {
+            self.counters.spend(n);
+        }
+    }
+
+    /// The call that tokens were taken for starts.
+    #[inline]
+    pub(crate) fn start(&self, n: u32, taken: Taken) {
+        // Without waiting calls nothing is held.
+        let taken = if self.counters.waiting() == 0 {
+            taken.granted
+        } else {
+            self.ring.taken_now()
+        };
+        self.counters.started(n, taken);
+    }
+
+    /// Holds tokens for a call that will wait.
+    pub(crate) fn borrow_for(&self, wish: Wish, quotas: &[Quota]) -> Result<Loan, Denied> {
+        self.advance(wish.now);
+        let mut spent = 0;
+        let loan = self.ring.borrow_for(wish, quotas, &mut spent);
+        self.counters.spend(spent);
+        loan
+    }
+
+    /// A call starts after `wait`, of which `occupied` tokens were borrowed.
+    pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
+        self.advance(now);
+        let ring = &self.latest().ring;
+        // A step may have many buckets, and its own may not be open yet: until then its
+        // tokens are held, and are not among those that passed.
+        let _ = ring.bring_to(now);
+        self.counters.started(n, ring.taken_now());
+        self.counters.waited(occupied, wait);
+    }
+
+    /// A call that borrowed will not start.
+    pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
+        self.advance(now);
+        if !self.ring.cancel(now, loan) {
+            self.counters.spend(loan.tokens());
+        }
+    }
+
+    /// Counts a call of weight `n` that was refused.
+    pub fn block(&self, now: Tick, n: u32) {
+        self.advance(now);
+        self.counters.block(n, None);
+    }
+
+    /// A call of weight `n` was refused by a rule of this `kind`.
+    pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) {
+        self.advance(now);
+        self.counters.block(n, Some(kind));
+    }
+
+    /// Counts the end of a call of weight `n` that had passed, with a response or an error,
+    /// `rt` after it started. A response time above one minute counts as one minute.
+    pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
+        self.end(now, n, nanos(rt), Some(outcome));
+    }
+
+    /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
+    /// `outcome`, or without any.
+    #[inline]
+    pub(crate) fn end(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
+        self.advance(now);
+        match outcome {
+            Some(outcome) => self.counters.complete(n, rt_ns, outcome),
+            None => self.counters.cancel(n),
+        }
+    }
+
+    /// Counts the end of a call of weight `n` that had passed, without a response or an
+    /// error.
+    pub fn cancel(&self, now: Tick, n: u32) {
+        self.end(now, n, 0, None);
+    }
+
+    /// A call ended by a panic; beside [`complete`](Self::complete).
+    pub(crate) fn panicked(&self) {
+        self.counters.panicked();
+    }
+
+    /// Brings the node to `now`, before an event is counted there.
+    #[inline]
+    fn advance(&self, now: Tick) {
+        if self.counters.is_first(now) {
+            self.begin_step(now);
+        }
+    }
+
+    /// Whether `now` lies in the newest step that has had an event.
+    #[inline]
+    pub(crate) fn is_in_step(&self, now: Tick) -> bool {
+        self.counters.is_in_step(now)
+    }
+
+    #[cold]
+    fn begin_step(&self, now: Tick) {
+        let step = self.step(self.ring.bucket_number(now));
+        if self.roll(now, step) {
+            self.counters.note_use(step);
+        }
+    }
+
+    /// Brings the node to `now` for a reader.
+    fn advance_for_read(&self, now: Tick) {
+        let step = self.step(self.ring.bucket_number(now));
+        if self.counters.head() < step {
+            self.roll(now, step);
+        }
+    }
+
+    /// How many buckets of the ring make one of the window.
+    fn stride(&self) -> u32 {
+        self.counters.shape.stride * self.per_step
+    }
+
+    #[inline]
+    fn step(&self, bucket: u64) -> u64 {
+        if self.per_step == 1 {
+            bucket
+        } else {
+            divide(bucket, self.per_step.into())
+        }
+    }
+
+    /// Brings the node to `now`, in `step`. Not while its ring moves: then an event
+    /// counts in the newest step that there is.
+    #[cold]
+    fn roll(&self, now: Tick, step: u64) -> bool {
+        // The ring first: the counters' cuts of what passed come from it. One that
+        // has moved does not know what passed since.
+        let roll = |ring: &LeapArray| {
+            // Tokens that are due are taken on the way. Their buckets are cut one by one, as
+            // the ring may not reach back to all of them from `now`.
+            let last = ring.bucket_number(now);
+            while let Some(due) = ring.next_loan().filter(|due| *due <= last) {
+                if ring.bring_to(ring.start_of(due)).is_err() {
+                    break;
+                }
+                // By the buckets of this ring: one that has taken the node's place has others.
+                let due_ns = ring.start_of(due).as_nanos();
+                self.counters
+                    .roll(ring, due_ns / self.counters.shape.step_ns);
+            }
+            let is_there = ring.bring_to(now).is_ok();
+            if is_there || planted(Bug::CutFromOldRing) {
+                self.counters.roll(ring, step);
+            }
+            is_there
+        };
+        roll(&self.ring) || self.counters.successor().is_some_and(|ring| roll(&ring))
+    }
+
+    // --- waiting calls ---
+
+    pub(crate) fn start_waiting(&self, most: u32) -> bool {
+        self.counters.start_waiting(most)
+    }
+
+    pub(crate) fn stop_waiting(&self) {
+        self.counters.stop_waiting();
+    }
+
+    pub(crate) fn dropped_waiting(&self) {
+        self.counters.dropped_waiting();
+    }
+
+    // --- reading ---
+
+    /// When an event was last counted, or up to one step before that.
+    pub(crate) fn last_used(&self) -> Tick {
+        self.start_of(self.counters.used())
+    }
+
+    /// The start of the newest step that the node has seen.
+    #[inline]
+    pub(crate) fn seen(&self) -> Tick {
+        self.start_of(self.counters.head())
+    }
+
+    fn start_of(&self, step: u64) -> Tick {
+        Tick::from_nanos(step.saturating_mul(self.counters.shape.step_ns))
+    }
+
+    /// Returns the window over which figures per second are computed.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.counters.shape.interval()
+    }
+
+    /// Returns the count of `event` in the window, by weight; [`Event::Occupied`] in the
+    /// present second.
+    #[must_use]
+    pub fn sum(&self, now: Tick, event: Event) -> u64 {
+        self.advance_for_read(now);
+        match event {
+            Event::Pass => {
+                let buckets = self.counters.shape.buckets;
+                self.ring.window(buckets, self.stride()).sum(now).into()
+            }
+            Event::Occupied => {
+                let second = self.counters.second_ago(&self.ring, 0);
+                second.map_or_else(|| self.counters.lent_now(), |second| second.occupied)
+            }
+            event => self.counters.sum(event),
+        }
+    }
+
+    /// Returns the count of `event` per second of the window; [`Event::Occupied`] in the
+    /// present second.
+    #[must_use]
+    pub fn qps(&self, now: Tick, event: Event) -> f64 {
+        event.per_second(self.sum(now, event), self.interval())
+    }
+
+    /// Returns the average response time of the calls that ended in the window; `None` if
+    /// none did.
+    #[must_use]
+    pub fn average_rt(&self, now: Tick) -> Option<Duration> {
+        self.advance_for_read(now);
+        let (calls, rt_us) = self.counters.calls_and_rt();
+        (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
+    }
+
+    /// How many calls ended in the window, and their response times together.
+    pub(crate) fn calls_and_rt(&self, now: Tick) -> (u64, Duration) {
+        self.advance_for_read(now);
+        let (calls, rt_us) = self.counters.calls_and_rt();
+        (calls, Duration::from_micros(rt_us))
+    }
+
+    /// Returns the smallest response time of the window; `None` if no call ended in it.
+    #[must_use]
+    pub fn min_rt(&self, now: Tick) -> Option<Duration> {
+        self.advance_for_read(now);
+        self.counters.extreme().min_rt()
+    }
+
+    /// Returns the largest concurrency that a call of the window found when it passed,
+    /// including itself.
+    #[must_use]
+    pub fn max_concurrency(&self, now: Tick) -> u32 {
+        self.advance_for_read(now);
+        self.counters.extreme().max_concurrency
+    }
+
+    /// Returns the number of calls in flight, which have passed and have not ended. A call
+    /// that waits for its bucket is included from the beginning of the bucket on, even if
+    /// its timer is late.
+    ///
+    /// # Accuracy
+    ///
+    /// Exact while no other thread counts, with one exception: if a call waits while a
+    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
+    /// is too low by its weight until its bucket opens. The number is computed from several
+    /// words that are read one after the other: while other threads count, it may be off by
+    /// the calls that start, wait or end in that moment, and a call of weight `n` may be seen
+    /// as `n` calls until it has started. A [system rule](crate::SystemRule) uses this number;
+    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
+    #[must_use]
+    pub fn concurrency(&self, now: Tick) -> u32 {
+        self.advance_for_read(now);
+        self.counters.in_flight(self.ring.taken_now())
+    }
+
+    /// Returns the number of calls that wait: for their bucket, for their turn in a queue, or
+    /// for a concurrency slot.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        let in_line = self.counters.in_line();
+        self.counters.waiting().saturating_add(in_line)
+    }
+
+    /// Returns the number of tokens held for coming buckets.
+    #[must_use]
+    pub fn held(&self, now: Tick) -> u32 {
+        self.advance_for_read(now);
+        self.ring.waiting(now)
+    }
+
+    /// How many buckets a window has; the first ones of a clock have fewer before them.
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.counters.shape.buckets
+    }
+
+    /// Returns the buckets of the window, oldest first. Copies them.
+    #[must_use]
+    pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
+        self.advance_for_read(now);
+        let stride = u64::from(self.stride());
+        self.counters.buckets(|bucket| {
+            let start = bucket * stride;
+            let passed = self.ring.taken_between(start, start + stride);
+            if passed.is_none() {
+                // The ring is far ahead of the counters: bring them there.
+                let newest = self.ring.newest();
+                self.roll(self.ring.start_of(newest), self.step(newest));
+            }
+            passed.map(u64::from)
+        })
+    }
+
+    /// Returns the seconds of the last minute, oldest first, the present one last. `None`
+    /// for nodes that do not keep them; those that are known for a node that has begun to keep
+    /// them since. A node that was made by [`new`](Self::new) keeps them; for those of an engine
+    /// see [`Builder::minute`](crate::Builder::minute). Copies them.
+    #[must_use]
+    pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
+        self.advance_for_read(now);
+        self.counters.seconds(&self.ring)
+    }
+
+    /// Returns the second before the present one; `None` for nodes that do not keep
+    /// seconds, or did not in that one.
+    #[must_use]
+    pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
+        self.advance_for_read(now);
+        self.counters.second_ago(&self.ring, 1)
+    }
+
+    /// Returns everything counted since the node was made.
+    #[must_use]
+    pub fn totals(&self, now: Tick) -> Totals {
+        self.advance_for_read(now);
+        self.counters.totals(&self.ring)
+    }
+
+    /// Returns the ring, to read buckets that have tokens held for them.
+    #[must_use]
+    pub fn array(&self) -> &LeapArray {
+        &self.ring
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
