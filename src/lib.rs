@@ -138,6 +138,7 @@ mod sentinel;
 mod shape;
 pub mod source;
 pub mod stat;
+pub mod store;
 pub mod system;
 
 pub use blocked::{BlockKind, Blocked};

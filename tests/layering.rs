@@ -13,6 +13,7 @@ const ORDER: &[&[&str]] = &[
     &["stat"],
     &["shape"],
     &["adaptive", "breaker", "keyed"],
+    &["store"],
     &["system"],
     &["hook"],
     &["rule"],

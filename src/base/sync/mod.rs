@@ -283,6 +283,16 @@ pub(crate) enum Bug {
     RefundByEarlierTime,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
+    /// A taker of a lease subtracts without comparing the word that it judged.
+    LeaseBareTake,
+    /// New permits are stored over a lease.
+    LeaseBlindPut,
+    /// A lease that is over is emptied by a store.
+    LeaseBlindClose,
+    /// A refund does not look which bucket the lease is of.
+    LeaseBlindRefund,
+    /// A cell is exhausted whatever it holds.
+    LeaseBlindExhaust,
 }
 
 /// Whether the running model has planted `bug`.

@@ -1,0 +1,390 @@
+//! A lease: permits of one bucket that calls take without asking the store.
+//!
+//! ```text
+//! bits  63 … 20                    19 … 0
+//!       ┌──────────────────────────┬───────────────────────────────┐
+//!       │ end, in units of 16 µs   │ permits; all ones: exhausted  │
+//!       └──────────────────────────┴───────────────────────────────┘
+//! ```
+//!
+//! One word holds both, so a permit cannot be taken without its end. Every change is a
+//! compare-and-swap of the word that was judged: a permit that is taken while the lease is
+//! replaced is one of the old lease or of the new one, never both or neither.
+//!
+//! The word is all that threads agree on, so its accesses need no ordering.
+
+use std::time::Duration;
+
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::clock::Tick;
+
+/// Nanoseconds of a unit of time: 44 bits of them are 8.9 years.
+const UNIT_NS: u64 = 16_384;
+const PERMIT_BITS: u32 = 20;
+const EXHAUSTED: u32 = (1 << PERMIT_BITS) - 1;
+/// Most permits that a lease holds.
+pub(crate) const MOST_LEASED: u32 = EXHAUSTED - 1;
+const LAST_UNIT: u64 = u64::MAX >> PERMIT_BITS;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Cell(AtomicU64);
+
+/// What a call finds in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It has its permits, which are of the bucket that ends then.
+    Taken(BucketEnd),
+    /// The store has said that there are none before that time.
+    Exhausted(Tick),
+    /// Nothing is known: the store must be asked.
+    Nothing,
+}
+
+/// When a bucket ends, in the units of a cell: by that, permits know which bucket they are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BucketEnd(u64);
+
+/// Permits that a cell does not hold any more, or does not take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Of those that were to be put in.
+    pub(crate) new: u32,
+    /// Of an earlier bucket.
+    pub(crate) old: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word {
+    end: u64,
+    permits: u32,
+}
+
+impl BucketEnd {
+    /// The end of a bucket at `at`, never later.
+    pub(crate) fn at(at: Tick) -> Self {
+        Self((at.as_nanos() / UNIT_NS).min(LAST_UNIT))
+    }
+
+    /// Whether the bucket is over at `now`.
+    pub(crate) fn is_over(self, now: Tick) -> bool {
+        now.as_nanos() / UNIT_NS >= self.0
+    }
+
+    pub(crate) const fn tick(self) -> Tick {
+        Tick::from_nanos(self.0.saturating_mul(UNIT_NS))
+    }
+
+    /// Whether both are of one bucket of length `bucket`: every trip sees the end of a bucket
+    /// a little elsewhere.
+    pub(crate) fn is_bucket_of(self, other: Self, bucket: Duration) -> bool {
+        let bucket = bucket.as_nanos() / u128::from(UNIT_NS);
+        u128::from(self.0.abs_diff(other.0)) * 2 < bucket
+    }
+}
+
+impl Word {
+    const fn of(bits: u64) -> Self {
+        Self {
+            end: bits >> PERMIT_BITS,
+            permits: (bits & EXHAUSTED as u64) as u32,
+        }
+    }
+
+    const fn bits(self) -> u64 {
+        self.end << PERMIT_BITS | self.permits as u64
+    }
+
+    const fn is_lease(self) -> bool {
+        self.permits != EXHAUSTED
+    }
+
+    const fn end(self) -> BucketEnd {
+        BucketEnd(self.end)
+    }
+}
+
+impl Cell {
+    fn load(&self) -> Word {
+        Word::of(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Puts `new` in the place of `old`, or returns what is there.
+    fn swap(&self, old: Word, new: Word) -> Result<(), Word> {
+        let swapped = self.0.compare_exchange_weak(
+            old.bits(),
+            new.bits(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        swapped.map(|_| ()).map_err(Word::of)
+    }
+
+    /// Takes `n` permits.
+    #[inline]
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Found {
+        let mut word = self.load();
+        loop {
+            if word.end().is_over(now) {
+                return Found::Nothing;
+            }
+            if !word.is_lease() {
+                return Found::Exhausted(word.end().tick());
+            }
+            let Some(permits) = word.permits.checked_sub(n) else {
+                return Found::Nothing;
+            };
+            if planted(Bug::LeaseBareTake) {
+                self.0.fetch_sub(u64::from(n), Ordering::Relaxed);
+                return Found::Taken(word.end());
+            }
+            match self.swap(word, Word { permits, ..word }) {
+                Ok(()) => return Found::Taken(word.end()),
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Puts in `n` permits of the bucket that ends at `end`. Permits of one bucket are added
+    /// up; those of an earlier one come out, and those of a later one stay.
+    pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> Left {
+        if n == 0 {
+            return Left::default();
+        }
+        let mut word = self.load();
+        loop {
+            let mut left = Left::default();
+            let new = if word.is_lease() && word.end().is_bucket_of(end, bucket) {
+                let room = MOST_LEASED - word.permits;
+                left.new = n.saturating_sub(room);
+                Word {
+                    end: word.end.min(end.0),
+                    permits: word.permits + (n - left.new),
+                }
+            } else if word.is_lease() && word.permits > 0 && word.end > end.0 {
+                return Left { new: n, old: 0 };
+            } else {
+                left.old = if word.is_lease() { word.permits } else { 0 };
+                left.new = n.saturating_sub(MOST_LEASED);
+                Word {
+                    end: end.0,
+                    permits: n - left.new,
+                }
+            };
+            if planted(Bug::LeaseBlindPut) {
+                self.0.store(new.bits(), Ordering::Relaxed);
+                return left;
+            }
+            match self.swap(word, new) {
+                Ok(()) => return left,
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Takes out what is left of a lease whose bucket is over.
+    pub(crate) fn close(&self, now: Tick) -> Option<(BucketEnd, u32)> {
+        let mut word = self.load();
+        loop {
+            if !word.is_lease() || word.permits == 0 || !word.end().is_over(now) {
+                return None;
+            }
+            if planted(Bug::LeaseBlindClose) {
+                self.0.store(0, Ordering::Relaxed);
+                return Some((word.end(), word.permits));
+            }
+            match self.swap(word, Word { permits: 0, ..word }) {
+                Ok(()) => return Some((word.end(), word.permits)),
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Puts back `n` permits that were taken of the bucket that ends at `end`. Returns whether
+    /// the cell has them: not if that bucket is over, or the lease is of another one.
+    pub(crate) fn refund(&self, end: BucketEnd, n: u32, now: Tick, bucket: Duration) -> bool {
+        let mut word = self.load();
+        loop {
+            if end.is_over(now) {
+                return false;
+            }
+            let has_lease = word.is_lease() && word.permits > 0;
+            let is_other = has_lease && !word.end().is_bucket_of(end, bucket);
+            if is_other && !planted(Bug::LeaseBlindRefund) {
+                return false;
+            }
+            let permits = if has_lease { word.permits } else { 0 };
+            if n > MOST_LEASED - permits {
+                return false;
+            }
+            let new = Word {
+                end: if has_lease {
+                    word.end.min(end.0)
+                } else {
+                    end.0
+                },
+                permits: permits + n,
+            };
+            if planted(Bug::LeaseBlindRefund) {
+                self.0.fetch_add(u64::from(n), Ordering::Relaxed);
+                return true;
+            }
+            match self.swap(word, new) {
+                Ok(()) => return true,
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Takes out up to `n` permits of the present lease, to be given back to the store.
+    pub(crate) fn withdraw(&self, n: u32) -> Option<(BucketEnd, u32)> {
+        let mut word = self.load();
+        loop {
+            let out = word.permits.min(n);
+            if !word.is_lease() || out == 0 {
+                return None;
+            }
+            let permits = word.permits - out;
+            match self.swap(word, Word { permits, ..word }) {
+                Ok(()) => return Some((word.end(), out)),
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Says that there are no permits before `until`, unless the cell has some.
+    pub(crate) fn exhaust(&self, until: Tick) {
+        let new = Word {
+            // Never earlier: one unit more than the last that has begun by then.
+            end: (until.as_nanos() / UNIT_NS + 1).min(LAST_UNIT),
+            permits: EXHAUSTED,
+        };
+        let mut word = self.load();
+        loop {
+            if word.is_lease() && word.permits > 0 && !planted(Bug::LeaseBlindExhaust) {
+                return;
+            }
+            match self.swap(word, new) {
+                Ok(()) => return,
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// Forgets that there were no permits, so that the next call asks.
+    pub(crate) fn reopen(&self) {
+        let mut word = self.load();
+        while !word.is_lease() {
+            match self.swap(word, Word { end: 0, permits: 0 }) {
+                Ok(()) => return,
+                Err(there) => word = there,
+            }
+        }
+    }
+
+    /// The permits that calls may take at `now`, and when their bucket ends.
+    pub(crate) fn in_hand(&self, now: Tick) -> Option<(BucketEnd, u32)> {
+        let word = self.load();
+        let is_there = word.is_lease() && word.permits > 0 && !word.end().is_over(now);
+        is_there.then_some((word.end(), word.permits))
+    }
+
+    /// Until when there are no permits, if the store has said so.
+    pub(crate) fn exhausted_until(&self, now: Tick) -> Option<Tick> {
+        let word = self.load();
+        let is_so = !word.is_lease() && !word.end().is_over(now);
+        is_so.then(|| word.end().tick())
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    const BUCKET: Duration = Duration::from_millis(100);
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn end(at: u64) -> BucketEnd {
+        BucketEnd::at(ms(at))
+    }
+
+    #[test]
+    fn permits_end_with_their_bucket_and_never_later() {
+        let cell = Cell::default();
+        assert_eq!(cell.take(ms(1), 1), Found::Nothing);
+        assert_eq!(cell.put(end(100), 5, BUCKET), Left::default());
+        assert_eq!(cell.take(ms(50), 2), Found::Taken(end(100)));
+        assert_eq!(cell.take(ms(50), 4), Found::Nothing, "three are left");
+        assert_eq!(cell.in_hand(ms(99)), Some((end(100), 3)));
+        assert!(end(100).tick() <= ms(100));
+        assert_eq!(cell.take(end(100).tick(), 1), Found::Nothing);
+        assert_eq!(cell.close(ms(99)), None);
+        assert_eq!(cell.close(ms(100)), Some((end(100), 3)));
+        assert_eq!(cell.close(ms(100)), None);
+    }
+
+    #[test]
+    fn one_bucket_adds_up_and_another_one_replaces() {
+        let cell = Cell::default();
+        cell.put(end(100), 5, BUCKET);
+        // Another trip has seen the end a little earlier.
+        assert_eq!(cell.put(end(98), 2, BUCKET), Left::default());
+        assert_eq!(cell.in_hand(ms(1)), Some((end(98), 7)));
+        assert_eq!(cell.put(end(200), 3, BUCKET), Left { new: 0, old: 7 });
+        assert_eq!(cell.put(end(100), 4, BUCKET), Left { new: 4, old: 0 });
+        assert_eq!(cell.in_hand(ms(1)), Some((end(200), 3)));
+        assert_eq!(
+            cell.put(end(200), u32::MAX - 3, BUCKET).new,
+            u32::MAX - MOST_LEASED
+        );
+        assert_eq!(cell.withdraw(10), Some((end(200), 10)));
+    }
+
+    #[test]
+    fn a_refund_goes_only_to_its_own_bucket() {
+        let cell = Cell::default();
+        cell.put(end(100), 2, BUCKET);
+        let Found::Taken(of) = cell.take(ms(10), 2) else {
+            panic!("there are two");
+        };
+        cell.exhaust(ms(100));
+        assert!(cell.refund(of, 1, ms(20), BUCKET), "it is there again");
+        assert_eq!(cell.take(ms(30), 1), Found::Taken(of));
+        assert!(!cell.refund(of, 1, ms(100), BUCKET), "its bucket is over");
+        cell.put(end(200), 1, BUCKET);
+        assert!(
+            !cell.refund(of, 1, ms(50), BUCKET),
+            "the lease is of the next"
+        );
+    }
+
+    #[test]
+    fn exhausted_is_so_until_its_time_or_until_there_are_permits() {
+        let cell = Cell::default();
+        cell.exhaust(ms(100));
+        let until = cell.exhausted_until(ms(0)).unwrap();
+        assert!(until >= ms(100) && until <= ms(100) + Duration::from_micros(17));
+        assert_eq!(cell.take(ms(99), 1), Found::Exhausted(until));
+        assert_eq!(cell.take(until, 1), Found::Nothing);
+        cell.put(end(100), 1, BUCKET);
+        cell.exhaust(ms(100));
+        assert_eq!(cell.take(ms(99), 1), Found::Taken(end(100)));
+        cell.exhaust(ms(100));
+        cell.reopen();
+        assert_eq!(cell.take(ms(99), 1), Found::Nothing);
+    }
+
+    #[test]
+    fn the_ends_of_the_range_hold() {
+        let cell = Cell::default();
+        let last = Tick::from_nanos(u64::MAX);
+        cell.put(BucketEnd::at(last), 1, BUCKET);
+        assert!(matches!(cell.take(ms(1), 1), Found::Taken(_)));
+        cell.exhaust(last);
+        assert!(matches!(cell.take(ms(1), 1), Found::Exhausted(_)));
+        assert!(BucketEnd::at(Tick::ZERO).is_over(Tick::ZERO));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a process asks of a store, and what it is told.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::StoreKey;
+
+/// One step at one counter: permits that are drawn, permits that are given back, and permits
+/// that were spent without the store. A store applies all of it or nothing.
+///
+/// Made by the engine; a store calls [`apply`](Self::apply), or hands the
+/// [`arguments`](Self::arguments) to a script that does the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draw {
+    pub(crate) key: StoreKey,
+    pub(crate) bucket: Duration,
+    pub(crate) buckets: u32,
+    pub(crate) limit: u32,
+    /// Permits that callers wait for.
+    pub(crate) firm: u32,
+    /// Permits to be drawn ahead, as far as there are more.
+    pub(crate) soft: u32,
+    /// Of what is free, at most one part in so many is drawn ahead.
+    pub(crate) divisor: u32,
+    /// Whether the permits are for the bucket after the present one.
+    pub(crate) next: bool,
+    pub(crate) back: Option<Booking>,
+    /// The epoch of the value that the process has permits of.
+    pub(crate) known: Epoch,
+    pub(crate) add: Vec<Booking>,
+}
+
+/// Permits of one bucket: buckets are numbered from the start of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Booking {
+    pub(crate) bucket: u64,
+    pub(crate) permits: u32,
+}
+
+/// When a counter, or the store itself, was made: another epoch means that what was counted
+/// before is lost. The default is no epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Epoch(pub(crate) u64);
+
+/// The answer to one [`Draw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Drawn {
+    /// The draw was applied.
+    #[non_exhaustive]
+    Granted {
+        /// How many permits were drawn: of those asked for, as many as there were.
+        permits: u32,
+        /// How many are left in the counter for others.
+        free: u32,
+        /// How long the present bucket lasts by the store's clock.
+        rest: Duration,
+        /// The number of the present bucket.
+        bucket: u64,
+        /// The epoch of the value.
+        epoch: Epoch,
+        /// If not all firm permits were drawn: how long until there is one more.
+        wait: Duration,
+    },
+    /// Nothing was applied, because the value is not the one that was known.
+    #[non_exhaustive]
+    Lost {
+        /// How long the present bucket lasts by the store's clock.
+        rest: Duration,
+        /// The number of the present bucket.
+        bucket: u64,
+        /// The epoch of the value that is there now.
+        epoch: Epoch,
+    },
+}
+
+/// The name of a process, as long as it runs. It is random, and says nothing about the
+/// machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(pub(crate) u128);
+
+/// The answer to a [`beat`](super::QuotaStore::beat).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    pub(crate) nodes: u32,
+    pub(crate) rank: u32,
+    pub(crate) epoch: Epoch,
+}
+
+impl Draw {
+    /// Returns the key of the counter.
+    #[must_use]
+    pub const fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
+    /// Returns how long the value must be kept after it was written.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        self.bucket * (self.buckets + 2)
+    }
+
+    /// Applies the draw to a `value`, which is empty if there is none, at the time `now` since
+    /// the start of the store's clock. Returns the answer, and the new value if it has changed.
+    ///
+    /// A value that is not one of this format counts as none.
+    #[must_use]
+    pub fn apply(&self, value: &[u8], now: Duration) -> (Drawn, Option<Vec<u8>>) {
+        super::counter::apply(self, value, now)
+    }
+
+    /// Returns the draw as the integers that a script takes, in the order `bucket in µs, number
+    /// of buckets, limit, firm, soft, divisor, next, bucket to give back to, permits to give
+    /// back, epoch`, and then `bucket, permits` for each addition.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<u64> {
+        let back = self.back.unwrap_or(Booking {
+            bucket: 0,
+            permits: 0,
+        });
+        let mut all = vec![
+            self.bucket_us(),
+            self.buckets.into(),
+            self.limit.into(),
+            self.firm.into(),
+            self.soft.into(),
+            self.divisor.max(1).into(),
+            self.next.into(),
+            back.bucket,
+            back.permits.into(),
+            self.known.0,
+        ];
+        let add = self.add.iter();
+        all.extend(add.flat_map(|add| [add.bucket, add.permits.into()]));
+        all
+    }
+
+    pub(crate) fn bucket_us(&self) -> u64 {
+        u64::try_from(self.bucket.as_micros()).map_or(u64::MAX, |us| us.max(1))
+    }
+}
+
+impl Drawn {
+    /// Reads the six integers that a script returns, in the order `permits, free, rest in µs,
+    /// bucket, epoch, wait in µs`; -1 permits for a value that is lost. `None` for anything
+    /// else.
+    #[must_use]
+    pub fn read(answer: &[i64]) -> Option<Self> {
+        let &[permits, free, rest, bucket, epoch, wait] = answer else {
+            return None;
+        };
+        let rest = Duration::from_micros(u64::try_from(rest).ok()?);
+        let bucket = u64::try_from(bucket).ok()?;
+        let epoch = Epoch(u64::try_from(epoch).ok()?);
+        if permits == -1 {
+            return Some(Self::Lost {
+                rest,
+                bucket,
+                epoch,
+            });
+        }
+        Some(Self::Granted {
+            permits: u32::try_from(permits).ok()?,
+            free: u32::try_from(free).ok()?,
+            rest,
+            bucket,
+            epoch,
+            wait: Duration::from_micros(u64::try_from(wait).ok()?),
+        })
+    }
+}
+
+impl Epoch {
+    /// Creates an epoch from the microseconds of the store's clock at which it began; 0 for
+    /// none.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+}
+
+impl Beat {
+    /// Creates an answer: so many processes are alive, this one is that at `rank` among them,
+    /// from 0 on, and the store has its data since `epoch`.
+    #[must_use]
+    pub const fn new(nodes: u32, rank: u32, epoch: Epoch) -> Self {
+        Self { nodes, rank, epoch }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}

@@ -1,0 +1,385 @@
+//! A store in the memory of this process, which can be told to fail.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture, StoreKey,
+};
+use crate::base::sync::Lock;
+use crate::base::timer;
+use crate::clock::{Clock, MonotonicClock, Tick};
+
+/// A process that has not said for so long that it is alive is not counted.
+const ALIVE: Duration = Duration::from_secs(1);
+/// What the clock of a store reads when its [`Clock`] reads zero.
+const START: Duration = Duration::from_secs(1_700_000_000);
+
+/// A [`QuotaStore`] in memory, for tests, and for several engines of one program. Clones are
+/// the same store.
+///
+/// It does exactly what a store on a network does, and can be told to fail like one. Its
+/// memory is that of one counter for each key that was drawn from within about a window.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
+///
+/// let store = MemoryStore::new();
+/// // From now on nothing gets through, until it is healed.
+/// store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+/// store.set_fault(None);
+/// // The next two requests are lost, and the third one is applied twice.
+/// store.inject([Fault::LostRequest, Fault::LostRequest, Fault::Twice]);
+/// assert_eq!(store.keys(), 0);
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    clock: Box<dyn Clock>,
+    state: Lock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    values: HashMap<StoreKey, Value>,
+    /// Above so many values, those that are over are looked for.
+    sweep_at: usize,
+    nodes: HashMap<NodeId, Duration>,
+    epoch: Epoch,
+    /// What its clock reads when the [`Clock`] reads zero.
+    start: Duration,
+    always: Option<Fault>,
+    next: VecDeque<Fault>,
+    trips: u64,
+    draws: u64,
+}
+
+#[derive(Debug)]
+struct Value {
+    bytes: Vec<u8>,
+    until: Duration,
+}
+
+/// A way in which a request to a [`MemoryStore`] fails.
+///
+/// What is slow sleeps on tokio's timer; without one it is not slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request arrives so much later. If it is given up before, it never arrives.
+    SlowRequest(Duration),
+    /// The request arrives at once, and the answer so much later.
+    SlowAnswer(Duration),
+    /// The request never arrives, and nobody says so.
+    LostRequest,
+    /// The request arrives, and its answer never does.
+    LostAnswer,
+    /// The request arrives twice, and the second answer is told.
+    Twice,
+    /// The request does not arrive, and the error says so.
+    Error(StoreErrorKind),
+}
+
+impl MemoryStore {
+    /// Creates an empty store on the system's monotonic clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(MonotonicClock::new())
+    }
+
+    /// Creates an empty store whose time goes by `clock`.
+    #[must_use]
+    pub fn with_clock(clock: impl Clock) -> Self {
+        let start = START;
+        let mut state = State {
+            values: HashMap::new(),
+            sweep_at: 64,
+            nodes: HashMap::new(),
+            epoch: Epoch::default(),
+            start,
+            always: None,
+            next: VecDeque::new(),
+            trips: 0,
+            draws: 0,
+        };
+        state.epoch = epoch_at(start + (clock.now() - Tick::ZERO));
+        Self(Arc::new(Inner {
+            clock: Box::new(clock),
+            state: Lock::new(state),
+        }))
+    }
+
+    /// Has every request fail from now on; `None` heals the store. A failure that was
+    /// [injected](Self::inject) comes first.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        self.0.state.lock().always = fault;
+    }
+
+    /// Has the next requests fail, each in the way of one of `faults`.
+    pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.state.lock().next.extend(faults);
+    }
+
+    /// Forgets everything, as a server does that restarts without its data.
+    pub fn flush(&self) {
+        let now = self.now();
+        let mut state = self.0.state.lock();
+        state.values.clear();
+        state.nodes.clear();
+        // Two in one instant must differ as well.
+        let next = Epoch(state.epoch.0 + 1);
+        state.epoch = epoch_at(now).max_of(next);
+    }
+
+    /// Sets the clock of the store ahead.
+    pub fn step_ahead(&self, by: Duration) {
+        self.0.state.lock().start += by;
+    }
+
+    /// Sets the clock of the store back, at most to where it started.
+    pub fn step_back(&self, by: Duration) {
+        let mut state = self.0.state.lock();
+        state.start = state.start.saturating_sub(by);
+    }
+
+    /// Returns how many counters the store has.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.0.state.lock().values.len()
+    }
+
+    /// Returns how many requests with draws have arrived.
+    #[must_use]
+    pub fn trips(&self) -> u64 {
+        self.0.state.lock().trips
+    }
+
+    /// Returns how many draws have arrived.
+    #[must_use]
+    pub fn draws(&self) -> u64 {
+        self.0.state.lock().draws
+    }
+
+    fn now(&self) -> Duration {
+        let since_zero = self.0.clock.now() - Tick::ZERO;
+        self.0.state.lock().start + since_zero
+    }
+
+    fn next_fault(&self) -> Option<Fault> {
+        let mut state = self.0.state.lock();
+        state.next.pop_front().or(state.always)
+    }
+
+    /// Lets a request arrive as the next fault says, and returns the answer.
+    async fn request<T>(&self, arrive: impl Fn(&Self) -> T + Send) -> Result<T, StoreError> {
+        match self.next_fault() {
+            None => Ok(arrive(self)),
+            Some(Fault::SlowRequest(delay)) => {
+                pass(delay).await;
+                Ok(arrive(self))
+            }
+            Some(Fault::SlowAnswer(delay)) => {
+                let answer = arrive(self);
+                pass(delay).await;
+                Ok(answer)
+            }
+            Some(Fault::LostRequest) => pending().await,
+            Some(Fault::LostAnswer) => {
+                let _ = arrive(self);
+                pending().await
+            }
+            Some(Fault::Twice) => {
+                let _ = arrive(self);
+                Ok(arrive(self))
+            }
+            Some(Fault::Error(kind)) => Err(StoreError::new(kind, "as it was told to be")),
+        }
+    }
+
+    fn draw_all(&self, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
+        let now = self.now();
+        let mut state = self.0.state.lock();
+        state.trips += 1;
+        state.draws += draws.len() as u64;
+        let answers = draws.iter().map(|draw| Ok(state.draw(draw, now)));
+        let answers = answers.collect();
+        state.sweep(now);
+        answers
+    }
+
+    fn count(&self, node: NodeId, leaves: bool) -> Beat {
+        let now = self.now();
+        let mut state = self.0.state.lock();
+        let nodes = &mut state.nodes;
+        nodes.retain(|_, seen| *seen + ALIVE >= now);
+        if leaves {
+            nodes.remove(&node);
+        } else {
+            nodes.insert(node, now);
+        }
+        let others = nodes.keys();
+        let rank = others.filter(|other| other.0 < node.0).count();
+        Beat::new(nodes.len() as u32, rank as u32, state.epoch)
+    }
+}
+
+impl State {
+    fn draw(&mut self, draw: &Draw, now: Duration) -> Drawn {
+        let value = self.values.get(&draw.key).filter(|it| it.until > now);
+        let (drawn, new) = draw.apply(value.map_or(&[], |it| &it.bytes), now);
+        if let Some(bytes) = new {
+            let until = now + draw.lifetime();
+            self.values.insert(draw.key.clone(), Value { bytes, until });
+        }
+        drawn
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        if self.values.len() > self.sweep_at {
+            self.values.retain(|_, value| value.until > now);
+            self.sweep_at = (2 * self.values.len()).max(64);
+        }
+    }
+}
+
+/// Lets `delay` pass, where there is a timer.
+async fn pass(delay: Duration) {
+    if let Ok(timer) = timer::sleep(delay) {
+        let _ = timer.await;
+    }
+}
+
+fn epoch_at(now: Duration) -> Epoch {
+    Epoch(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl Epoch {
+    fn max_of(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("keys", &self.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl QuotaStore for MemoryStore {
+    fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+        Box::pin(self.request(|store| store.draw_all(draws)))
+    }
+
+    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+        Box::pin(self.request(move |store| store.count(node, leaves)))
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn draw(firm: u32) -> Draw {
+        Draw {
+            key: StoreKey::new("t", 1).unwrap(),
+            bucket: Duration::from_secs(1),
+            buckets: 1,
+            limit: 10,
+            firm,
+            soft: 0,
+            divisor: 1,
+            next: false,
+            back: None,
+            known: Epoch(0),
+            add: Vec::new(),
+        }
+    }
+
+    async fn drawn(store: &MemoryStore, firm: u32) -> Result<u32, StoreErrorKind> {
+        let draws = [draw(firm)];
+        let answers = store.draw(&draws).await.map_err(|error| error.kind())?;
+        match answers[0] {
+            Ok(Drawn::Granted { permits, .. }) => Ok(permits),
+            _ => panic!("nothing is lost"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_fault_has_its_effect_once() {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let late = Duration::from_millis(5);
+        let ask = |firm| tokio::time::timeout(late, drawn(&store, firm));
+        store.inject([
+            Fault::LostRequest,
+            Fault::LostAnswer,
+            Fault::Error(StoreErrorKind::Full),
+            Fault::Twice,
+            Fault::SlowRequest(late * 2),
+            Fault::SlowAnswer(late * 2),
+            Fault::SlowRequest(late / 2),
+        ]);
+        assert!(ask(1).await.is_err(), "lost");
+        assert!(ask(2).await.is_err(), "2 of 10 are gone");
+        assert_eq!(ask(1).await.unwrap(), Err(StoreErrorKind::Full));
+        assert_eq!(ask(1).await.unwrap(), Ok(1), "and one more");
+        assert!(ask(1).await.is_err(), "it was given up before it arrived");
+        assert!(ask(1).await.is_err(), "it was given up after that");
+        assert_eq!(ask(9).await.unwrap(), Ok(5));
+        assert_eq!((store.trips(), store.keys()), (5, 1));
+    }
+
+    #[tokio::test]
+    async fn a_flushed_store_has_another_epoch_and_no_counts() {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let [one, two] = [NodeId(1), NodeId(2)];
+        let before = store.beat(two, false).await.unwrap();
+        assert_eq!((before.nodes, before.rank), (1, 0));
+        let beat = store.beat(one, false).await.unwrap();
+        assert_eq!((beat.nodes, beat.rank, beat.epoch), (2, 0, before.epoch));
+        assert_eq!(store.beat(two, false).await.unwrap().rank, 1);
+        assert_eq!(drawn(&store, 10).await, Ok(10));
+        assert_eq!(drawn(&store, 1).await, Ok(0));
+        store.flush();
+        assert_eq!(drawn(&store, 1).await, Ok(1));
+        let after = store.beat(two, false).await.unwrap();
+        assert_eq!(after.nodes, 1);
+        assert_ne!(after.epoch, before.epoch);
+        assert_eq!(store.beat(two, true).await.unwrap().nodes, 0);
+    }
+
+    #[tokio::test]
+    async fn counters_and_processes_that_are_not_used_go() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        for digest in 0..1_000 {
+            let key = StoreKey::new("t", digest).unwrap();
+            let draws = [Draw { key, ..draw(1) }];
+            store.draw(&draws).await.unwrap()[0].clone().unwrap();
+        }
+        store.beat(NodeId(1), false).await.unwrap();
+        assert_eq!(store.keys(), 1_000);
+        clock.advance(Duration::from_secs(3));
+        assert_eq!(store.beat(NodeId(2), false).await.unwrap().nodes, 1);
+        let keys = (0..1_000).map(|digest| StoreKey::new("u", digest).unwrap());
+        for key in keys {
+            let draws = [Draw { key, ..draw(1) }];
+            store.draw(&draws).await.unwrap()[0].clone().unwrap();
+        }
+        assert!(store.keys() <= 1_025, "{}", store.keys());
+    }
+}

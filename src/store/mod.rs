@@ -1,0 +1,108 @@
+//! Stores that count a limit for several processes.
+//!
+//! A [`QuotaStore`] holds one counter per rule and subject. Processes draw permits from it
+//! in advance, so that most calls are decided without the store. All that a store must be
+//! able to do is to change one small value atomically, and to read a clock that all
+//! processes share: the decision itself is [`Draw::apply`], a pure function.
+//!
+//! * [`MemoryStore`] keeps counters in the process, for tests and for several engines in one
+//!   program. It can be told to fail in the ways in which a server on a network fails.
+//!
+//! # Examples
+//!
+//! A store over any key-value service with an atomic update is a few lines:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Mutex;
+//! use std::time::Duration;
+//! use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+//!
+//! #[derive(Debug, Default)]
+//! struct MyStore(Mutex<HashMap<String, Vec<u8>>>);
+//!
+//! impl MyStore {
+//!     /// The time of the service, not that of one process.
+//!     fn now(&self) -> Duration {
+//!         Duration::from_secs(1_700_000_000)
+//!     }
+//! }
+//!
+//! impl QuotaStore for MyStore {
+//!     fn draw<'a>(
+//!         &'a self,
+//!         draws: &'a [Draw],
+//!     ) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+//!         Box::pin(async move {
+//!             let mut values = self.0.lock().unwrap();
+//!             Ok(draws
+//!                 .iter()
+//!                 .map(|draw| {
+//!                     let value = values.entry(draw.key().to_string()).or_default();
+//!                     let (drawn, new) = draw.apply(value, self.now());
+//!                     if let Some(new) = new {
+//!                         *value = new; // to be kept for `draw.lifetime()`
+//!                     }
+//!                     Ok(drawn)
+//!                 })
+//!                 .collect())
+//!         })
+//!     }
+//!
+//!     fn beat(&self, _node: NodeId, _leaves: bool) -> StoreFuture<'_, Beat> {
+//!         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
+//!     }
+//! }
+//! ```
+
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the rules that lease come next")
+)]
+mod cell;
+mod counter;
+mod draw;
+mod error;
+mod key;
+mod memory;
+#[cfg(all(test, sentinel_loom))]
+mod models;
+
+use std::fmt;
+use std::pin::Pin;
+
+pub use draw::{Beat, Booking, Draw, Drawn, Epoch, NodeId};
+pub use error::{StoreError, StoreErrorKind};
+pub use key::StoreKey;
+pub use memory::{Fault, MemoryStore};
+
+/// What a store returns: a boxed future, so that the trait is object-safe.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A store that several processes share.
+///
+/// The [module](self) has an example. Implementations need not retry, and need not limit how
+/// long they take: the engine drops a future that is late, and asks again by its own clock.
+///
+/// # Cancel safety
+///
+/// A dropped future may or may not have had its effect. The engine then assumes the worse:
+/// the permits are lost, and nothing is given back twice.
+pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
+    /// Applies each of `draws` to the value of its key, and returns the answers in the same
+    /// order.
+    ///
+    /// # Errors
+    ///
+    /// The outer error says that nothing is known to have happened. The inner one says that
+    /// about a single draw, where the others have an answer.
+    fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>>;
+
+    /// Says that the process `node` is alive, or that it `leaves`, and asks which others are:
+    /// those that have said so within the last second.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be asked.
+    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat>;
+}
