@@ -3,13 +3,17 @@
 
 mod support;
 
+use axum::body::Body;
+use http::{Request, Response};
 use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, BreakerSnapshot, BreakerState, Builder, Call,
+    AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerSnapshot, BreakerState, Builder, Call,
     CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, MissingKey,
-    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, Snapshot, SystemRule, Tick, Verdict,
+    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule,
+    Tick, Verdict,
 };
 
 use support::{configured, enter, ms, ready, run};
@@ -505,6 +509,56 @@ fn names_that_callers_can_make_up_keep_no_minute_unless_asked() {
     drop(run(&sentinel, Call::new("shadow")));
     let node = sentinel.shadows()[0].node("shadow").unwrap();
     assert!(node.seconds().is_some());
+}
+
+#[test]
+fn only_names_that_callers_cannot_make_up_are_listed() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("named", 9))
+        .with(FlowRule::per_second("*", 9))
+        .with(FlowRule::per_second("relative", 9).when("related"))
+        .with(FlowRule::per_second("shadow", 9).shadow());
+    let (sentinel, _clock) = configured(rules, |builder| builder.max_resources(5).origins(true));
+    let call = |name: &str| drop(run(&sentinel, Call::new(name).origin("named")));
+    // The names of a layer's own are no caller's.
+    let layer = SentinelLayer::with(sentinel.clone()).named("layer");
+    let answer =
+        |_: Request<()>| std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())));
+    let answered = ready(layer.layer(service_fn(answer)).oneshot(Request::new(())));
+    assert!(answered.is_ok());
+    let names = [
+        "named", "related", "shadow", "made up", "another", "no place",
+    ];
+    names.iter().for_each(|name| call(name));
+    let listed = || {
+        let snapshot = sentinel.snapshot();
+        let json = read(&snapshot);
+        let nodes = snapshot.nodes().iter().enumerate();
+        let listed = nodes.filter(|(place, node)| {
+            assert_eq!(json["nodes"][place]["is_listed"], node.is_listed());
+            node.is_listed()
+        });
+        let names = listed.map(|(_, node)| {
+            assert_eq!(*node.scope(), Scope::Resource);
+            node.resource().to_owned()
+        });
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        listed(),
+        ["__overflow__", "layer", "named", "related", "shadow"]
+    );
+    // One that a reload names is listed from then on, whatever becomes of the rule.
+    sentinel.reload(FlowRule::per_second("made up", 9).into());
+    assert_eq!(
+        listed(),
+        ["__overflow__", "layer", "made up", "named", "related"]
+    );
+    sentinel.reload(Rules::new());
+    assert_eq!(
+        listed(),
+        ["__overflow__", "layer", "made up", "named", "related"]
+    );
 }
 
 #[test]

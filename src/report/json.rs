@@ -94,7 +94,11 @@ impl NodeSnapshot {
         json.push_str("{\"resource\":");
         write_text(json, self.resource())?;
         let (direction, kind) = (self.direction(), self.scope().as_str());
-        write!(json, ",\"direction\":\"{direction}\",\"scope\":\"{kind}\"")?;
+        let is_listed = self.is_listed();
+        write!(
+            json,
+            ",\"direction\":\"{direction}\",\"scope\":\"{kind}\",\"is_listed\":{is_listed}"
+        )?;
         if let Some(name) = self.scope().name() {
             json.push_str(",\"name\":");
             write_text(json, name)?;

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::resource::Resource;
 use crate::engine::resource::branch::{Branch, BranchKind};
 use crate::hook::finding::Finding;
+use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
 /// What a node of a [`Snapshot`] counts.
@@ -132,6 +133,7 @@ pub struct NodeSnapshot {
     resource: String,
     direction: Direction,
     scope: Scope,
+    is_listed: bool,
     interval: Duration,
     buckets: Vec<NodeBucket>,
     window: NodeBucket,
@@ -151,8 +153,9 @@ pub struct NodeSnapshot {
 }
 
 impl NodeSnapshot {
-    fn of_resource(resource: &Resource, now: Tick) -> Self {
+    fn of_resource(resource: &Resource, rules: &RuleSet, now: Tick) -> Self {
         Self {
+            is_listed: resource.has_safe_name(rules),
             slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
             breakers: BreakerSnapshot::of(resource, now),
@@ -206,6 +209,7 @@ impl NodeSnapshot {
             resource: resource.to_owned(),
             direction,
             scope,
+            is_listed: false,
             interval: node.interval(),
             window: sum(&buckets).unwrap_or_default(),
             buckets,
@@ -238,6 +242,28 @@ impl NodeSnapshot {
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
+    }
+
+    /// Returns whether this is the node of a resource whose name callers cannot make up: a rule
+    /// names it, in shadow mode or not; or one that is not in shadow mode has named it since it was
+    /// first called; or a router, or the name of a layer,
+    /// gave it its name when it was first called; or it is `__overflow__`. So there are only as
+    /// many of them as the program and its rules have names, and each may have a line of its own
+    /// in a table or in an export. False for origins and contexts.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
+    /// drop(sentinel.try_enter(Call::new("/search")));
+    /// drop(sentinel.try_enter(Call::new("/made-up-by-a-scanner")));
+    /// let snapshot = sentinel.snapshot();
+    /// let listed: Vec<_> = snapshot.nodes().iter().filter(|node| node.is_listed()).collect();
+    /// assert_eq!((listed.len(), listed[0].resource()), (1, "/search"));
+    /// ```
+    #[must_use]
+    pub const fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// Returns which calls to the resource the node counts.
@@ -398,7 +424,7 @@ impl Snapshot {
         let gone = engine.resources().read_all(|resource| {
             ids.insert(resource.id());
             let resource = engine.renewed(resource, &rules);
-            let node = NodeSnapshot::of_resource(&resource, present(resource.node()));
+            let node = NodeSnapshot::of_resource(&resource, &rules, present(resource.node()));
             totals.add(node.totals());
             nodes.push(node);
         });

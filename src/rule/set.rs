@@ -28,6 +28,8 @@ pub(crate) struct RuleSet {
     defaults: Option<ResourceRules>,
     /// Whether there are rules in shadow mode, and these are not they.
     has_shadows: bool,
+    /// The names that those have.
+    shadowed: HashSet<String>,
     part: Part,
     version: u64,
     /// The set for resources of which this one says nothing; `None` if this is one.
@@ -117,6 +119,11 @@ impl RuleSet {
         if !defaults.is_empty() {
             set.add_defaults(&defaults, &part.beside(&rules));
         }
+        if has_shadows {
+            let rules = rules.iter().filter(|rule| part.leaves_out(rule));
+            let names = rules.flat_map(Rule::resources);
+            set.shadowed = names.map(|(_, name)| name.to_owned()).collect();
+        }
         set.bare = Some(Arc::new(set.without_rules()));
         set
     }
@@ -129,6 +136,7 @@ impl RuleSet {
             limits: Limits::default(),
             defaults: None,
             has_shadows,
+            shadowed: HashSet::new(),
             part,
             version,
             bare: None,
@@ -288,6 +296,11 @@ impl RuleSet {
     /// Whether a rule names the resource `name`.
     pub(crate) fn names(&self, name: &str) -> bool {
         self.by_resource.contains_key(name)
+    }
+
+    /// Whether a rule in shadow mode beside these names the resource `name`.
+    pub(crate) fn has_shadow_for(&self, name: &str) -> bool {
+        self.shadowed.contains(name)
     }
 
     /// The names of all resources that a rule names.

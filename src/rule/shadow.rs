@@ -26,6 +26,15 @@ impl Part {
         }
     }
 
+    /// Whether `rule` is in shadow mode beside these.
+    pub(super) fn leaves_out(self, rule: &Rule) -> bool {
+        match self {
+            Part::Enforced => rule.is_shadow(),
+            Part::Nothing => true,
+            Part::Everything | Part::Only(_) => false,
+        }
+    }
+
     /// The rules to judge by, and their places, without looking at all for one.
     pub(super) fn selected(self, rules: &Rules) -> impl Iterator<Item = (u32, &Rule)> {
         let (first, most) = match self {

@@ -65,6 +65,9 @@ pub(crate) struct Resource {
     place: ListPlace,
     /// Whether a rule stands on it, or it is the one that is always there.
     is_pinned: bool,
+    /// Whether callers cannot make up its name: a rule names it or has named it, or a router had
+    /// matched it when it was first called.
+    has_safe_name: bool,
     path_kind: PathKind,
 }
 
@@ -136,6 +139,7 @@ impl Resource {
             slots: own.and_then(|own| own.slots),
             extras,
             is_pinned,
+            has_safe_name: is_pinned || has_matched || old.is_some_and(|old| old.has_safe_name),
             version: AtomicU64::new(rules.version()),
             place: ListPlace::default(),
             // The whole set would live for as long as the resource, through all reloads.
@@ -202,6 +206,11 @@ impl Resource {
 
     pub(crate) const fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Whether callers cannot make up its name, also by a rule in shadow mode among `present` ones.
+    pub(crate) fn has_safe_name(&self, present: &RuleSet) -> bool {
+        self.has_safe_name || present.has_shadow_for(&self.text)
     }
 
     pub(crate) const fn node(&self) -> &Node {
