@@ -160,6 +160,14 @@ impl Timekeeper {
         self.tell(now)
     }
 
+    /// The present, where no node has seen a step: it never goes back by more than
+    /// [`LATEST_NS`].
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        let now = self.check(self.read(), Tick::ZERO);
+        now.max(self.latest())
+    }
+
     /// The time of a reading by which something is made: a node, a table, a window. It will
     /// take what it is made by for the truth.
     #[cold]

@@ -9,14 +9,10 @@ use super::digest::Digest;
 use super::keys::{Count, HotKeys, Limit, Spec};
 use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
 use crate::base::number::{Number, WholeNumber};
-use crate::base::sync::{AtomicU64, Ordering};
 use crate::call::Key;
 use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
-
-/// How exactly a limiter knows the latest time of its clock.
-const LATEST_NS: u64 = 1_000_000;
 
 /// The error of a limiter that cannot be built, with the reason.
 ///
@@ -194,15 +190,9 @@ impl std::error::Error for NoRoom {}
 pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
     limit: Limit,
-    clock: OwnClock<C>,
-}
-
-/// The clock of a limiter, if it has one.
-struct OwnClock<C> {
+    /// What reads its clock, if it has one.
     time: Option<Timekeeper>,
-    /// The latest time that was told, in ns; up to [`LATEST_NS`] before it.
-    latest: AtomicU64,
-    kind: PhantomData<fn() -> C>,
+    clock: PhantomData<fn() -> C>,
 }
 
 /// A builder for a [`KeyedLimiter`].
@@ -311,7 +301,8 @@ impl<C: Clock> KeyedLimiter<C> {
     /// ```
     #[must_use]
     pub fn now(&self) -> Tick {
-        self.clock.now()
+        let time = self.time.as_ref();
+        time.expect("it was built with a clock").now()
     }
 }
 
@@ -367,43 +358,6 @@ impl<C> fmt::Debug for KeyedLimiter<C> {
             .field("keys", &self.keys)
             .field("limit", &self.limit)
             .finish_non_exhaustive()
-    }
-}
-
-// === impl OwnClock ===
-
-impl OwnClock<()> {
-    fn none() -> Self {
-        Self {
-            time: None,
-            latest: AtomicU64::new(0),
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<C: Clock> OwnClock<C> {
-    fn new(clock: C) -> Self {
-        let time = Timekeeper::new(never_panicking(clock));
-        let now = time.check_making(time.read());
-        Self {
-            time: Some(time),
-            latest: AtomicU64::new(now.as_nanos()),
-            kind: PhantomData,
-        }
-    }
-
-    /// The present, which never goes back. Relaxed: a time is right alone.
-    #[inline]
-    fn now(&self) -> Tick {
-        let time = self.time.as_ref().expect("it was made with a clock");
-        let latest = Tick::from_nanos(self.latest.load(Ordering::Relaxed));
-        let now = time.check(time.read(), latest).max(latest);
-        // Not each time: all calls read this line.
-        if now.nanos_since(latest) > LATEST_NS {
-            self.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);
-        }
-        now
     }
 }
 
@@ -465,7 +419,7 @@ impl Builder {
     /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
     /// 2 ns for a window; and `max_keys` between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
-        self.build_at(now, OwnClock::none())
+        self.build_at(now, None)
     }
 
     /// Builds the limiter with a `clock` of its own, for [`KeyedLimiter::check`].
@@ -489,11 +443,16 @@ impl Builder {
     /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
     /// ```
     pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidLimiter> {
-        let clock = OwnClock::new(clock);
-        self.build_at(clock.now(), clock)
+        let time = Timekeeper::new(never_panicking(clock));
+        let now = time.check_making(time.read());
+        self.build_at(now, Some(time))
     }
 
-    fn build_at<C>(self, now: Tick, clock: OwnClock<C>) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+    fn build_at<C>(
+        self,
+        now: Tick,
+        time: Option<Timekeeper>,
+    ) -> Result<KeyedLimiter<C>, InvalidLimiter> {
         self.check()?;
         let spec = Spec {
             count: self.count,
@@ -502,7 +461,12 @@ impl Builder {
         };
         let keys = HotKeys::new(spec, now);
         let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
-        Ok(KeyedLimiter { keys, limit, clock })
+        Ok(KeyedLimiter {
+            keys,
+            limit,
+            time,
+            clock: PhantomData,
+        })
     }
 
     fn check(&self) -> Result<(), InvalidLimiter> {

@@ -334,14 +334,12 @@ impl RuleSet {
         }
     }
 
-    /// The kind of the rule at `index` in a refusal for its rate, and its limit; `None` for
-    /// one on a parameter, whose values have limits of their own.
-    pub(crate) fn rate(&self, index: u32) -> (BlockKind, Option<(u32, Duration)>) {
+    /// The kind of the rule at `index` in a refusal for its rate.
+    pub(crate) fn kind_of_rate(&self, index: u32) -> BlockKind {
         match self.rule(index).map(Rule::itself) {
-            Some(Rule::Flow(rule)) => (BlockKind::Flow, Some(rule.told())),
-            Some(Rule::HotParam(_)) => (BlockKind::HotParam, None),
+            Some(Rule::HotParam(_)) => BlockKind::HotParam,
             // No other rule has a rate.
-            _ => (BlockKind::Flow, None),
+            _ => BlockKind::Flow,
         }
     }
 

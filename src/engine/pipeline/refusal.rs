@@ -47,9 +47,24 @@ pub(super) fn refuse_flow(
     at: Option<Tick>,
 ) -> Verdict {
     let resource = counted.resource();
-    let (kind, limit) = resource.rules().rate(rule);
-    let limit = limit.or_else(|| resource.params()?.limit(rule, call));
+    let (kind, limit) = match resource.rules().flow(rule) {
+        Some(flow) => (BlockKind::Flow, Some(flow.told())),
+        None => rate_of_value(resource, call, rule),
+    };
     refuse_until(counted, call, now, (kind, rule), limit, at)
+}
+
+/// The kind of `rule`, which is no flow rule, and its limit for the value that `call` has.
+#[cold]
+fn rate_of_value(
+    resource: &Resource,
+    call: &Call<'_>,
+    rule: u32,
+) -> (BlockKind, Option<(u32, Duration)>) {
+    let limit = resource
+        .params()
+        .and_then(|params| params.limit(rule, call));
+    (resource.rules().kind_of_rate(rule), limit)
 }
 
 /// A refusal by a rule on a parameter, where the `rest` has room some time or never.
@@ -61,28 +76,22 @@ pub(super) fn refuse_share(
     none: NoShare,
     rest: Option<Tick>,
 ) -> Verdict {
-    match none {
+    let (why, limit, at) = match none {
         NoShare::Full {
             rule,
             limit,
             room_at,
         } => {
-            let (kind, _) = counted.resource().rules().rate(rule);
-            let at = later(room_at, rest);
-            refuse_until(counted, call, now, (kind, rule), Some(limit), at)
+            let kind = counted.resource().rules().kind_of_rate(rule);
+            ((kind, rule), Some(limit), later(room_at, rest))
         }
-        NoShare::Missing { rule } => refuse_until(
-            counted,
-            call,
-            now,
-            (BlockKind::MissingKey, rule),
-            None,
-            None,
-        ),
-    }
+        NoShare::Missing { rule } => ((BlockKind::MissingKey, rule), None, None),
+    };
+    refuse_until(counted, call, now, why, limit, at)
 }
 
 /// A refusal by a rule with a `limit`, until `at` or for ever.
+#[inline(always)]
 fn refuse_until(
     counted: Counted<'_>,
     call: &Call<'_>,

@@ -502,7 +502,7 @@ impl FlowRule {
     }
 
     /// The limit as people are told it: so many in which time.
-    pub(super) fn told(&self) -> (u32, Duration) {
+    pub(crate) fn told(&self) -> (u32, Duration) {
         if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)
         } else {

@@ -53,8 +53,8 @@ impl CallNodes {
                     // Nothing may leave when the next bucket begins. All of it is left to
                     // a call without weight.
                     let more = ruled.ring.room_at(now, remaining.saturating_add(1), quota);
-                    let (_, rate) = self.resource.rules().rate(rule);
-                    let interval = rate.map(|(_, interval)| interval).unwrap_or_default();
+                    let flow = self.resource.rules().flow(rule);
+                    let interval = flow.map_or(Duration::ZERO, |flow| flow.told().1);
                     let reset = self.resource.time_until(more.unwrap_or(now), now);
                     tightest = Some(self.left(rule, (limit, interval), remaining, reset));
                 }
