@@ -17,6 +17,7 @@ use tower_sentinel::{
 };
 
 const LIMIT: u32 = 5;
+const MICROSECOND: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -28,7 +29,8 @@ const BEGIN: Tick = Tick::from_millis(36_000_000);
 struct Case {
     name: &'static str,
     rules: Rules,
-    /// For how long they refuse, once they do.
+    /// How many calls pass until they refuse, at most, and for how long they do so then.
+    limit: u32,
     lasts: Duration,
     /// Whether calls run on, or fail.
     holds: bool,
@@ -39,6 +41,7 @@ fn case(name: &'static str, rule: impl Into<Rule>) -> Case {
     Case {
         name,
         rules: Rules::new().with(rule),
+        limit: LIMIT,
         lasts: HOUR,
         holds: false,
         fails: false,
@@ -109,6 +112,17 @@ fn cases() -> Vec<Case> {
             lasts: SECOND,
             ..case("all calls", SystemRule::new().qps(LIMIT))
         },
+        Case {
+            lasts: SECOND,
+            fails: true,
+            ..case("all times", SystemRule::new().rt(MICROSECOND))
+        },
+        Case {
+            // One more than what is taken for the capacity while nothing is known.
+            limit: 11,
+            ..holding("the load", SystemRule::new().load(8))
+        },
+        case("the CPU", SystemRule::new().cpu(0.8)),
     ];
     // Where numbers of buckets come round soonest.
     for interval in [MS, MS * 10, SECOND] {
@@ -144,13 +158,13 @@ fn every_kind_of_rule_has_its_case() {
     let texts: Vec<_> = cases().iter().map(|it| format!("{:?}", it.rules)).collect();
     let kinds = [
         ("rule/mod.rs", "Rule"),
-        ("rule/flow.rs", "Who"),
-        ("rule/flow.rs", "Basis"),
-        ("rule/hot_param.rs", "ParamOf"),
-        ("rule/authority.rs", "Strategy"),
-        ("rule/circuit_breaker.rs", "Threshold"),
+        ("rule/flow/mod.rs", "Who"),
+        ("rule/flow/mod.rs", "Basis"),
+        ("rule/hot_param/mod.rs", "ParamOf"),
+        ("rule/authority/mod.rs", "Strategy"),
+        ("rule/circuit_breaker/mod.rs", "Threshold"),
         ("breaker/spec.rs", "Strategy"),
-        ("hot/keys.rs", "Count"),
+        ("keyed/keys.rs", "Count"),
     ];
     for (file, name) in kinds {
         let variants = variants(file, name);
@@ -166,11 +180,18 @@ fn every_kind_of_rule_has_its_case() {
             );
         }
     }
+    // Each limit of a system rule is a field of it.
+    for reason in variants("blocked/reason.rs", "SystemReason") {
+        let field = format!(" {}: Some(", reason.to_lowercase());
+        let has = texts.iter().any(|text| text.contains(&field));
+        assert!(has, "no case for a system rule with{field}…)");
+    }
 }
 
 fn engine(clock: impl Clock, rules: Rules) -> Sentinel {
     let probe = ManualProbe::new();
     probe.set_load(9.0);
+    probe.set_cpu(0.9);
     Sentinel::builder()
         .rules(rules)
         .clock(clock)
@@ -204,7 +225,7 @@ impl Case {
                     passed += 1;
                     if self.fails {
                         // It is slow as well.
-                        clock.advance(Duration::from_nanos(1));
+                        clock.advance(MICROSECOND);
                         entry.fail();
                     }
                     if self.holds {
@@ -264,7 +285,7 @@ fn after_a_step_back_no_rule_of_any_kind_lets_more_pass() {
                     // What begins within that time, a window that has begun before included.
                     let windows = elapsed.as_nanos() / case.lasts.as_nanos();
                     let windows = windows + u128::from(elapsed >= case.lasts / 2);
-                    windows as usize * LIMIT as usize
+                    windows as usize * case.limit as usize
                 };
                 for tenth in 0..40 {
                     total += case.passed(&stage, "o", &mut running);
@@ -301,7 +322,11 @@ fn what_is_first_called_after_a_step_back_has_one_quota_of_any_kind() {
                 elsewhere();
                 clock.advance(MS * 100);
             }
-            assert!(total <= LIMIT as usize, "{}: {total}, {step:?}", case.name);
+            assert!(
+                total <= case.limit as usize,
+                "{}: {total}, {step:?}",
+                case.name
+            );
         }
     }
 }
