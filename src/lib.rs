@@ -151,7 +151,7 @@ pub use keyed::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
     BreakerSnapshot, BreakerView, HotParamSnapshot, HotParamView, InboundView, NodeSnapshot,
-    NodeView, Scope, ShadowSnapshot, ShadowView, Snapshot,
+    NodeView, RuleSnapshot, Scope, ShadowSnapshot, ShadowView, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, InvalidRule,

@@ -49,9 +49,9 @@ use tower_sentinel::{
     BreakerView, Builder, Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks,
     HotParamRule, HotParamSnapshot, HotParamView, InboundView, InvalidRule, InvalidRules,
     IsolationRule, Key, KeyedLimiter, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
-    NodeView, NotAdmitted, Rule, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
-    ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock,
-    keyed,
+    NodeView, NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer,
+    SentinelService, ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick,
+    Verdict, Waiting, clock, keyed,
 };
 
 /// A service as programs have them.
@@ -95,7 +95,7 @@ fn types_are_shared_cloned_and_printed() {
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
         Event, Full, Loan, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
-        SystemReason, SourceErrorKind, Interest,
+        SystemReason, SourceErrorKind, Interest, RuleSnapshot<'_>,
     );
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use axum::body::Body;
 use http::{Request, Response};
 use serde_json::{Value, json};
@@ -164,6 +166,150 @@ fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
     check();
     assert!(sentinel.reload(Rules::new()));
     check();
+}
+
+// === rules ===
+
+/// The ids of the rules, and what each has refused.
+fn refused_by(sentinel: &Sentinel) -> Vec<(String, u64)> {
+    let snapshot = sentinel.snapshot();
+    let json = read(&snapshot);
+    let rules = snapshot.rules().enumerate();
+    let counts = rules.map(|(place, rule)| {
+        let (written, rule_itself) = (&json["rules"][place], rule.settings());
+        assert_eq!(written["rule"], rule.id());
+        assert_eq!(written["kind"], rule_itself.kind());
+        assert_eq!(written["resource"], rule_itself.resource());
+        assert_eq!(written["is_shadow"], rule_itself.is_shadow());
+        assert_eq!(written["limit"].as_f64(), rule_itself.limit());
+        let interval = rule_itself.interval().map(|it| it.as_secs_f64() * 1e3);
+        assert_eq!(written["interval"].as_f64(), interval);
+        assert_eq!(written["blocked"], rule.blocked());
+        (rule.id().to_owned(), rule.blocked())
+    });
+    counts.collect()
+}
+
+/// The same as it is expected.
+fn counts<const N: usize>(counts: [(&str, u64); N]) -> Vec<(String, u64)> {
+    counts.map(|(id, count)| (id.to_owned(), count)).into()
+}
+
+#[test]
+fn each_kind_of_rule_counts_what_it_has_refused() {
+    let (sentinel, _clock) = configured(one_of_each(), |builder| builder);
+    let user = [Param::new("user", "7")];
+    let refused = |call: Call<'_>| {
+        assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+    };
+    (0..3).for_each(|_| fail(&sentinel, "circuit-breaker"));
+    drop(run(&sentinel, Call::new("flow").origin("told")));
+    for (name, weight) in [
+        ("flow", 2),
+        ("isolation", 3),
+        ("hot-param", 4),
+        ("circuit-breaker", 5),
+        ("authority", 6),
+    ] {
+        refused(Call::new(name).params(&user).origin("told").batch(weight));
+    }
+    refused(Call::new("missing-key").batch(7));
+    let running = [(); 2].map(|()| run(&sentinel, Call::new("others")));
+    refused(Call::new("others").batch(8));
+    drop(running);
+    let counted = [
+        ("flow-0", 2),
+        ("isolation-1", 3),
+        ("hot-param-2", 4),
+        ("circuit-breaker-3", 5),
+        ("authority-4", 6),
+        ("system-5", 8),
+        ("flow-6", 7),
+        ("flow-7", 0),
+    ];
+    assert_eq!(refused_by(&sentinel), counts(counted));
+}
+
+#[test]
+fn a_rule_counts_on_through_reloads_by_its_id() {
+    let rule = |id, limit| FlowRule::per_second("r", limit).id(id);
+    let (sentinel, _clock) = configured(rule("a", 0), |builder| builder);
+    let refused = |call: Call<'_>| {
+        assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+    };
+    refused(Call::new("r").batch(2));
+    // Another limit, another place and another kind.
+    sentinel.reload((rule("b", 9), IsolationRule::new("r", 0).id("a")).into());
+    refused(Call::new("r").batch(3));
+    assert_eq!(refused_by(&sentinel), counts([("b", 0), ("a", 5)]));
+    // In shadow mode it refuses nothing, and counts apart.
+    sentinel.reload(Rule::from(rule("a", 0)).shadow().into());
+    drop(run(&sentinel, Call::new("r").batch(4)));
+    assert_eq!(refused_by(&sentinel), counts([("a", 5)]));
+    assert_eq!(sentinel.snapshot().shadows()[0].would_block(), 4);
+    // One that comes back after a set without it begins anew, also where no rule names what
+    // was called before and after.
+    let busy = |id: &str| Rules::from(SystemRule::new().qps(0).id(id));
+    let other = |id| {
+        sentinel.reload(busy(id));
+        refused(Call::new("s").batch(5));
+    };
+    other("c");
+    assert_eq!(refused_by(&sentinel), counts([("c", 5)]));
+    sentinel.reload(busy("d"));
+    other("c");
+    assert_eq!(refused_by(&sentinel), counts([("c", 5)]));
+}
+
+#[test]
+fn limits_are_shown_for_every_kind_of_rule() {
+    let second = Some(ms(1_000));
+    let cases: [(Rule, Option<f64>, Option<Duration>); 11] = [
+        (
+            FlowRule::per("r", 0.5, ms(200)).into(),
+            Some(0.5),
+            Some(ms(200)),
+        ),
+        (HotParamRule::per_second("r", 7).into(), Some(7.0), second),
+        (HotParamRule::concurrency("r", 7).into(), Some(7.0), None),
+        (IsolationRule::new("r", 3).into(), Some(3.0), None),
+        (AdaptiveRule::new("r").ceiling(64).into(), Some(64.0), None),
+        (
+            CircuitBreakerRule::error_ratio("r", 0.25).into(),
+            Some(0.25),
+            second,
+        ),
+        (
+            CircuitBreakerRule::error_count("r", 9)
+                .interval(ms(500))
+                .into(),
+            Some(9.0),
+            Some(ms(500)),
+        ),
+        (
+            CircuitBreakerRule::consecutive_errors("r", 4).into(),
+            Some(4.0),
+            None,
+        ),
+        (
+            CircuitBreakerRule::error_ratio("r", 0.25)
+                .last_calls(20)
+                .into(),
+            Some(0.25),
+            None,
+        ),
+        (AuthorityRule::deny("r", ["a"]).into(), None, None),
+        (SystemRule::new().qps(3).into(), None, None),
+    ];
+    for (rule, limit, interval) in cases {
+        for rule in [rule.clone(), rule.shadow()] {
+            assert_eq!(
+                (rule.limit(), rule.interval()),
+                (limit, interval),
+                "{rule:?}"
+            );
+        }
+    }
 }
 
 // === circuit breakers ===

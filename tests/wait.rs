@@ -284,6 +284,9 @@ fn a_refusal_after_a_wait_counts_the_weight_of_the_call() {
     assert_eq!(blocked.kind(), BlockKind::Isolation);
     drop(running);
     assert_eq!(assert_at_rest(&sentinel, RESOURCE).block(), 3);
+    let snapshot = sentinel.snapshot();
+    let by_rule: Vec<_> = snapshot.rules().map(|rule| rule.blocked()).collect();
+    assert_eq!(by_rule, [0, 3]);
 }
 
 #[tokio::test(start_paused = true)]

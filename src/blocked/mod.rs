@@ -10,6 +10,8 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::sync::{AtomicU64, Ordering};
+
 pub use kind::BlockKind;
 pub use reason::SystemReason;
 
@@ -52,11 +54,13 @@ pub struct Blocked {
 }
 
 /// What a refusal tells of a rule: made with the rule, and shared by all that it refuses.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) id: Arc<str>,
     /// The resource that the rule is for; `None` if it is for others as well.
     pub(crate) resource: Option<Arc<str>>,
+    /// The weight of the calls that rules of this id have refused, through all reloads.
+    pub(crate) refused: Arc<AtomicU64>,
 }
 
 /// The limit that a refused call met.
@@ -72,6 +76,7 @@ impl Blocked {
         let rule = Label {
             id,
             resource: Some(resource),
+            refused: Arc::default(),
         };
         Self::of(kind, Arc::new(rule), None)
     }
@@ -93,6 +98,11 @@ impl Blocked {
             retry_after: None,
             limit: None,
         }
+    }
+
+    /// A call of weight `n` got this refusal: its rule counts it.
+    pub(crate) fn count(&self, n: u32) {
+        self.rule.refused.fetch_add(n.into(), Ordering::Relaxed);
     }
 
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
@@ -184,6 +194,27 @@ impl Blocked {
             .filter(|interval| !interval.is_zero())
     }
 }
+
+impl Label {
+    /// The weight of the calls that the rule has refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether both count in one place.
+    pub(crate) fn counts_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.refused, &other.refused)
+    }
+}
+
+impl PartialEq for Label {
+    /// Compares what is told.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.resource) == (&other.id, &other.resource)
+    }
+}
+
+impl Eq for Label {}
 
 impl fmt::Debug for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

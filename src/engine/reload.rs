@@ -41,7 +41,8 @@ impl Engine {
         if *self.rules.load().rules() == rules {
             return false;
         }
-        let change = self.prepare(rules.into(), self.shared.part, begun);
+        let listed = self.rules.load().listed().followed_by(rules);
+        let change = self.prepare(listed, self.shared.part, begun);
         let renewal = self.renewal.lock();
         self.put_in_force(&change);
         drop(renewal);

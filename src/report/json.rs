@@ -21,7 +21,9 @@ impl Snapshot {
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `bad_calls`, and
     /// `since_last_bad_call` in milliseconds or null; and `hot_params`, with `overflows` and
     /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
-    /// are no such rules, and `adaptive_limit` is null. The whole also has `findings`, with
+    /// are no such rules, and `adaptive_limit` is null. `rules` has all rules, with their `kind`,
+    /// `resource` and `is_shadow`, their `limit` and its `interval` in milliseconds, or null, and
+    /// what they have refused as `blocked`. The whole also has `findings`, with
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
@@ -68,6 +70,20 @@ impl Snapshot {
             self.evicted(),
             self.overflowed(),
         )?;
+        let rules: Vec<_> = self.rules().collect();
+        write_list(json, "rules", &rules, |json, rule| {
+            let settings = rule.settings();
+            write_rule(json, rule.id())?;
+            write!(json, ",\"kind\":\"{}\",\"resource\":", settings.kind())?;
+            write_text(json, settings.resource())?;
+            write!(json, ",\"is_shadow\":{}", settings.is_shadow())?;
+            match settings.limit() {
+                Some(limit) => write!(json, ",\"limit\":{limit}")?,
+                None => json.push_str(",\"limit\":null"),
+            }
+            let (interval, blocked) = (millis(settings.interval()), rule.blocked());
+            write!(json, ",\"interval\":{interval},\"blocked\":{blocked}}}")
+        })?;
         write_list(json, "shadows", self.shadows(), |json, shadow| {
             write_rule(json, shadow.rule())?;
             write!(json, ",\"would_block\":{}}}", shadow.would_block())

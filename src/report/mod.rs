@@ -3,12 +3,14 @@
 mod hot_params;
 mod json;
 mod known;
+mod rules;
 mod shadow;
 mod snapshot;
 pub(crate) mod view;
 
 pub use hot_params::HotParamView;
 pub use known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
+pub use rules::RuleSnapshot;
 pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};

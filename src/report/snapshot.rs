@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
+use super::rules::{RuleSnapshot, RuleSnapshots};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Engine;
@@ -409,6 +410,7 @@ pub struct Snapshot {
     origins: usize,
     evicted: u64,
     overflowed: u64,
+    rules: RuleSnapshots,
     shadows: Vec<ShadowSnapshot>,
     findings: Vec<Finding>,
 }
@@ -445,6 +447,7 @@ impl Snapshot {
             origins,
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: engine.overflowed(),
+            rules: RuleSnapshots::of(engine),
             shadows: ShadowSnapshot::of(engine),
             findings: engine.findings_so_far(),
         }
@@ -489,6 +492,11 @@ impl Snapshot {
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
+    }
+
+    /// Returns the rules in force, also those in shadow mode, in their order.
+    pub fn rules(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
+        self.rules.iter()
     }
 
     /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.

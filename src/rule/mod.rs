@@ -91,6 +91,7 @@
 // | shaping: how flow rules admit      | plan, gate: the flow rules of one node, and their rings |
 // | template, respell, named: names    | queue, threshold: what they know while they run         |
 // | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
+// | limit: what is shown of them       |                                                         |
 
 mod adaptive;
 mod authority;
@@ -101,6 +102,7 @@ mod from;
 mod gate;
 mod hot_param;
 mod isolation;
+mod limit;
 mod named;
 mod needs;
 #[cfg(feature = "serde")]
@@ -121,11 +123,13 @@ mod threshold;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use default::{MOST_DEFAULTS, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
+use crate::base::sync::AtomicU64;
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
 use crate::call::MAX_KEY_BYTES;
@@ -500,12 +504,18 @@ impl Rules {
         self.list[index].id_at(index)
     }
 
-    /// What is told of the rule at `index`.
-    pub(crate) fn label(&self, index: usize) -> Label {
+    /// What is told of the rule at `index`, which counts on what rules of its id have refused.
+    pub(crate) fn label(
+        &self,
+        index: usize,
+        refused: impl FnOnce(&str) -> Arc<AtomicU64>,
+    ) -> Label {
         let rule = &self.list[index];
         let is_for_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
+        let id = self.id(index);
         Label {
-            id: self.id(index).into(),
+            refused: refused(&id),
+            id: id.into(),
             resource: is_for_one.then(|| rule.resource().into()),
         }
     }

@@ -94,13 +94,31 @@ pub(crate) struct OriginRules {
 
 impl From<Rules> for Listed {
     fn from(rules: Rules) -> Self {
+        Self::going_on_from(rules, &[])
+    }
+}
+
+impl Listed {
+    /// `rules`, each of which counts on what the one of its id among `old` has refused.
+    fn going_on_from(rules: Rules, old: &[Arc<Label>]) -> Self {
+        let old: HashMap<_, _> = old.iter().map(|old| (&*old.id, &old.refused)).collect();
+        let refused = |id: &str| old.get(id).copied().cloned().unwrap_or_default();
+        let label = |index| Arc::new(rules.label(index, refused));
         Self {
-            labels: (0..rules.len())
-                .map(|index| Arc::new(rules.label(index)))
-                .collect(),
+            labels: (0..rules.len()).map(label).collect(),
             has_templates: rules.templates().have_braces(),
             rules: Arc::new(rules),
         }
+    }
+
+    /// `rules`, which are to come after these.
+    pub(crate) fn followed_by(&self, rules: Rules) -> Self {
+        Self::going_on_from(rules, &self.labels)
+    }
+
+    /// Each rule with its label.
+    pub(crate) fn with_labels(&self) -> impl Iterator<Item = (&Rule, &Arc<Label>)> {
+        self.rules.iter().zip(self.labels.iter())
     }
 }
 
@@ -253,8 +271,10 @@ impl RuleSet {
     /// Whether both say the same where nothing is said of a resource.
     pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
-        (&one.limits, &one.listed.labels, one.has_shadows)
-            == (&two.limits, &two.listed.labels, two.has_shadows)
+        let [labels, others] = [one, two].map(|set| &set.listed.labels);
+        let mut both = labels.iter().zip(others.iter());
+        (&one.limits, labels, one.has_shadows) == (&two.limits, others, two.has_shadows)
+            && both.all(|(one, two)| one.counts_with(two))
     }
 
     /// What all system rules together allow.

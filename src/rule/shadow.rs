@@ -26,6 +26,11 @@ impl Part {
         }
     }
 
+    /// Whether all that is refused here would only have been refused.
+    pub(crate) const fn is_shadow(self) -> bool {
+        matches!(self, Part::Everything | Part::Only(_))
+    }
+
     /// Whether `rule` is in shadow mode beside these.
     pub(super) fn leaves_out(self, rule: &Rule) -> bool {
         match self {

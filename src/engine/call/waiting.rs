@@ -545,9 +545,9 @@ impl Inner {
         let resource = self.nodes.resource();
         match &self.rest {
             Rest::Judged(call) => {
-                call.with(|call| resource.notify_blocked(self.n, Some(call), &blocked));
+                call.with(|call| resource.note_blocked(self.n, Some(call), &blocked));
             }
-            Rest::Promised(_) => resource.notify_blocked(self.n, None, &blocked),
+            Rest::Promised(_) => resource.note_blocked(self.n, None, &blocked),
         }
         blocked
     }

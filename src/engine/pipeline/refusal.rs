@@ -119,6 +119,6 @@ pub(super) fn refuse(
     counted.each(|node| node.block_by(now, call.weight, blocked.kind()));
     counted
         .resource()
-        .notify_blocked(call.weight, Some(call), &blocked);
+        .note_blocked(call.weight, Some(call), &blocked);
     Verdict::Block(blocked)
 }

@@ -34,8 +34,11 @@ impl Resource {
         }
     }
 
-    /// A call of weight `n` was refused.
-    pub(crate) fn notify_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
+    /// A call of weight `n` was refused: its rule counts it, and hooks are told.
+    pub(crate) fn note_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
+        if !self.shared.part.is_shadow() {
+            blocked.count(n);
+        }
         let hooks = &self.shared.hooks;
         if hooks.want(Interest::BLOCK) {
             let event = BlockEvent {

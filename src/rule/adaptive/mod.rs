@@ -174,6 +174,11 @@ impl AdaptiveRule {
         &self.resource
     }
 
+    /// The most calls that may run at once.
+    pub(super) const fn most(&self) -> u32 {
+        self.ceiling.get()
+    }
+
     /// What the limiter needs; the rule has been inspected.
     pub(crate) fn settings(&self) -> Settings {
         Settings {

@@ -443,6 +443,20 @@ impl CircuitBreakerRule {
         &self.resource
     }
 
+    /// How many bad calls open the breaker, or which part of all calls.
+    pub(super) fn limit(&self) -> f64 {
+        match self.threshold {
+            Threshold::Ratio(ratio) => ratio,
+            Threshold::Count(count) | Threshold::Consecutive(count) => count.get().into(),
+        }
+    }
+
+    /// The time over which calls are counted, if it is by time.
+    pub(super) fn counted_interval(&self) -> Option<Duration> {
+        let is_in_a_row = matches!(self.threshold, Threshold::Consecutive(_));
+        (self.last_calls.is_none() && !is_in_a_row).then_some(self.interval)
+    }
+
     // --- for the engine; the rule has been inspected ---
 
     /// What a breaker has to know of the rule.

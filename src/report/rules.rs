@@ -1,0 +1,87 @@
+//! What the rules in force have refused, copied for a snapshot.
+
+use std::sync::Arc;
+
+use crate::blocked::Label;
+use crate::engine::Engine;
+use crate::rule::{Listed, Rule};
+
+/// A rule in force, and what it has refused.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel};
+///
+/// let rules = Rules::new()
+///     .with(FlowRule::per_second("job", 2).id("two"))
+///     .with(IsolationRule::new("job", 8));
+/// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
+/// for _ in 0..5 {
+///     drop(sentinel.try_enter(Call::new("job")));
+/// }
+/// let snapshot = sentinel.snapshot();
+/// let seen: Vec<_> = snapshot.rules().map(|rule| (rule.id(), rule.blocked())).collect();
+/// assert_eq!(seen, [("two", 3), ("isolation-1", 0)]);
+/// assert_eq!(snapshot.rules().next().and_then(|rule| rule.settings().limit()), Some(2.0));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RuleSnapshot<'a> {
+    rule: &'a Rule,
+    id: &'a str,
+    blocked: u64,
+}
+
+/// All rules, and what each has refused.
+#[derive(Clone, Debug)]
+pub(super) struct RuleSnapshots {
+    listed: Listed,
+    blocked: Box<[u64]>,
+}
+
+impl RuleSnapshots {
+    /// Those of `engine`.
+    pub(super) fn of(engine: &Engine) -> Self {
+        let listed = engine.rules().listed().clone();
+        let labels = listed.with_labels().map(|(_, label)| label);
+        Self {
+            blocked: labels.map(|label: &Arc<Label>| label.refused()).collect(),
+            listed,
+        }
+    }
+
+    /// Each of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
+        let rules = self.listed.with_labels().zip(&self.blocked);
+        rules.map(|((rule, label), &blocked)| RuleSnapshot {
+            rule,
+            id: &label.id,
+            blocked,
+        })
+    }
+}
+
+// === impl RuleSnapshot ===
+
+impl<'a> RuleSnapshot<'a> {
+    /// Returns the id of the rule, given or made from its kind and place.
+    #[must_use]
+    pub const fn id(&self) -> &'a str {
+        self.id
+    }
+
+    /// Returns the rule itself, with its kind, its resource and its limit.
+    #[must_use]
+    pub const fn settings(&self) -> &'a Rule {
+        self.rule
+    }
+
+    /// Returns the weight of the calls that the rule has refused, on all resources and in both
+    /// directions; a reload keeps it for a rule of the same id. 0 for a rule in shadow mode, which
+    /// refuses nothing: [`Snapshot::shadows`](crate::Snapshot::shadows) has what it would have
+    /// refused. Where several rules would refuse a call, the first one to be checked counts it.
+    #[must_use]
+    pub const fn blocked(&self) -> u64 {
+        self.blocked
+    }
+}

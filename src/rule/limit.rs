@@ -1,0 +1,56 @@
+//! The limit of a rule, whatever its kind: for tables, exports and pages.
+
+use std::time::Duration;
+
+use super::Rule;
+use crate::keyed::Count;
+
+impl Rule {
+    /// Returns the limit as it is configured; `None` for a rule that has none or several. A rule
+    /// in shadow mode has that of the rule itself.
+    ///
+    /// | kind | the limit | its [interval](Self::interval) |
+    /// |---|---|---|
+    /// | `flow` | tokens that may pass, also a fraction | the window |
+    /// | `hot-param` | the same for each value that has no limit of its own, or calls at once | the interval; `None` for calls at once |
+    /// | `isolation` | calls at once | `None` |
+    /// | `adaptive` | the ceiling: the most calls at once | `None` |
+    /// | `circuit-breaker` | bad calls that open it: a ratio from 0 to 1, or a number | over which they are counted; `None` for the last calls, and for calls in a row |
+    /// | `authority`, `system` | `None` | `None` |
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{AdaptiveRule, CircuitBreakerRule, FlowRule, IsolationRule, Rule, SystemRule};
+    ///
+    /// let limit = |rule: Rule| (rule.limit(), rule.interval());
+    /// let second = Some(Duration::from_secs(1));
+    /// assert_eq!(limit(FlowRule::per_second("/search", 5).shadow()), (Some(5.0), second));
+    /// assert_eq!(limit(IsolationRule::new("/report", 2).into()), (Some(2.0), None));
+    /// assert_eq!(limit(CircuitBreakerRule::error_ratio("/pay", 0.5).into()), (Some(0.5), second));
+    /// assert_eq!(limit(AdaptiveRule::new("/pay").ceiling(64).into()), (Some(64.0), None));
+    /// assert_eq!(limit(SystemRule::new().qps(100).cpu(0.9).into()), (None, None));
+    /// ```
+    #[doc(alias("threshold"))]
+    #[must_use]
+    pub fn limit(&self) -> Option<f64> {
+        match self.itself() {
+            Rule::Flow(rule) => Some(rule.threshold()),
+            Rule::HotParam(rule) => Some(rule.threshold()),
+            Rule::Isolation(rule) => Some(rule.max().into()),
+            Rule::Adaptive(rule) => Some(rule.most().into()),
+            Rule::CircuitBreaker(rule) => Some(rule.limit()),
+            Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => None,
+        }
+    }
+
+    /// Returns the time that the [limit](Self::limit) is for; `None` if it is for no time.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        match self.itself() {
+            Rule::Flow(rule) => Some(rule.interval()),
+            Rule::HotParam(rule) => (rule.count != Count::Running).then(|| rule.interval()),
+            Rule::CircuitBreaker(rule) => rule.counted_interval(),
+            _ => None,
+        }
+    }
+}
