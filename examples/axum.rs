@@ -18,6 +18,7 @@ use axum::routing::get;
 use futures_util::Stream;
 use tokio::net::TcpListener;
 use tower_sentinel::key::PeerIp;
+use tower_sentinel::observe::page::Page;
 use tower_sentinel::{BoxError, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
 
 #[tokio::main]
@@ -56,8 +57,11 @@ async fn main() -> Result<(), BoxError> {
             get(|| async { "one of your three in this second\n" }),
         )
         .route("/stats", get(stats))
-        .with_state(sentinel)
-        .layer(layer);
+        .with_state(sentinel.clone())
+        .layer(layer)
+        // What is routed below the layer is not limited by it. By default the page is for
+        // callers on this machine alone, who are known by connect info.
+        .route_service("/sentinel", Page::new(&sentinel).title("examples/axum"));
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
@@ -89,6 +93,9 @@ async fn stats(State(sentinel): State<Sentinel>) -> impl IntoResponse {
 fn print_what_to_try(addr: SocketAddr) {
     println!(
         "listening on http://{addr}
+
+The live page of the engine, to have open beside all that follows:
+  http://{addr}/sentinel
 
 Five calls a second pass; then 429 with Retry-After:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/limited; done; echo; curl -si http://{addr}/limited; echo

@@ -60,6 +60,7 @@
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
 //! | How do I limit by key without an engine? | [`KeyedLimiter`] |
+//! | How do I watch it run? | `observe::page` (feature `page`): a live page for the browser |
 //! | How do I change rules while the program runs? | [`Sentinel::reload`], [`source`] |
 //! | How do I test with it? | [`ManualClock`] |
 //!
@@ -74,9 +75,10 @@
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
 //! | `serde` | `document`: rules from JSON and TOML, including Sentinel's own formats |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
+//! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
 //! | `full` | all of them |
 //!
-//! `quanta`, `serde` and `system` only add items. `axum` and `tonic` also change what a
+//! `quanta`, `serde`, `system` and `page` only add items. `axum` and `tonic` also change what a
 //! layer reads from a request:
 //!
 //! * With `axum`, if axum has matched the request, its default resource is axum's matched

@@ -488,7 +488,7 @@ impl Sentinel {
         Snapshot::of(&self.engine)
     }
 
-    #[cfg(all(test, not(sentinel_loom)))]
+    #[cfg(any(feature = "page", all(test, not(sentinel_loom))))]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }

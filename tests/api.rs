@@ -32,6 +32,7 @@ use tower_sentinel::middleware::{
     ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
     Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
+use tower_sentinel::observe::page::{InvalidAccess, Page};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
     self, FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle,
@@ -86,7 +87,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, tower_sentinel::observe::Body,
+        InvalidLimiter, InvalidWindow, tower_sentinel::observe::Body, Page, InvalidAccess,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
@@ -104,7 +105,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,
-        DocumentError, Problems, SourceError,
+        DocumentError, Problems, SourceError, InvalidAccess,
     );
     all!(made_by_default:
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,

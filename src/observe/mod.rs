@@ -4,5 +4,7 @@
 //! calls pay nothing for it.
 
 mod body;
+#[cfg(feature = "page")]
+pub mod page;
 
 pub use body::Body;

@@ -113,7 +113,7 @@ mod problem;
 mod queue;
 mod respell;
 mod set;
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod setting;
 mod shadow;
 mod shaping;
@@ -159,7 +159,7 @@ pub(crate) use params::{HotParams, NoShare, OnMissing, Running, Shares};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::Part;
 pub(crate) use template::{Templates, check_template};

@@ -1,6 +1,6 @@
 //! Adaptive isolation: a concurrency limit derived from response times.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use super::problem::Inspector;

@@ -1,6 +1,6 @@
 //! Authority rules: which origins may call a resource at all.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use super::named::Named;

@@ -1,7 +1,7 @@
 //! Circuit breaker rules: when calls to a resource stop for a while.
 
 mod inspect;
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use std::time::Duration;

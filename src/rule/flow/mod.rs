@@ -1,6 +1,6 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use std::fmt;

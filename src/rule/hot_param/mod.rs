@@ -1,6 +1,6 @@
 //! Hot-parameter rules: how many calls may pass for each value of a parameter.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Isolation rules: how many calls of a resource may run at once.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use std::time::Duration;

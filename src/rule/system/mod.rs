@@ -1,6 +1,6 @@
 //! System rules: limits on all inbound calls together, and on the load of the machine.
 
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 
 use std::time::Duration;

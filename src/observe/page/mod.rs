@@ -1,0 +1,410 @@
+//! A live page of a running engine: rates and refusals, breakers, rules, and what looks like a
+//! mistake in the set-up.
+//!
+//! ```text
+//! let app = Router::new()
+//!     .route("/users/{id}", get(user))
+//!     .layer(SentinelLayer::with(sentinel.clone()))
+//!     // What is routed below the layer is not limited by it.
+//!     .route_service("/sentinel", Page::new(&sentinel));
+//! ```
+//!
+//! The page is one route: its files and its data are queries on its own path. So it works under
+//! any path, behind `nest`, with a slash at the end or not, and without a router at all.
+//!
+//! # Who may look
+//!
+//! By default only callers on this machine: the address of the peer must be known, which in axum
+//! needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback one, and no
+//! header field may say that a proxy has forwarded the request. Everybody else gets a 403 that
+//! names the line to write:
+//!
+//! | for | write |
+//! |---|---|
+//! | a container, whose host comes in by a bridge | [`allow`](Page::allow) with the bridge's network |
+//! | a team | [`token`](Page::token), which the page asks for |
+//! | a proxy that checks who may look | [`allow`](Page::allow) with the proxy's address, or [`open`](Page::open) |
+//! | a name of its own | [`host`](Page::host), beside any of these |
+//!
+//! Always, and also with [`open`](Page::open), the name under which the page is asked for must be
+//! an address, `localhost`, a name below `.localhost`, or one that was [given](Page::host). A web
+//! site could otherwise let its own name lead to this server, and read the page in the browser of
+//! somebody who may look. No answer allows other sites to read it, to frame it, or to run code in
+//! it.
+//!
+//! # What is shown
+//!
+//! Names of resources, rules and their ids. By default only resources that a rule names or a
+//! router has matched: other names may be made up by callers, and have secrets in them. There is
+//! no origin, context, key or parameter in any answer, also where a rule names one. Only a
+//! [finding](crate::Sentinel::findings) may show a name that was called instead of that of a rule.
+//!
+//! # The data, for scripts
+//!
+//! `?state` is JSON. `n` is how many resources (default 50, at most 500), `sort` one of `refused`
+//! (the default), `pass`, `failed`, `rt`, `in_flight` and `name`, `q` a part that names must have,
+//! and `focus` with `direction` (`inbound` or `outbound`) the resource whose minute is told.
+//! Figures have the names of [`Snapshot::to_json`](crate::Snapshot::to_json); times are in
+//! milliseconds. Lists of seconds have 60 entries, of which the last is the second before the
+//! present one; it ended `second_age` milliseconds ago. Members may be added at any time, and
+//! `schema` changes if one is taken away.
+//!
+//! # Cost
+//!
+//! Calls pay nothing. A request for the state looks at every resource, once for all who ask
+//! within 250 ms if there are 1,000 or more. It does so on the thread that polls the service.
+
+mod access;
+mod assets;
+mod json;
+mod minute;
+mod query;
+mod state;
+mod words;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use ipnet::IpNet;
+use tower_service::Service;
+
+use super::Body;
+use crate::clock::Tick;
+use crate::sentinel::Sentinel;
+use access::{Access, Denied};
+use query::Query;
+use state::{About, Kept};
+
+pub use access::InvalidAccess;
+
+/// What a browser may do with any answer.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The page as a service, for every kind of request body, which it does not read. A clone is a
+/// handle of the same page. See the [module](self).
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, StatusCode};
+/// use http_body_util::BodyExt;
+/// use tower::ServiceExt;
+/// use tower_sentinel::key::ClientAddr;
+/// use tower_sentinel::observe::page::Page;
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::new(FlowRule::per_second("search", 0));
+/// drop(sentinel.try_enter(Call::new("search")));
+/// let page = Page::new(&sentinel).title("shop-7");
+///
+/// let get = async |target: &str, peer: &str| {
+///     let peer = ClientAddr(peer.parse().unwrap());
+///     let request = Request::get(target).header("host", "localhost:3000").extension(peer);
+///     page.clone().oneshot(request.body(()).unwrap()).await.unwrap()
+/// };
+/// let answer = get("/sentinel?state", "127.0.0.1:4000").await;
+/// assert_eq!(answer.status(), StatusCode::OK);
+/// let state = answer.into_body().collect().await.unwrap().to_bytes();
+/// let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+/// assert_eq!(state["resources"]["nodes"][0]["totals"]["block"], 1);
+///
+/// // From elsewhere nobody may look.
+/// assert_eq!(get("/sentinel", "192.0.2.7:4000").await.status(), StatusCode::FORBIDDEN);
+/// # });
+/// ```
+#[derive(Clone)]
+#[doc(alias("dashboard", "admin", "ui"))]
+pub struct Page {
+    sentinel: Sentinel,
+    settings: Arc<Settings>,
+    kept: Arc<Kept>,
+}
+
+#[derive(Clone, Debug)]
+struct Settings {
+    access: Access,
+    about: About,
+}
+
+// === impl Page ===
+
+impl Page {
+    /// Creates a page of `sentinel` for callers on this machine.
+    #[must_use]
+    pub fn new(sentinel: &Sentinel) -> Self {
+        let settings = Settings {
+            access: Access::local(),
+            about: About {
+                title: String::new(),
+                all_resources: false,
+                since: now(sentinel),
+            },
+        };
+        Self {
+            sentinel: sentinel.clone(),
+            settings: Arc::new(settings),
+            kept: Arc::default(),
+        }
+    }
+
+    /// Sets a name for the head of the page, such as that of the instance. Default: none.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.settings_mut().about.title = title.into();
+        self
+    }
+
+    /// Sets networks whose callers may look, beside this machine. A network that contains the
+    /// address of a proxy lets everybody in whom the proxy lets through: requests are judged by
+    /// the peer of the connection, and not by what header fields say. Replaces an earlier call.
+    ///
+    /// ```
+    /// # use http::{Request, StatusCode};
+    /// # use tower::ServiceExt;
+    /// # use tower_sentinel::key::ClientAddr;
+    /// use tower_sentinel::observe::page::Page;
+    /// # use tower_sentinel::{FlowRule, Sentinel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let sentinel = Sentinel::new(FlowRule::per_second("search", 5));
+    /// let page = Page::new(&sentinel).allow(["172.17.0.0/16".parse().unwrap()]);
+    /// # let status = async |peer: &str| {
+    /// #     let peer = ClientAddr(peer.parse().unwrap());
+    /// #     let request = Request::get("/").header("host", "172.17.0.2").extension(peer);
+    /// #     page.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+    /// # };
+    /// assert_eq!(status("172.17.0.1:4000").await, StatusCode::OK);
+    /// assert_eq!(status("127.0.0.1:4000").await, StatusCode::OK);
+    /// assert_eq!(status("172.18.0.1:4000").await, StatusCode::FORBIDDEN);
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
+        self.settings_mut().access.allow(nets);
+        self
+    }
+
+    /// Lets callers from anywhere look. This is for a page behind an authentication of your own:
+    /// a layer, or a proxy that is the only way to this server.
+    #[must_use]
+    pub fn open(mut self) -> Self {
+        self.settings_mut().access.open();
+        self
+    }
+
+    /// Asks callers for a token before they get any data. The page itself, which tells nothing of
+    /// the engine, then comes to everybody, unless [`allow`](Self::allow) was called: it asks for
+    /// the token and keeps it for as long as its tab is open. Scripts send it as
+    /// `Authorization: Bearer`. There are no cookies, so no other site can use it.
+    ///
+    /// A caller whose address has sent ten wrong tokens within a minute gets 429 for the rest of
+    /// it, even with the right one. Behind a proxy all callers have one address. The token is
+    /// sent as it is: use TLS wherever others may listen.
+    ///
+    /// # Errors
+    ///
+    /// Unless `token` has 16 to 1,024 characters of ASCII, without blanks.
+    pub fn token(mut self, token: impl Into<String>) -> Result<Self, InvalidAccess> {
+        let now = now(&self.sentinel);
+        self.settings_mut().access.token(token.into(), now)?;
+        Ok(self)
+    }
+
+    /// Adds a name under which the page may be asked for, such as `ops.example.com`: without
+    /// scheme, port and path. Capitals do not matter. Addresses and `localhost` need no call.
+    ///
+    /// # Errors
+    ///
+    /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
+    pub fn host(mut self, name: &str) -> Result<Self, InvalidAccess> {
+        self.settings_mut().access.host(name)?;
+        Ok(self)
+    }
+
+    /// Sets whether to show also resources whose names callers may have made up, and with them
+    /// whatever stands in their paths. Default: no.
+    #[must_use]
+    pub fn all_resources(mut self, all: bool) -> Self {
+        self.settings_mut().about.all_resources = all;
+        self
+    }
+
+    fn settings_mut(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    /// The answer to `request`.
+    fn answer<B>(&self, request: &Request<B>) -> Response<Bytes> {
+        let access = &self.settings.access;
+        if let Err(denied) = access.check_page(request) {
+            return refusal(denied);
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+            set(&mut answer, header::ALLOW, "GET, HEAD");
+            return answer;
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let name = query.split(['&', '=']).next().unwrap_or_default();
+        if name == "state" {
+            return match access.check_state(request, now(&self.sentinel)) {
+                Ok(()) => self.state(&Query::of(query)),
+                Err(denied) => refusal(denied),
+            };
+        }
+        match assets::named(name) {
+            Some(asset) => file(asset, request.headers()),
+            None => text(StatusCode::NOT_FOUND, "There is no such query.\n"),
+        }
+    }
+
+    fn state(&self, query: &Query) -> Response<Bytes> {
+        let state = state::state(&self.sentinel, &self.settings.about, &self.kept, query);
+        let mut answer = Response::new(state.into());
+        set(&mut answer, header::CONTENT_TYPE, "application/json");
+        set(&mut answer, header::CACHE_CONTROL, "no-store");
+        answer
+    }
+}
+
+impl<B> Service<Request<B>> for Page {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mut answer = self.answer(&request);
+        protect(answer.headers_mut());
+        if *request.method() == Method::HEAD {
+            let length = HeaderValue::from(answer.body().len());
+            answer.headers_mut().insert(header::CONTENT_LENGTH, length);
+            *answer.body_mut() = Bytes::new();
+        }
+        ready(Ok(answer.map(Body::from)))
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The present of `sentinel`.
+fn now(sentinel: &Sentinel) -> Tick {
+    let time = &sentinel.engine().shared().time;
+    time.check_making(time.read())
+}
+
+/// The answer to a request that may not look, with the line that would let it.
+fn refusal(denied: Denied) -> Response<Bytes> {
+    let (status, why) = match denied {
+        Denied::Host => (
+            StatusCode::FORBIDDEN,
+            "The page is not served under this name. If it is a name of this server, write \
+             `.host(\"the.name\")?`; or use the address.\n",
+        ),
+        Denied::UnknownPeer => (
+            StatusCode::FORBIDDEN,
+            "Nobody knows where this request comes from. With axum, serve \
+             `app.into_make_service_with_connect_info::<SocketAddr>()`. Otherwise give the page \
+             `.token(…)?`, or `.open()` if something in front of it checks who may look.\n",
+        ),
+        Denied::ForeignPeer => (
+            StatusCode::FORBIDDEN,
+            "Only callers on this machine may look. To let others in, give the page \
+             `.allow([\"10.0.0.0/8\".parse()?])` with their network, or `.token(…)?`.\n",
+        ),
+        Denied::Forwarded => (
+            StatusCode::FORBIDDEN,
+            "A proxy on this machine has forwarded this request, perhaps for somebody elsewhere. \
+             Give the page `.token(…)?`, or `.allow([\"127.0.0.1/32\".parse()?])` if the proxy \
+             checks who may look.\n",
+        ),
+        Denied::Token => (StatusCode::UNAUTHORIZED, "The data needs the token.\n"),
+        Denied::TooManyTokens => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many wrong tokens. Wait for a minute.\n",
+        ),
+    };
+    let mut answer = text(status, why);
+    match denied {
+        Denied::Token => set(&mut answer, header::WWW_AUTHENTICATE, "Bearer"),
+        Denied::TooManyTokens => set(&mut answer, header::RETRY_AFTER, "60"),
+        _ => {}
+    }
+    answer
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<Bytes> {
+    let mut answer = Response::new(Bytes::from_static(text.as_bytes()));
+    *answer.status_mut() = status;
+    set(
+        &mut answer,
+        header::CONTENT_TYPE,
+        "text/plain; charset=utf-8",
+    );
+    set(&mut answer, header::CACHE_CONTROL, "no-store");
+    answer
+}
+
+/// The `asset`, unless the browser has it already.
+fn file(asset: &'static assets::Asset, headers: &HeaderMap) -> Response<Bytes> {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut tags = known.filter_map(|value| value.to_str().ok());
+    let is_known = tags.any(|tags| {
+        let mut tags = tags.split(',').map(str::trim);
+        tags.any(|tag| tag == "*" || tag.trim_start_matches("W/") == asset.etag())
+    });
+    let mut answer = if is_known {
+        let mut answer = Response::new(Bytes::new());
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        answer
+    } else {
+        let mut answer = Response::new(asset.body());
+        set(&mut answer, header::CONTENT_TYPE, asset.content_type);
+        answer
+    };
+    // Kept, and asked for again each time: the next version of the program has others.
+    set(&mut answer, header::CACHE_CONTROL, "no-cache");
+    if let Ok(etag) = HeaderValue::from_str(asset.etag()) {
+        answer.headers_mut().insert(header::ETAG, etag);
+    }
+    answer
+}
+
+/// Says what no browser may do with the answer.
+fn protect(headers: &mut HeaderMap) {
+    let fields = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ];
+    for (name, value) in fields {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+fn set(answer: &mut Response<Bytes>, name: HeaderName, value: &'static str) {
+    let value = HeaderValue::from_static(value);
+    answer.headers_mut().insert(name, value);
+}

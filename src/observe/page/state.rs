@@ -1,0 +1,430 @@
+//! The state of an engine as JSON, sorted and cut for a page.
+//!
+//! It never has an origin, a context, a parameter or a key: it is made of the nodes of resources
+//! alone.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::json::Json;
+use super::minute::{Minute, NANOS, minute_of, minute_of_all};
+use super::query::{Query, Sort};
+use super::words::{self, Limits};
+use crate::base::sync::Lock;
+use crate::breaker::BreakerState;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::engine::Engine;
+use crate::report::{BreakerSnapshot, NodeSnapshot, Scope, Snapshot};
+use crate::rule::{Rule, RuleSet};
+use crate::sentinel::Sentinel;
+use crate::stat::{Event, Totals};
+
+/// Most breakers, rules and findings that are told, each.
+const MOST_BREAKERS: usize = 200;
+const MOST_RULES: usize = 500;
+const MOST_FINDINGS: usize = 50;
+/// From so many nodes on, a snapshot serves everybody who asks within a while.
+const MANY_NODES: usize = 1_000;
+const WHILE: Duration = Duration::from_millis(250);
+
+/// What the state says beside what the engine knows.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) title: String,
+    /// Whether resources are told whose names callers may have made up.
+    pub(super) all_resources: bool,
+    pub(super) since: Tick,
+}
+
+/// What need not be made anew for each request.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    rules: Lock<Option<(u64, Arc<[Line]>)>>,
+    snapshot: Lock<Option<(Tick, Arc<Snapshot>)>>,
+}
+
+/// A rule as a line of a table.
+#[derive(Debug)]
+struct Line {
+    id: Arc<str>,
+    kind: &'static str,
+    resource: String,
+    is_shadow: bool,
+    words: String,
+    limits: Limits,
+}
+
+/// What a rule has counted on all resources that are known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Keys {
+    overflows: u64,
+    missing: u64,
+}
+
+/// The state of `sentinel` as `query` asks for it.
+pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Query) -> String {
+    let engine = sentinel.engine();
+    let time = &engine.shared().time;
+    let now = time.check_making(time.read());
+    let rules = engine.rules();
+    let lines = kept.lines(&rules);
+    let snapshot = kept.snapshot(sentinel, now);
+    let nodes: Vec<_> = snapshot
+        .nodes()
+        .iter()
+        .filter(|node| *node.scope() == Scope::Resource)
+        .collect();
+    let (listed, others): (Vec<&NodeSnapshot>, Vec<_>) = nodes
+        .iter()
+        .partition(|node| about.all_resources || node.is_listed());
+
+    let mut json = Json::default();
+    json.object(|json| {
+        json.plain("schema", 1);
+        json.text("version", env!("CARGO_PKG_VERSION"));
+        json.text("title", &about.title);
+        json.plain(
+            "up",
+            now.as_nanos().saturating_sub(about.since.as_nanos()) / NANOS,
+        );
+        // How long ago the last second ended that is told.
+        json.millis(
+            "second_age",
+            Some(Duration::from_nanos(now.as_nanos() % NANOS)),
+        );
+        write_now(json, &nodes);
+        write_focus(json, sentinel, query, now);
+        write_rows(json, sentinel, &listed, query, &lines, now);
+        json.plain("unlisted", others.len());
+        write_breakers(json, &listed, &others);
+        write_rules(json, &snapshot, &nodes, &lines);
+        write_findings(json, &snapshot);
+        write_system(json, engine, &snapshot, now);
+    });
+    json.into_text()
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// The lines of `rules`, made once for each set.
+    fn lines(&self, rules: &RuleSet) -> Arc<[Line]> {
+        let mut kept = self.rules.lock();
+        match &*kept {
+            Some((version, lines)) if *version == rules.version() => lines.clone(),
+            _ => {
+                let lines: Arc<[Line]> = rules.with_ids().map(Line::new).collect();
+                *kept = Some((rules.version(), lines.clone()));
+                lines
+            }
+        }
+    }
+
+    fn snapshot(&self, sentinel: &Sentinel, now: Tick) -> Arc<Snapshot> {
+        let mut kept = self.snapshot.lock();
+        if let Some((at, snapshot)) = &*kept {
+            let is_new = *at <= now && now.as_nanos() - at.as_nanos() < WHILE.as_nanos() as u64;
+            if is_new && snapshot.nodes().len() >= MANY_NODES {
+                return snapshot.clone();
+            }
+        }
+        let snapshot = Arc::new(sentinel.snapshot());
+        *kept = (snapshot.nodes().len() >= MANY_NODES).then(|| (now, snapshot.clone()));
+        snapshot
+    }
+}
+
+impl Line {
+    fn new((rule, id): (&Rule, Arc<str>)) -> Self {
+        Self {
+            id,
+            kind: rule.kind(),
+            resource: rule.resource().to_owned(),
+            is_shadow: rule.is_shadow(),
+            words: words::limit(rule),
+            limits: words::limits(rule),
+        }
+    }
+}
+
+// === the parts, in their order ===
+
+/// The rates of all resources together.
+fn write_now(json: &mut Json, nodes: &[&NodeSnapshot]) {
+    let rate = |event| Some(nodes.iter().map(|node| node.qps(event)).sum());
+    json.member("now", |json| {
+        for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
+            json.number(&format!("{event}_qps"), rate(event));
+        }
+        let in_flight = nodes.iter().map(|node| u64::from(node.concurrency()));
+        json.plain("concurrency", in_flight.sum::<u64>());
+        let waiting = nodes.iter().map(|node| u64::from(node.waiting()));
+        json.plain("waiting", waiting.sum::<u64>());
+    });
+}
+
+/// The minute of one resource, or of all.
+fn write_focus(json: &mut Json, sentinel: &Sentinel, query: &Query, now: Tick) {
+    json.member("focus", |json| {
+        let minute = match &query.focus {
+            Some((direction, name)) => {
+                json.text("resource", name);
+                json.text("direction", &direction.to_string());
+                minute_of(sentinel, *direction, name, now)
+            }
+            None => {
+                json.plain("resource", "null");
+                json.plain("direction", "null");
+                Some(minute_of_all(sentinel.engine(), now))
+            }
+        };
+        match minute {
+            Some(minute) => json.member("seconds", |json| {
+                write_seconds(json, &minute);
+                json.list("error", minute, |json, second| json.value(second.error));
+                json.list("average_rt", minute, |json, second| match second.calls {
+                    0 => json.value("null"),
+                    calls => json.value(second.rt.as_secs_f64() * 1e3 / calls as f64),
+                });
+            }),
+            None => json.plain("seconds", "null"),
+        }
+    });
+}
+
+/// The rows of the table of resources.
+fn write_rows(
+    json: &mut Json,
+    sentinel: &Sentinel,
+    listed: &[&NodeSnapshot],
+    query: &Query,
+    lines: &[Line],
+    now: Tick,
+) {
+    let has_part = |name: &str| query.part.is_empty() || name.to_lowercase().contains(&query.part);
+    let matching = listed.iter().filter(|node| has_part(node.resource()));
+    let mut rows: Vec<&NodeSnapshot> = matching.copied().collect();
+    rows.sort_by(|a, b| by(query.sort, a, b));
+    let limits = limits_by_name(lines);
+    json.member("resources", |json| {
+        json.plain("listed", listed.len());
+        json.plain("matching", rows.len());
+        json.list("nodes", rows.into_iter().take(query.rows), |json, node| {
+            let limits = limits_of(node, &limits);
+            json.object(|json| {
+                write_row(json, node, limits);
+                let name = node.resource();
+                match minute_of(sentinel, node.direction(), name, now) {
+                    Some(minute) => json.member("seconds", |json| write_seconds(json, &minute)),
+                    None => json.plain("seconds", "null"),
+                }
+            });
+        });
+    });
+}
+
+fn write_row(json: &mut Json, node: &NodeSnapshot, limits: Limits) {
+    json.text("resource", node.resource());
+    json.text("direction", &node.direction().to_string());
+    for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
+        json.number(&format!("{event}_qps"), Some(node.qps(event)));
+    }
+    json.number("limit_qps", limits.per_second);
+    json.millis("average_rt", node.average_rt());
+    json.plain("concurrency", node.concurrency());
+    json.number("limit_concurrency", limits.at_once);
+    json.plain("waiting", node.waiting());
+    json.plain("slots_in_use", node.slots_in_use());
+    let worst = node
+        .breakers()
+        .iter()
+        .map(BreakerSnapshot::state)
+        .max_by_key(|it| rank(*it));
+    match worst {
+        Some(state) => json.text("breaker", &state.to_string()),
+        None => json.plain("breaker", "null"),
+    }
+    json.member("totals", |json| write_totals(json, node.totals()));
+}
+
+fn write_totals(json: &mut Json, totals: &Totals) {
+    json.plain("pass", totals.pass());
+    json.plain("block", totals.block());
+    json.plain("complete", totals.complete());
+    json.plain("error", totals.error());
+    json.member("block_by", |json| {
+        for (kind, count) in totals.blocks().filter(|(_, count)| *count > 0) {
+            json.plain(&kind.to_string(), count);
+        }
+    });
+}
+
+fn write_seconds(json: &mut Json, minute: &Minute) {
+    json.list("pass", minute, |json, second| json.value(second.pass));
+    json.list("block", minute, |json, second| json.value(second.block));
+}
+
+/// The breakers, those that refuse calls first.
+fn write_breakers(json: &mut Json, listed: &[&NodeSnapshot], others: &[&NodeSnapshot]) {
+    let all = |nodes: &[&NodeSnapshot]| -> Vec<(String, Direction, BreakerSnapshot)> {
+        let each = nodes.iter().flat_map(|node| {
+            let breakers = node.breakers().iter();
+            breakers.map(|it| (node.resource().to_owned(), node.direction(), it.clone()))
+        });
+        each.collect()
+    };
+    let mut breakers = all(listed);
+    breakers.sort_by_key(|(_, _, breaker)| Reverse(rank(breaker.state())));
+    let count = breakers.len();
+    breakers.truncate(MOST_BREAKERS);
+    json.member("breakers", |json| {
+        json.plain("count", count);
+        let hidden = all(others);
+        let open = hidden
+            .iter()
+            .filter(|(_, _, it)| it.state() != BreakerState::Closed);
+        json.plain("unlisted_open", open.count());
+        json.list("list", breakers, |json, (resource, direction, breaker)| {
+            json.object(|json| {
+                json.text("resource", &resource);
+                json.text("direction", &direction.to_string());
+                json.text("rule", breaker.rule());
+                json.text("state", &breaker.state().to_string());
+                json.millis("retry_after", breaker.retry_after());
+                json.millis("in_state_for", Some(breaker.in_state_for()));
+                json.plain("bad_calls", breaker.bad_calls());
+                json.millis("since_last_bad_call", breaker.since_last_bad_call());
+            });
+        });
+    });
+}
+
+fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], lines: &[Line]) {
+    let mut keys: HashMap<&str, Keys> = HashMap::new();
+    for params in nodes.iter().flat_map(|node| node.hot_params()) {
+        let keys = keys.entry(params.rule()).or_default();
+        keys.overflows += params.overflows();
+        keys.missing += params.missing();
+    }
+    let shadows = snapshot.shadows().iter();
+    let would_block: HashMap<&str, u64> = shadows
+        .map(|shadow| (shadow.rule(), shadow.would_block()))
+        .collect();
+    json.member("rules", |json| {
+        json.plain("count", lines.len());
+        // That of all rules, if the engine refuses nothing at all.
+        let together = would_block.get("").map(|count| *count as f64);
+        json.number("would_block", together);
+        json.list("list", lines.iter().take(MOST_RULES), |json, line| {
+            json.object(|json| {
+                json.text("id", &line.id);
+                json.text("kind", line.kind);
+                json.text("resource", &line.resource);
+                json.text("limit", &line.words);
+                json.plain("is_shadow", line.is_shadow);
+                let count = would_block.get(&*line.id).filter(|_| line.is_shadow);
+                json.number("would_block", count.map(|count| *count as f64));
+                let keys = keys.get(&*line.id);
+                json.number("overflows", keys.map(|keys| keys.overflows as f64));
+                json.number("missing", keys.map(|keys| keys.missing as f64));
+            });
+        });
+    });
+}
+
+fn write_findings(json: &mut Json, snapshot: &Snapshot) {
+    let findings = snapshot.findings();
+    json.member("findings", |json| {
+        json.plain("count", findings.len());
+        json.list(
+            "list",
+            findings.iter().take(MOST_FINDINGS),
+            |json, finding| {
+                json.object(|json| {
+                    json.text("kind", finding.kind().as_str());
+                    json.text("rule", finding.rule());
+                    json.text("resource", finding.resource());
+                    json.text("text", &finding.to_string());
+                });
+            },
+        );
+    });
+}
+
+fn write_system(json: &mut Json, engine: &Engine, snapshot: &Snapshot, now: Tick) {
+    let sampler = engine.shared().config.sampler.as_ref();
+    json.member("system", |json| {
+        let readings = sampler.map(|sampler| sampler.sample(now));
+        json.number("load", readings.and_then(|readings| readings.load()));
+        json.number("cpu", readings.and_then(|readings| readings.cpu()));
+        let memory = sampler.and_then(|sampler| sampler.sample_memory(now));
+        json.number("memory", memory.map(|memory| memory.used() as f64));
+        json.number("memory_limit", memory.map(|memory| memory.limit() as f64));
+        json.plain("resources", snapshot.resources());
+        json.plain("origins", snapshot.origins());
+        json.plain("evicted", snapshot.evicted());
+        json.plain("overflowed", snapshot.overflowed());
+    });
+}
+
+// === figures ===
+
+/// Closed, half-open, open.
+const fn rank(state: BreakerState) -> u8 {
+    match state {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
+    }
+}
+
+/// The order of two rows: the larger figure first, then the name.
+fn by(sort: Sort, a: &NodeSnapshot, b: &NodeSnapshot) -> Ordering {
+    let rate = |event| b.qps(event).total_cmp(&a.qps(event));
+    let figure = match sort {
+        Sort::Refused => {
+            let total = || b.totals().block().cmp(&a.totals().block());
+            rate(Event::Block)
+                .then_with(total)
+                .then_with(|| rate(Event::Pass))
+        }
+        Sort::Passed => rate(Event::Pass),
+        Sort::Failed => {
+            let total = || b.totals().error().cmp(&a.totals().error());
+            rate(Event::Error).then_with(total)
+        }
+        Sort::Rt => b.average_rt().cmp(&a.average_rt()),
+        Sort::InFlight => b.concurrency().cmp(&a.concurrency()),
+        Sort::Name => Ordering::Equal,
+    };
+    figure.then_with(|| a.resource().cmp(b.resource()))
+}
+
+/// The tightest limits of the rules for each name, and of which kinds there are rules.
+fn limits_by_name(lines: &[Line]) -> HashMap<&str, (Limits, [bool; 2])> {
+    let mut limits: HashMap<&str, (Limits, [bool; 2])> = HashMap::new();
+    for line in lines.iter().filter(|line| !line.is_shadow) {
+        let (known, has) = limits.entry(&line.resource).or_default();
+        *known = known.and(line.limits);
+        has[0] |= line.kind == "flow";
+        has[1] |= line.kind == "isolation";
+    }
+    limits
+}
+
+/// Those of `node`: of its own rules, or else of those for all resources.
+fn limits_of(node: &NodeSnapshot, limits: &HashMap<&str, (Limits, [bool; 2])>) -> Limits {
+    let (mut own, has) = limits.get(node.resource()).copied().unwrap_or_default();
+    let (default, _) = limits.get("*").copied().unwrap_or_default();
+    if !has[0] {
+        own.per_second = default.per_second;
+    }
+    if !has[1] {
+        own.at_once = default.at_once;
+    }
+    own.at_once = node.adaptive_limit().map(f64::from).or(own.at_once);
+    own
+}

@@ -1,0 +1,403 @@
+//! Words: what a rule allows, as one line for people.
+//!
+//! Names of origins and values are left out, even those that stand in rules: a page is looked at
+//! over shoulders.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::rule::{Rule, Setting};
+
+/// The settings of a rule, by name.
+struct Known(Vec<(&'static str, Setting)>);
+
+/// What a rule allows, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Limits {
+    /// Calls in a second, if all calls of a resource are counted together.
+    pub(super) per_second: Option<f64>,
+    /// Calls at once.
+    pub(super) at_once: Option<f64>,
+}
+
+/// What `rule` allows, such as `120/s for each origin, queue up to 500 ms`.
+pub(super) fn limit(rule: &Rule) -> String {
+    let known = Known(rule.settings().0);
+    let mut words = String::new();
+    // Writing to a string cannot fail.
+    let _ = match rule.kind() {
+        "flow" => known.flow(&mut words),
+        "hot-param" => known.hot_param(&mut words),
+        "isolation" => known.isolation(&mut words),
+        "adaptive" => known.adaptive(&mut words),
+        "circuit-breaker" => known.circuit_breaker(&mut words),
+        "authority" => known.authority(&mut words),
+        _ => known.system(&mut words),
+    };
+    words
+}
+
+/// The limits of `rule` that a plot or a cell can show; none if it counts only some calls.
+pub(super) fn limits(rule: &Rule) -> Limits {
+    let known = Known(rule.settings().0);
+    let is_partial = ["by_origin", "for_origin", "when", "in_context", "memory"];
+    let mut limits = Limits::default();
+    match rule {
+        Rule::Flow(_) if is_partial.iter().all(|name| known.find(name).is_none()) => {
+            let interval = known.time("interval").map(|time| time.as_secs_f64());
+            let rate = known.number("threshold").zip(interval);
+            limits.per_second = rate.map(|(threshold, interval)| threshold / interval);
+        }
+        Rule::Isolation(_) => limits.at_once = known.number("max"),
+        _ => {}
+    }
+    limits
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// The tighter one of each.
+    pub(super) fn and(self, other: Self) -> Self {
+        let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            per_second: tighter(self.per_second, other.per_second),
+            at_once: tighter(self.at_once, other.at_once),
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn find(&self, name: &str) -> Option<&Setting> {
+        let mut all = self.0.iter();
+        all.find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        match self.find(name)? {
+            Setting::Number(number) => Some(*number),
+            Setting::Count(count) => Some(f64::from(*count)),
+            _ => None,
+        }
+    }
+
+    fn time(&self, name: &str) -> Option<Duration> {
+        match self.find(name)? {
+            Setting::Time(time) => Some(*time),
+            _ => None,
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        match self.find(name)? {
+            Setting::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// How many entries the list of that name has.
+    fn length(&self, name: &str) -> Option<usize> {
+        match self.find(name)? {
+            Setting::Thresholds(_, list) => Some(list.len()),
+            Setting::Texts(list) => Some(list.len()),
+            _ => None,
+        }
+    }
+
+    /// So many calls in such a time.
+    fn rate(&self, words: &mut String) -> std::fmt::Result {
+        let threshold = self.number("threshold").unwrap_or_default();
+        match self.time("interval") {
+            Some(Duration::ZERO) | None => write!(words, "{threshold}"),
+            Some(interval) if interval == Duration::from_secs(1) => write!(words, "{threshold}/s"),
+            Some(interval) => write!(words, "{threshold} in {}", time(interval)),
+        }
+    }
+
+    fn flow(&self, words: &mut String) -> std::fmt::Result {
+        self.rate(words)?;
+        if self.find("by_origin").is_some() {
+            words.push_str(" for each origin");
+        } else if let Some(origin) = self.text("for_origin") {
+            let is_other = origin == "other";
+            words.push_str(if is_other {
+                " for each other origin"
+            } else {
+                " for one origin"
+            });
+        }
+        if let Some(related) = self.text("when") {
+            write!(words, ", counted on {related:?}")?;
+        }
+        if self.find("in_context").is_some() {
+            words.push_str(", in one context");
+        }
+        self.add_time(words, ", queue up to", "throttle")?;
+        self.add_time(words, ", warm-up", "warm_up")?;
+        if let Some(threshold) = self.number("memory_threshold") {
+            write!(words, ", {threshold} where memory is short")?;
+        }
+        self.missing(words)
+    }
+
+    fn hot_param(&self, words: &mut String) -> std::fmt::Result {
+        match self.number("concurrency") {
+            Some(most) => write!(words, "{most} at once")?,
+            None => self.rate(words)?,
+        }
+        match (self.text("param"), self.number("param_at")) {
+            (Some(name), _) => write!(words, " for each {name:?}")?,
+            (None, Some(index)) => write!(words, " for each value of parameter {index}")?,
+            (None, None) if self.find("by_origin").is_some() => words.push_str(" for each origin"),
+            (None, None) => words.push_str(" for each value"),
+        }
+        self.add_time(words, ", queue up to", "throttle")?;
+        if let Some(burst) = self.number("burst") {
+            write!(words, ", {burst} more in a burst")?;
+        }
+        if let Some(capacity) = self.number("capacity") {
+            write!(words, ", {capacity} in a burst")?;
+        }
+        for (name, word) in [("except", "exception"), ("tier", "tier")] {
+            if let Some(length) = self.length(name) {
+                let s = if length == 1 { "" } else { "s" };
+                write!(words, ", {length} {word}{s}")?;
+            }
+        }
+        self.missing(words)
+    }
+
+    fn isolation(&self, words: &mut String) -> std::fmt::Result {
+        write!(words, "{} at once", self.number("max").unwrap_or_default())?;
+        self.add_time(words, ", queue up to", "queue")
+    }
+
+    fn adaptive(&self, words: &mut String) -> std::fmt::Result {
+        let floor = self.number("floor").unwrap_or(1.0);
+        let ceiling = self.number("ceiling").unwrap_or(200.0);
+        write!(words, "{floor} to {ceiling} at once, by response times")
+    }
+
+    fn circuit_breaker(&self, words: &mut String) -> std::fmt::Result {
+        if let Some(ratio) = self.number("slow_ratio") {
+            write!(words, "opens at {} slower", percent(ratio))?;
+            self.add_time(words, " than", "max_rt")?;
+        } else if let Some(ratio) = self.number("error_ratio") {
+            write!(words, "opens at {} failed", percent(ratio))?;
+        } else if let Some(count) = self.number("error_count") {
+            write!(words, "opens at {count} failed")?;
+        } else if let Some(count) = self.number("consecutive_errors") {
+            write!(words, "opens at {count} failed in a row")?;
+        }
+        if let Some(calls) = self.number("last_calls") {
+            write!(words, " of the last {calls}")?;
+        }
+        self.add_time(words, " in", "interval")?;
+        self.add_time(words, ", for", "open_for")?;
+        self.add_time(words, " up to", "open_up_to")
+    }
+
+    fn authority(&self, words: &mut String) -> std::fmt::Result {
+        let (list, before) = match self.length("allow") {
+            Some(allowed) => (allowed, "only"),
+            None => (self.length("deny").unwrap_or_default(), "all but"),
+        };
+        let s = if list == 1 { "" } else { "s" };
+        write!(words, "{before} {list} listed origin{s}")
+    }
+
+    fn system(&self, words: &mut String) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.number("qps").map(|qps| format!("{qps}/s")));
+        parts.extend(
+            self.number("concurrency")
+                .map(|most| format!("{most} at once")),
+        );
+        parts.extend(
+            self.number("cpu")
+                .map(|cpu| format!("CPU below {}", percent(cpu))),
+        );
+        parts.extend(self.number("load").map(|load| format!("load below {load}")));
+        parts.extend(self.time("rt").map(|rt| format!("RT below {}", time(rt))));
+        words.push_str(&parts.join(", "));
+        Ok(())
+    }
+
+    /// Adds the time of that `name` behind `before`, if it is set.
+    fn add_time(&self, words: &mut String, before: &str, name: &str) -> std::fmt::Result {
+        match self.time(name) {
+            Some(value) => write!(words, "{before} {}", time(value)),
+            None => Ok(()),
+        }
+    }
+
+    fn missing(&self, words: &mut String) -> std::fmt::Result {
+        match self.text("missing") {
+            Some(missing) => write!(words, ", without a key: {missing}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    // Twelve digits hide how shares such as 0.07 are rounded.
+    let percent = (share * 1e14).round() / 1e12;
+    format!("{percent} %")
+}
+
+/// `time` in the largest unit in which it is whole.
+fn time(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let units = [
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "min"),
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "µs"),
+    ];
+    let unit = units.iter().find(|(unit, _)| ns > 0 && ns % unit == 0);
+    unit.map_or_else(
+        || format!("{ns} ns"),
+        |(unit, word)| format!("{} {word}", ns / unit),
+    )
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+        MissingKey, SystemRule,
+    };
+
+    #[test]
+    fn each_kind_of_rule_is_told_in_a_line() {
+        let ms = Duration::from_millis;
+        let cases: Vec<(Rule, &str)> = vec![
+            (FlowRule::per_second("a", 120).into(), "120/s"),
+            (FlowRule::per_minute("a", 1.5).into(), "1.5 in 1 min"),
+            (
+                FlowRule::per("a", 5, ms(90_000))
+                    .by_origin()
+                    .missing(MissingKey::Refuse)
+                    .into(),
+                "5 in 90 s for each origin, without a key: refuse",
+            ),
+            (
+                FlowRule::per_second("a", 5)
+                    .throttle(ms(500))
+                    .warm_up(ms(10_000))
+                    .into(),
+                "5/s, queue up to 500 ms, warm-up 10 s",
+            ),
+            (
+                FlowRule::per_second("a", 5)
+                    .for_origin("ann")
+                    .when("b")
+                    .into(),
+                "5/s for one origin, counted on \"b\"",
+            ),
+            (
+                FlowRule::per_second("a", 9).memory(0.7..0.9, 3).shadow(),
+                "9/s, 3 where memory is short",
+            ),
+            (
+                HotParamRule::per_second("a", 5)
+                    .param("user")
+                    .except("ann", 9)
+                    .burst(4)
+                    .into(),
+                "5/s for each \"user\", 4 more in a burst, 1 exception",
+            ),
+            (
+                HotParamRule::concurrency("a", 2)
+                    .by_origin()
+                    .tier("gold", 3)
+                    .tier("x", 4)
+                    .into(),
+                "2 at once for each origin, 2 tiers",
+            ),
+            (
+                HotParamRule::per_hour("a", 7).param_at(-1).into(),
+                "7 in 1 h for each value of parameter -1",
+            ),
+            (
+                FlowRule::per_second("a", 5).for_origin("other").into(),
+                "5/s for each other origin",
+            ),
+            (
+                IsolationRule::new("a", 8).queue(ms(20)).into(),
+                "8 at once, queue up to 20 ms",
+            ),
+            (
+                AdaptiveRule::new("a").into(),
+                "1 to 200 at once, by response times",
+            ),
+            (
+                CircuitBreakerRule::error_ratio("a", 0.07)
+                    .open_for(ms(5_000))
+                    .into(),
+                "opens at 7 % failed in 1 s, for 5 s",
+            ),
+            (
+                CircuitBreakerRule::slow_ratio("a", ms(200), 0.5)
+                    .last_calls(50)
+                    .open_up_to(ms(60_000))
+                    .into(),
+                "opens at 50 % slower than 200 ms of the last 50, for 10 s up to 1 min",
+            ),
+            (
+                CircuitBreakerRule::consecutive_errors("a", 5).into(),
+                "opens at 5 failed in a row, for 10 s",
+            ),
+            (
+                AuthorityRule::allow("a", ["ann"]).into(),
+                "only 1 listed origin",
+            ),
+            (
+                AuthorityRule::deny("a", ["x", "y"]).into(),
+                "all but 2 listed origins",
+            ),
+            (
+                SystemRule::new()
+                    .cpu(0.85)
+                    .load(4)
+                    .qps(9)
+                    .rt(ms(50))
+                    .concurrency(3)
+                    .into(),
+                "9/s, 3 at once, CPU below 85 %, load below 4, RT below 50 ms",
+            ),
+        ];
+        for (rule, expected) in cases {
+            assert_eq!(limit(&rule), expected, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn only_limits_of_all_calls_together_are_figures() {
+        let of = |rule: Rule| {
+            let limits = limits(&rule);
+            (limits.per_second, limits.at_once)
+        };
+        assert_eq!(of(FlowRule::per_minute("a", 30).into()), (Some(0.5), None));
+        assert_eq!(
+            of(FlowRule::per_second("a", 5).by_origin().into()),
+            (None, None)
+        );
+        assert_eq!(of(FlowRule::per_second("a", 5).shadow()), (None, None));
+        assert_eq!(of(IsolationRule::new("a", 5).into()), (None, Some(5.0)));
+        let [few, many] = [2, 3].map(|n| limits(&FlowRule::per_second("a", n).into()));
+        assert_eq!(
+            (many.and(few).per_second, few.and(many).per_second),
+            (Some(2.0), Some(2.0))
+        );
+        assert_eq!(few.and(Limits::default()), few);
+    }
+}
