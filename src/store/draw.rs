@@ -1,6 +1,7 @@
 //! What a process asks of a store, and what it is told.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::StoreKey;
@@ -176,6 +177,14 @@ impl Epoch {
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
+    }
+}
+
+impl NodeId {
+    pub(crate) fn random() -> Self {
+        // The keys of a `RandomState` are not to be had, but hashes by them are.
+        let half = || u128::from(RandomState::new().hash_one(0));
+        Self(half() << 64 | half())
     }
 }
 

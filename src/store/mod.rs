@@ -55,26 +55,44 @@
 //! }
 //! ```
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the rules that lease come next")
-)]
+#![allow(dead_code, unused_imports, reason = "the rules that lease come next")]
+
 mod cell;
 mod counter;
+mod demand;
 mod draw;
 mod error;
+mod figures;
+mod handle;
+mod hub;
 mod key;
+mod ledger;
 mod memory;
 #[cfg(all(test, sentinel_loom))]
 mod models;
+mod quota;
+mod refill;
+mod settings;
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
+mod ticket;
 
 use std::fmt;
 use std::pin::Pin;
 
 pub use draw::{Beat, Booking, Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
+pub use handle::{CannotStart, StoreHandle};
 pub use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
+pub use settings::{StoreSettings, WhenDown};
+
+pub(crate) use cell::{BucketEnd, Found};
+pub(crate) use figures::RuleFigures;
+pub(crate) use hub::Hub;
+pub(crate) use ledger::{Terms, Window};
+pub(crate) use quota::{Asked, SharedQuota};
+pub(crate) use ticket::{Answer, Ticket};
 
 /// What a store returns: a boxed future, so that the trait is object-safe.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

@@ -1,0 +1,84 @@
+//! How many permits a process will need soon: a peak of its consumption that decays.
+
+use std::time::Duration;
+
+use crate::clock::Tick;
+
+/// How fast the peak follows a higher rate.
+const UP: Duration = Duration::from_millis(20);
+/// How fast it follows a lower one.
+const DOWN: Duration = Duration::from_millis(500);
+/// Consumption is looked at no more often.
+const STEP: Duration = Duration::from_millis(1);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    /// Permits per second.
+    peak: f64,
+    used: u64,
+    since: Option<Tick>,
+}
+
+impl Demand {
+    /// Counts `n` permits that calls have taken.
+    pub(crate) fn add(&mut self, n: u32) {
+        self.used += u64::from(n);
+    }
+
+    /// Takes what was used since the last time into the peak.
+    pub(crate) fn observe(&mut self, now: Tick) {
+        let since = *self.since.get_or_insert(now);
+        let time = now - since;
+        if time < STEP {
+            return;
+        }
+        let rate = self.used as f64 / time.as_secs_f64();
+        let follow = if rate > self.peak { UP } else { DOWN };
+        let stays = (-time.as_secs_f64() / follow.as_secs_f64()).exp();
+        self.peak = rate + (self.peak - rate) * stays;
+        self.used = 0;
+        self.since = Some(now);
+    }
+
+    /// How many are needed in the next `time`; 0 if that is less than one.
+    pub(crate) fn within(&self, time: Duration) -> u32 {
+        let needed = self.peak * time.as_secs_f64();
+        if needed < 1.0 {
+            0
+        } else {
+            needed.ceil() as u32
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_follows_up_soon_and_down_slowly() {
+        let mut demand = Demand::default();
+        let horizon = Duration::from_millis(20);
+        let mut now = Tick::ZERO;
+        let mut pass = |demand: &mut Demand, used, ms| {
+            demand.observe(now);
+            demand.add(used);
+            now = now + Duration::from_millis(ms);
+            demand.observe(now);
+            demand.within(horizon)
+        };
+        assert_eq!(pass(&mut demand, 0, 5), 0);
+        // 1 000 a second are 20 in 20 ms.
+        for _ in 0..40 {
+            pass(&mut demand, 5, 5);
+        }
+        assert_eq!(pass(&mut demand, 5, 5), 20);
+        assert!((19..=20).contains(&pass(&mut demand, 0, 20)));
+        assert!((7..9).contains(&pass(&mut demand, 0, 480)));
+        for _ in 0..10 {
+            pass(&mut demand, 0, 500);
+        }
+        assert_eq!(pass(&mut demand, 0, 500), 0, "less than one is none");
+    }
+}

@@ -1,0 +1,92 @@
+//! The handle of the task that asks the store.
+
+use std::fmt;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::hub::Hub;
+use super::refill::Refiller;
+use crate::base::sync::{Arc, Ordering};
+use crate::base::timer;
+
+/// Why the store was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CannotStart {
+    /// The engine was built without a store.
+    NoStore,
+    /// The thread is in no tokio runtime, or in one without a timer.
+    NoRuntime,
+    /// It was started before, and has not been stopped.
+    Runs,
+}
+
+impl fmt::Display for CannotStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoStore => "the engine has no store",
+            Self::NoRuntime => "there is no tokio runtime with a timer",
+            Self::Runs => "the store was started before",
+        })
+    }
+}
+
+impl std::error::Error for CannotStart {}
+
+/// The task that asks the store for an engine. Dropping it stops the task; from then on each
+/// rule admits its share.
+#[must_use = "dropping it stops the task"]
+pub struct StoreHandle {
+    hub: Arc<Hub>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl StoreHandle {
+    /// Starts the task in the present runtime.
+    pub(crate) fn start(hub: &Arc<Hub>) -> Result<Self, CannotStart> {
+        let runtime = Handle::try_current().map_err(|_| CannotStart::NoRuntime)?;
+        timer::sleep(std::time::Duration::ZERO).map_err(|_| CannotStart::NoRuntime)?;
+        if hub.is_started.swap(true, Ordering::AcqRel) {
+            return Err(CannotStart::Runs);
+        }
+        hub.stops.store(false, Ordering::Release);
+        let task = runtime.spawn(Refiller::new(hub.clone()).run());
+        Ok(Self {
+            hub: hub.clone(),
+            task: Some(task),
+        })
+    }
+
+    /// Stops the task, gives permits that are in hand back to the store, and tells it that
+    /// this process leaves. Takes at most [`store_wait`](super::StoreSettings::store_wait)
+    /// longer than the task needs to notice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the task at once; permits in hand are not given back then.
+    pub async fn shutdown(mut self) {
+        self.hub.stops.store(true, Ordering::Release);
+        self.hub.wake();
+        if let Some(task) = &mut self.task {
+            let _ = task.await;
+        }
+        self.task = None;
+    }
+}
+
+impl Drop for StoreHandle {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreHandle")
+            .field("hub", &self.hub)
+            .finish_non_exhaustive()
+    }
+}

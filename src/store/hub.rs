@@ -1,0 +1,242 @@
+//! What all counters of one engine share: whether the store can be asked, how many processes
+//! use it, and which counters the refiller must look at.
+
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::figures::StoreFigures;
+use super::ledger::Nodes;
+use super::quota::SharedQuota;
+use super::settings::StoreSettings;
+use super::{NodeId, QuotaStore, StoreErrorKind};
+use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, Weak, downgrade};
+use crate::clock::Tick;
+use crate::clock::timekeeper::Timekeeper;
+
+/// Whether the store can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Mode {
+    /// Nothing refills: it was not started, or was stopped.
+    Idle,
+    Live,
+    Down,
+    /// It is there again, and is told what happened without it.
+    Recovering,
+}
+
+/// See the [module](self).
+pub(crate) struct Hub {
+    store: std::sync::Arc<dyn QuotaStore>,
+    pub(crate) settings: StoreSettings,
+    time: Timekeeper,
+    pub(super) node: NodeId,
+    mode: AtomicU32,
+    /// When it came into this mode, in ns.
+    since: AtomicU64,
+    count: AtomicU32,
+    rank: AtomicU32,
+    /// How long a trip takes, in ns.
+    trip_ns: AtomicU64,
+    last_error: Lock<Option<super::StoreError>>,
+    /// Counters that the refiller must look at.
+    asking: Lock<Vec<Arc<SharedQuota>>>,
+    all: Lock<Registered>,
+    waker: Lock<Option<Waker>>,
+    pub(super) is_started: AtomicBool,
+    pub(super) stops: AtomicBool,
+    pub(super) figures: StoreFigures,
+}
+
+/// All counters that somebody holds.
+#[derive(Default)]
+struct Registered {
+    quotas: Vec<Weak<SharedQuota>>,
+    /// Above so many, those that are gone are looked for.
+    sweep_at: usize,
+}
+
+impl Mode {
+    const fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Live,
+            2 => Self::Down,
+            3 => Self::Recovering,
+            _ => Self::Idle,
+        }
+    }
+
+    /// Its name in snapshots.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Live => "live",
+            Self::Down => "down",
+            Self::Recovering => "recovering",
+        }
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(
+        store: std::sync::Arc<dyn QuotaStore>,
+        settings: StoreSettings,
+        time: Timekeeper,
+    ) -> Self {
+        Self {
+            store,
+            count: AtomicU32::new(settings.nodes),
+            settings,
+            time,
+            node: NodeId::random(),
+            mode: AtomicU32::new(Mode::Idle as u32),
+            since: AtomicU64::new(0),
+            rank: AtomicU32::new(0),
+            trip_ns: AtomicU64::new(1_000_000),
+            last_error: Lock::new(None),
+            asking: Lock::new(Vec::new()),
+            all: Lock::new(Registered::default()),
+            waker: Lock::new(None),
+            is_started: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
+            figures: StoreFigures::default(),
+        }
+    }
+
+    pub(super) fn store(&self) -> &std::sync::Arc<dyn QuotaStore> {
+        &self.store
+    }
+
+    /// The present. Bounded by the last time that was told, so it does not go back.
+    pub(crate) fn now(&self) -> Tick {
+        self.time.check(self.time.read(), Tick::ZERO)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::of(self.mode.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_mode(&self, mode: Mode, now: Tick) {
+        self.mode.store(mode as u32, Ordering::Release);
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Since when it is in its mode.
+    pub(crate) fn since(&self) -> Tick {
+        Tick::from_nanos(self.since.load(Ordering::Relaxed))
+    }
+
+    /// Whether calls may wait for the store.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.mode(), Mode::Live | Mode::Recovering)
+    }
+
+    /// How many processes to reckon with.
+    pub(crate) fn nodes(&self) -> Nodes {
+        let count = self.count.load(Ordering::Relaxed);
+        let rank = self.rank.load(Ordering::Relaxed);
+        Nodes { count, rank }
+    }
+
+    /// How many were alive at the last beat, and which of them this process is.
+    pub(super) fn set_nodes(&self, count: u32, rank: u32) {
+        let count = count.max(self.settings.nodes);
+        self.count.store(count, Ordering::Relaxed);
+        self.rank.store(rank.min(count - 1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn trip(&self) -> Duration {
+        Duration::from_nanos(self.trip_ns.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn note_trip(&self, took: Duration) {
+        let last = self.trip_ns.load(Ordering::Relaxed);
+        let took = crate::clock::nanos(took);
+        let mean = last - last / 8 + took / 8;
+        self.trip_ns.store(mean, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_error(&self, error: super::StoreError) {
+        self.figures.errors[kind_index(error.kind())].add(1);
+        *self.last_error.lock() = Some(error);
+    }
+
+    pub(crate) fn last_error(&self) -> Option<super::StoreError> {
+        self.last_error.lock().clone()
+    }
+
+    pub(crate) const fn figures(&self) -> &StoreFigures {
+        &self.figures
+    }
+
+    /// Has the refiller look at `quota`.
+    pub(super) fn look_at(&self, quota: &Arc<SharedQuota>) {
+        if !quota.is_listed.swap(true, Ordering::AcqRel) {
+            self.asking.lock().push(quota.clone());
+            self.wake();
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Has `waker` woken when there is something to look at.
+    pub(super) fn wait(&self, waker: &Waker) {
+        *self.waker.lock() = Some(waker.clone());
+    }
+
+    pub(super) fn take_asking(&self) -> Vec<Arc<SharedQuota>> {
+        let asking = std::mem::take(&mut *self.asking.lock());
+        for quota in &asking {
+            quota.is_listed.store(false, Ordering::Release);
+        }
+        asking
+    }
+
+    pub(super) fn register(&self, quota: &Arc<SharedQuota>) {
+        let mut all = self.all.lock();
+        if all.quotas.len() >= all.sweep_at {
+            all.quotas.retain(|quota| quota.strong_count() > 0);
+            all.sweep_at = (2 * all.quotas.len()).max(64);
+        }
+        all.quotas.push(downgrade(quota));
+    }
+
+    /// All counters that somebody holds.
+    pub(super) fn all(&self) -> Vec<Arc<SharedQuota>> {
+        let all = self.all.lock();
+        all.quotas.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many counters somebody holds.
+    pub(crate) fn counters(&self) -> usize {
+        self.all().len()
+    }
+}
+
+/// The place of a kind of error among all.
+pub(crate) const fn kind_index(kind: StoreErrorKind) -> usize {
+    match kind {
+        StoreErrorKind::Unreachable => 0,
+        StoreErrorKind::Late => 1,
+        StoreErrorKind::ReadOnly => 2,
+        StoreErrorKind::Full => 3,
+        StoreErrorKind::Refused => 4,
+        StoreErrorKind::Moved => 5,
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("store", &self.store)
+            .field("settings", &self.settings)
+            .field("mode", &self.mode())
+            .finish_non_exhaustive()
+    }
+}

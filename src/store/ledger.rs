@@ -1,0 +1,541 @@
+//! What a process knows of one counter: its own permits per bucket, the last answer of the
+//! store, and which calls wait for the next one.
+//!
+//! Buckets are those of the store's clock. An answer says how long the present one lasts;
+//! from then on the process counts them by its own clock. A permit is used until the end as
+//! seen by the request (never late), and the next bucket begins as seen by the answer (never
+//! early). Between them lies one trip, in which no permit is valid.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::cell::BucketEnd;
+use super::demand::Demand;
+use super::draw::{Booking, Epoch};
+use super::settings::WhenDown;
+use super::ticket::Slot;
+use crate::base::sync::Arc;
+use crate::clock::{Tick, nanos};
+
+/// A clock may run away from the store's by so much of a bucket: 100 ppm.
+const DRIFT: u32 = 10_000;
+
+/// What a rule says of its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) limit: u32,
+    /// Whether the limit is that of each live process.
+    pub(crate) per_node: bool,
+    pub(crate) exact: bool,
+    pub(crate) when_down: WhenDown,
+    pub(crate) local_limit: Option<u32>,
+    /// The longest that a call waits.
+    pub(crate) wait: Duration,
+}
+
+/// The window of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Window {
+    pub(crate) bucket: Duration,
+    pub(crate) buckets: u32,
+}
+
+/// How many processes there are, and which of them this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) count: u32,
+    pub(crate) rank: u32,
+}
+
+/// The clock of the store as the last answer told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// The number of the bucket.
+    pub(crate) bucket: u64,
+    /// By then it is over, at the earliest and at the latest.
+    pub(crate) end: Tick,
+    pub(crate) next: Tick,
+}
+
+/// A bucket by the clock of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    pub(crate) number: u64,
+    /// Until then its permits are valid.
+    pub(crate) end: Tick,
+    /// Then the next one has begun.
+    pub(crate) next: Tick,
+}
+
+/// Own permits of one bucket.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    bucket: u64,
+    /// Those that the store has counted.
+    drawn: u32,
+    /// Those that it does not know of.
+    local: u32,
+}
+
+/// Which own permits the store must be told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Report {
+    #[default]
+    Nothing,
+    /// Those that were taken without it.
+    Local,
+    /// All: it has lost its data.
+    All,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) terms: Terms,
+    window: Window,
+    own: VecDeque<Own>,
+    seen: Option<Seen>,
+    /// What was free at the last answer, and how much the process had of the window.
+    free: u32,
+    had: u32,
+    epoch: Epoch,
+    pub(super) report: Report,
+    pub(super) tickets: VecDeque<(u32, Arc<Slot>)>,
+    pub(super) demand: Demand,
+    /// What the cell held when it was last looked at.
+    pub(super) last_held: u32,
+    pub(super) back: Option<Booking>,
+    pub(super) in_flight: bool,
+    pub(super) is_hot: bool,
+    /// Until then this counter alone is served without the store.
+    pub(super) down_until: Option<Tick>,
+}
+
+impl Nodes {
+    pub(crate) const ALONE: Self = Self { count: 1, rank: 0 };
+
+    /// The share of this process of `limit`: the first ones get one more, so that all shares
+    /// together are the limit.
+    pub(crate) fn share(self, limit: u32) -> u32 {
+        let count = self.count.max(1);
+        limit / count + u32::from(self.rank < limit % count)
+    }
+}
+
+impl Seen {
+    /// What an answer says that was asked for at `sent` and came at `received`.
+    pub(crate) fn new(
+        bucket: u64,
+        rest: Duration,
+        sent: Tick,
+        received: Tick,
+        length: Duration,
+    ) -> Self {
+        let end = sent + rest.saturating_sub(length / DRIFT);
+        Self {
+            bucket,
+            end,
+            next: received + rest,
+        }
+    }
+
+    fn at(self, now: Tick, length: Duration) -> Here {
+        let length_ns = nanos(length).max(1);
+        let gone = if now < self.next {
+            0
+        } else {
+            now.nanos_since(self.next) / length_ns + 1
+        };
+        let later = Duration::from_nanos(length_ns.saturating_mul(gone));
+        Here {
+            number: self.bucket.saturating_add(gone),
+            end: self.end + later,
+            next: self.next + later,
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(terms: Terms, window: Window) -> Self {
+        Self {
+            terms,
+            window,
+            own: VecDeque::new(),
+            seen: None,
+            free: u32::MAX,
+            had: 0,
+            epoch: Epoch::default(),
+            report: Report::Nothing,
+            tickets: VecDeque::new(),
+            demand: Demand::default(),
+            last_held: 0,
+            back: None,
+            in_flight: false,
+            is_hot: false,
+            down_until: None,
+        }
+    }
+
+    /// The bucket at `now`: by the last answer of the store, or else by the process's clock.
+    pub(crate) fn here(&self, now: Tick) -> Here {
+        let length = self.window.bucket;
+        match self.seen {
+            Some(seen) => seen.at(now, length),
+            None => {
+                let length_ns = nanos(length).max(1);
+                let number = now.as_nanos() / length_ns;
+                let end = Tick::from_nanos((number + 1).saturating_mul(length_ns));
+                Here {
+                    number,
+                    end,
+                    next: end,
+                }
+            }
+        }
+    }
+
+    /// The number of the bucket that ends at `end`.
+    pub(crate) fn bucket_of(&self, end: BucketEnd) -> u64 {
+        // Half a bucket before its end it was the present one, however it was seen.
+        let half = self.window.bucket / 2;
+        let ns = end.tick().as_nanos().saturating_sub(nanos(half));
+        match self.seen {
+            Some(seen) if Tick::from_nanos(ns) + self.window.bucket <= seen.next => {
+                let before = seen.next.nanos_since(Tick::from_nanos(ns));
+                let gone = before / nanos(self.window.bucket).max(1);
+                seen.bucket.saturating_sub(gone)
+            }
+            _ => self.here(Tick::from_nanos(ns)).number,
+        }
+    }
+
+    /// Takes over what an answer has said of the time and of what is free.
+    pub(crate) fn see(&mut self, seen: Seen, free: u32) {
+        if self.seen.is_none() {
+            // What was taken before had numbers of another clock.
+            self.own.clear();
+        }
+        self.seen = Some(seen);
+        self.free = free;
+        self.had = self.held(seen.bucket);
+    }
+
+    /// Takes over the time of the store, if nothing is known of it.
+    pub(crate) fn see_time(&mut self, seen: Seen) {
+        if self.seen.is_none() {
+            self.see(seen, u32::MAX);
+        }
+    }
+
+    // --- own permits ---
+
+    /// Own permits in the window that ends with the bucket `number`.
+    pub(crate) fn held(&self, number: u64) -> u32 {
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let own = self.own.iter().filter(|own| own.bucket >= first);
+        own.fold(0, |sum: u32, own| {
+            sum.saturating_add(own.drawn).saturating_add(own.local)
+        })
+    }
+
+    fn own_mut(&mut self, bucket: u64) -> &mut Own {
+        let keep = u64::from(self.window.buckets) + 2;
+        self.own.retain(|own| own.bucket + keep > bucket);
+        let at = self.own.iter().position(|own| own.bucket == bucket);
+        let at = at.unwrap_or_else(|| {
+            self.own.push_back(Own {
+                bucket,
+                drawn: 0,
+                local: 0,
+            });
+            self.own.len() - 1
+        });
+        &mut self.own[at]
+    }
+
+    /// Books `n` permits that the store has granted.
+    pub(crate) fn book_drawn(&mut self, bucket: u64, n: u32) {
+        if n > 0 {
+            let own = self.own_mut(bucket);
+            own.drawn = own.drawn.saturating_add(n);
+        }
+    }
+
+    /// Books `n` permits that were taken without the store.
+    pub(crate) fn book_local(&mut self, bucket: u64, n: u32) {
+        if n > 0 {
+            let own = self.own_mut(bucket);
+            own.local = own.local.saturating_add(n);
+        }
+    }
+
+    /// Takes `n` permits off the books that nobody has used. Returns how many of them the
+    /// store has counted.
+    pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
+        let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
+            return 0;
+        };
+        let local = own.local.min(n);
+        own.local -= local;
+        let drawn = own.drawn.min(n - local);
+        own.drawn -= drawn;
+        drawn
+    }
+
+    /// Notes that `n` permits of `bucket` go back to the store. Only those of one bucket can:
+    /// others are lost. Returns how many are.
+    pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
+        let drawn = self.unbook(bucket, n);
+        let is_of_window = self.here_is_before(bucket + u64::from(self.window.buckets));
+        match &mut self.back {
+            _ if drawn == 0 => 0,
+            _ if !is_of_window => drawn,
+            Some(back) if back.bucket == bucket => {
+                back.permits = back.permits.saturating_add(drawn);
+                0
+            }
+            Some(back) if back.bucket > bucket => drawn,
+            back => {
+                let lost = back.map_or(0, |back| back.permits);
+                *back = Some(Booking {
+                    bucket,
+                    permits: drawn,
+                });
+                lost
+            }
+        }
+    }
+
+    fn here_is_before(&self, bucket: u64) -> bool {
+        self.seen.is_none_or(|seen| seen.bucket < bucket)
+    }
+
+    // --- without the store ---
+
+    /// How many permits the process may take by itself in the bucket `number`.
+    pub(crate) fn share_left(&self, number: u64, nodes: Nodes) -> u32 {
+        let share = match self.terms.local_limit {
+            Some(limit) => limit,
+            None if self.terms.per_node => self.terms.limit,
+            None => nodes.share(self.terms.limit),
+        };
+        let last = self
+            .seen
+            .map(|seen| seen.bucket + u64::from(self.window.buckets));
+        let share = match last {
+            Some(last) if number < last => {
+                let free = self.free / nodes.count.max(1);
+                share.min(self.had.saturating_add(free))
+            }
+            _ => share,
+        };
+        share.saturating_sub(self.held(number))
+    }
+
+    /// When there is room for one more without the store, after the bucket at `now`.
+    pub(crate) fn local_room_at(&self, now: Tick, nodes: Nodes) -> Tick {
+        let here = self.here(now);
+        let later = (1..=self.window.buckets)
+            .find(|&later| self.share_left(here.number + u64::from(later), nodes) > 0);
+        let later = later.unwrap_or(self.window.buckets).saturating_sub(1);
+        here.next + self.window.bucket * later
+    }
+
+    // --- the store's data ---
+
+    /// The epoch that the store must still have: that of own permits of the window.
+    pub(crate) fn known_epoch(&self, now: Tick) -> Epoch {
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let has_own = self
+            .own
+            .iter()
+            .any(|own| own.bucket >= first && own.drawn > 0);
+        if has_own && self.report != Report::All {
+            self.epoch
+        } else {
+            Epoch::default()
+        }
+    }
+
+    pub(crate) fn set_epoch(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
+    /// Has the own permits of the window told, if there are any to be told.
+    pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
+        self.report = self.report.max(report);
+        let has_any = !self.to_report(now).is_empty();
+        if !has_any {
+            self.report = Report::Nothing;
+        }
+        has_any
+    }
+
+    /// The own permits that the store must be told of.
+    pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
+        if self.report == Report::Nothing {
+            return Vec::new();
+        }
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let of_window = self.own.iter().filter(|own| own.bucket >= first);
+        of_window
+            .filter_map(|own| {
+                let drawn = if self.report == Report::All {
+                    own.drawn
+                } else {
+                    0
+                };
+                let permits = drawn.saturating_add(own.local);
+                (permits > 0).then_some(Booking {
+                    bucket: own.bucket,
+                    permits,
+                })
+            })
+            .collect()
+    }
+
+    /// The store has been told.
+    pub(crate) fn reported(&mut self) {
+        self.report = Report::Nothing;
+        for own in &mut self.own {
+            own.drawn = own.drawn.saturating_add(own.local);
+            own.local = 0;
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    const BUCKET: Duration = Duration::from_millis(100);
+
+    fn ledger(limit: u32, buckets: u32) -> Ledger {
+        let terms = Terms {
+            limit,
+            per_node: false,
+            exact: false,
+            when_down: WhenDown::LocalShare,
+            local_limit: None,
+            wait: Duration::from_millis(50),
+        };
+        let bucket = BUCKET;
+        Ledger::new(terms, Window { bucket, buckets })
+    }
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    /// The store has said at 1 002, asked at 1 000, that bucket 7 lasts 40 ms more.
+    fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
+        let mut ledger = ledger(limit, buckets);
+        let rest = Duration::from_millis(40);
+        ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002), BUCKET), free);
+        ledger
+    }
+
+    #[test]
+    fn shares_add_up_to_the_limit() {
+        for (limit, count) in [(10, 3), (0, 4), (2, 5), (1_000, 7)] {
+            let shares = (0..count).map(|rank| Nodes { count, rank }.share(limit));
+            assert_eq!(shares.sum::<u32>(), limit);
+        }
+    }
+
+    #[test]
+    fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
+        let ledger = answered(10, 2, 10);
+        let here = ledger.here(ms(1_041));
+        assert_eq!((here.number, here.next), (7, ms(1_042)));
+        assert!(
+            here.end < ms(1_040) && here.end > ms(1_039),
+            "{:?}",
+            here.end
+        );
+        assert_eq!(ledger.here(ms(1_042)).number, 8);
+        let later = ledger.here(ms(1_242));
+        assert_eq!((later.number, later.next), (10, ms(1_342)));
+        for (end, bucket) in [
+            (740, 4),
+            (940, 6),
+            (1_040, 7),
+            (1_042, 7),
+            (1_141, 8),
+            (1_240, 9),
+        ] {
+            assert_eq!(ledger.bucket_of(BucketEnd::at(ms(end))), bucket, "{end}");
+        }
+    }
+
+    #[test]
+    fn without_the_store_there_is_a_share_less_what_one_has() {
+        let two = Nodes { count: 2, rank: 0 };
+        let mut ledger = answered(100, 2, 60);
+        ledger.book_drawn(7, 10);
+        ledger.see(ledger.seen.unwrap(), 60);
+        // Half of the limit is 50, but only 10 + 60 / 2 may still be there.
+        assert_eq!(ledger.share_left(7, two), 30);
+        ledger.book_local(7, 30);
+        assert_eq!(ledger.share_left(7, two), 0);
+        assert_eq!(ledger.local_room_at(ms(1_010), two), ms(1_142));
+        // From bucket 9 on the answer says nothing of the window any more.
+        assert_eq!(ledger.share_left(8, two), 0);
+        assert_eq!(ledger.share_left(9, two), 50);
+        ledger.terms.local_limit = Some(5);
+        assert_eq!(ledger.share_left(9, two), 5);
+    }
+
+    #[test]
+    fn reports_name_what_the_store_does_not_know() {
+        let mut ledger = answered(100, 2, 60);
+        assert!(!ledger.must_report(Report::Local, ms(1_010)));
+        ledger.book_drawn(7, 10);
+        ledger.book_local(7, 3);
+        let told = |ledger: &Ledger, at| -> Vec<_> {
+            let all = ledger.to_report(ms(at));
+            all.iter().map(|told| (told.bucket, told.permits)).collect()
+        };
+        assert!(ledger.must_report(Report::Local, ms(1_010)));
+        assert_eq!(told(&ledger, 1_010), [(7, 3)]);
+        assert!(ledger.must_report(Report::All, ms(1_010)));
+        assert_eq!(told(&ledger, 1_050), [(7, 13)]);
+        assert_eq!(told(&ledger, 1_150), [], "the bucket has left the window");
+        ledger.reported();
+        assert!(
+            !ledger.must_report(Report::Local, ms(1_010)),
+            "it knows them now"
+        );
+        assert_eq!(ledger.held(8), 13);
+    }
+
+    #[test]
+    fn what_goes_back_is_off_the_books_once() {
+        let mut ledger = answered(100, 2, 60);
+        ledger.book_drawn(7, 10);
+        ledger.book_local(7, 3);
+        // The three were never the store's.
+        assert_eq!(ledger.return_later(7, 5), 0);
+        assert_eq!((ledger.held(7), ledger.back.unwrap().permits), (8, 2));
+        assert_eq!(ledger.return_later(7, 1), 0);
+        assert_eq!(ledger.back.unwrap().permits, 3);
+        assert_eq!(
+            ledger.return_later(4, 6),
+            0,
+            "nothing is on the books there"
+        );
+    }
+
+    #[test]
+    fn an_epoch_is_known_as_long_as_own_permits_count() {
+        let mut ledger = answered(100, 2, 60);
+        ledger.set_epoch(Epoch(5));
+        assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(0));
+        ledger.book_drawn(7, 1);
+        assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
+        assert_eq!(ledger.known_epoch(ms(1_141)), Epoch(5));
+        assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
+    }
+}

@@ -1,0 +1,471 @@
+//! The task that asks the store: it draws for calls that wait, refills leases of counters that
+//! are busy, says that the process is alive, and decides whether the store is there.
+//!
+//! ```text
+//!          start_store               a beat or a trip fails
+//!   Idle ─────────────▶ Down ◀───────────────────────────── Live ◀─┐
+//!                        │                                   │     │ two beats
+//!                        │ a beat is answered                │     │
+//!                        └────────────▶ Recovering ──────────┼─────┘
+//!                                            ▲               │
+//!                                            └───────────────┘
+//!                                              another epoch
+//! ```
+//!
+//! A store that was away is asked by beats alone: a server that was stopped runs what was sent
+//! to it when it wakes, and draws would take permits for nobody. While it recovers, every
+//! process tells it what it does not know, and draws no more than its share.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::draw::{Beat, Draw, Drawn, Epoch};
+use super::hub::{Hub, Mode};
+use super::ledger::{Report, Seen};
+use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
+use super::{StoreError, StoreErrorKind};
+use crate::base::panics::caught_or;
+use crate::base::sync::{Arc, Ordering};
+use crate::base::timer::{self, Timer};
+use crate::clock::Tick;
+
+/// Time between two beats.
+const BEAT: Duration = Duration::from_millis(250);
+/// How long it takes until all processes have noticed that the store is back.
+const RECOVERS: Duration = Duration::from_millis(500);
+/// Time between two probes of a store that is away: at first and at most.
+const FIRST_GAP: Duration = Duration::from_millis(20);
+const LAST_GAP: Duration = Duration::from_millis(200);
+/// How often busy counters are looked at.
+const TICK: Duration = Duration::from_millis(5);
+/// Most draws of a trip, and most trips at a time.
+const MOST_DRAWS: usize = 512;
+const MOST_TRIPS: usize = 4;
+
+/// A request on its way. Its result is `None` if it is late.
+struct Request<T> {
+    answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
+    deadline: Timer,
+    sent: Tick,
+}
+
+struct Trip {
+    request: Request<Vec<Result<Drawn, StoreError>>>,
+    sent: Vec<OnTheWay>,
+}
+
+/// See the [module](self).
+pub(super) struct Refiller {
+    hub: Arc<Hub>,
+    trips: Vec<Trip>,
+    beat: Option<Request<Beat>>,
+    beat_at: Tick,
+    gap: Duration,
+    epoch: Epoch,
+    recovers_until: Tick,
+    due: Vec<Arc<SharedQuota>>,
+    hot: Vec<Arc<SharedQuota>>,
+    sleep: Option<(Tick, Timer)>,
+    jitter: u64,
+}
+
+impl<T: Send + 'static> Request<T> {
+    /// `None` if there is no timer.
+    fn new(
+        hub: &Hub,
+        now: Tick,
+        make: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Option<Self> {
+        Some(Self {
+            answer: Box::pin(make),
+            deadline: timer::sleep(hub.settings.store_wait).ok()?,
+            sent: now,
+        })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, StoreError>> {
+        let answer = &mut self.answer;
+        let panicked = || StoreError::new(StoreErrorKind::Unreachable, "its client panicked");
+        let polled = caught_or(
+            || answer.as_mut().poll(cx),
+            |_| Poll::Ready(Err(panicked())),
+        );
+        if polled.is_ready() {
+            return polled;
+        }
+        match Pin::new(&mut self.deadline).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => {
+                let detail = "its time was over";
+                Poll::Ready(Err(StoreError::new(StoreErrorKind::Late, detail)))
+            }
+        }
+    }
+}
+
+impl Refiller {
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        let now = hub.now();
+        Self {
+            jitter: hub.node.0 as u64 | 1,
+            hub,
+            trips: Vec::new(),
+            beat: None,
+            beat_at: now,
+            gap: FIRST_GAP,
+            epoch: Epoch::default(),
+            recovers_until: now,
+            due: Vec::new(),
+            hot: Vec::new(),
+            sleep: None,
+        }
+    }
+
+    /// Runs until it is told to stop, and then gives back what is in hand.
+    pub(super) async fn run(mut self) {
+        let now = self.hub.now();
+        self.hub.set_mode(Mode::Down, now);
+        poll_fn(|cx| self.poll(cx)).await;
+        self.leave().await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.hub.wait(cx.waker());
+            if self.hub.stops.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            let now = self.hub.now();
+            let mut has_moved = self.poll_beat(cx, now);
+            has_moved |= self.poll_trips(cx, now);
+            if self.hub.mode() == Mode::Recovering && now >= self.recovers_until {
+                self.hub.set_mode(Mode::Live, now);
+            }
+            has_moved |= self.start_beat(now);
+            has_moved |= self.start_trips(now);
+            if !has_moved && self.poll_sleep(cx, now).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    // --- beats ---
+
+    fn start_beat(&mut self, now: Tick) -> bool {
+        if self.beat.is_some() || now < self.beat_at {
+            return false;
+        }
+        let (store, node) = (self.hub.store().clone(), self.hub.node);
+        self.beat = Request::new(&self.hub, now, async move { store.beat(node, false).await });
+        // Without a timer there is nothing to go by.
+        self.beat_at = now + BEAT;
+        self.beat.is_some()
+    }
+
+    fn poll_beat(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
+        let Some(beat) = &mut self.beat else {
+            return false;
+        };
+        let Poll::Ready(answer) = beat.poll(cx) else {
+            return false;
+        };
+        self.beat = None;
+        match answer {
+            Ok(beat) => self.alive(beat, now),
+            Err(error) => self.fail(error, now),
+        }
+        true
+    }
+
+    /// The store has answered a beat.
+    fn alive(&mut self, beat: Beat, now: Tick) {
+        self.hub.set_nodes(beat.nodes, beat.rank);
+        let is_lost = beat.epoch != self.epoch;
+        let was_known = self.epoch != Epoch::default();
+        self.epoch = beat.epoch;
+        self.gap = FIRST_GAP;
+        self.beat_at = now + BEAT;
+        let report = if is_lost && was_known {
+            Report::All
+        } else {
+            Report::Local
+        };
+        match self.hub.mode() {
+            _ if report == Report::All => self.recover(report, now),
+            // It has never been there: nothing is known that it could be told.
+            Mode::Down | Mode::Idle if !was_known => self.hub.set_mode(Mode::Live, now),
+            Mode::Down | Mode::Idle => self.recover(report, now),
+            Mode::Live | Mode::Recovering => {}
+        }
+    }
+
+    fn recover(&mut self, report: Report, now: Tick) {
+        self.recovers_until = now + RECOVERS;
+        self.hub.set_mode(Mode::Recovering, now);
+        let all = self.hub.all().into_iter();
+        self.due
+            .extend(all.filter(|quota| quota.must_report(report, now)));
+    }
+
+    /// The store has failed.
+    fn fail(&mut self, error: StoreError, now: Tick) {
+        self.hub.note_error(error);
+        if self.hub.mode() != Mode::Down {
+            self.hub.set_mode(Mode::Down, now);
+        }
+        // Answers that come late are not taken: they are of another time.
+        for trip in std::mem::take(&mut self.trips) {
+            trip.sent
+                .iter()
+                .for_each(|sent| sent.quota.failed(now, false));
+        }
+        self.answer_all(now);
+        self.beat = None;
+        self.beat_at = now + self.jittered(self.gap);
+        self.gap = (self.gap * 2).min(LAST_GAP);
+    }
+
+    /// Answers all that ask without the store.
+    fn answer_all(&mut self, now: Tick) {
+        let asking = self.hub.take_asking();
+        for quota in self.due.drain(..).chain(asking) {
+            quota.answer_without_store(now);
+        }
+    }
+
+    /// `time`, more or less by a fifth.
+    fn jittered(&mut self, time: Duration) -> Duration {
+        // An ordinary xorshift: it only keeps processes apart.
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        time * (80 + (self.jitter % 41) as u32) / 100
+    }
+
+    // --- trips ---
+
+    fn conditions(&self, now: Tick) -> Conditions {
+        Conditions {
+            now,
+            nodes: self.hub.nodes(),
+            horizon: self.hub.settings.horizon,
+            trip: self.hub.trip(),
+            is_recovering: self.hub.mode() == Mode::Recovering,
+        }
+    }
+
+    fn start_trips(&mut self, now: Tick) -> bool {
+        self.due.extend(self.hub.take_asking());
+        if !self.hub.is_up() {
+            let has_any = !self.due.is_empty();
+            self.answer_all(now);
+            return has_any;
+        }
+        let mut has_started = false;
+        while !self.due.is_empty() && self.trips.len() < MOST_TRIPS {
+            let by = self.conditions(now);
+            let take = self.due.len().min(MOST_DRAWS);
+            let due = self.due.drain(..take);
+            let (draws, sent): (Vec<_>, Vec<_>) = due.filter_map(|it| it.prepare(&by)).unzip();
+            if draws.is_empty() {
+                continue;
+            }
+            has_started = true;
+            self.start_trip(draws, sent, now);
+        }
+        has_started
+    }
+
+    fn start_trip(&mut self, draws: Vec<Draw>, sent: Vec<OnTheWay>, now: Tick) {
+        self.hub.figures.trips.add(1);
+        self.hub.figures.draws.add(draws.len() as u64);
+        let store = self.hub.store().clone();
+        let request = async move { store.draw(&draws).await };
+        match Request::new(&self.hub, now, request) {
+            Some(request) => self.trips.push(Trip { request, sent }),
+            None => sent.iter().for_each(|sent| sent.quota.failed(now, false)),
+        }
+    }
+
+    fn poll_trips(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
+        let mut has_moved = false;
+        let mut index = 0;
+        while index < self.trips.len() {
+            let Poll::Ready(answer) = self.trips[index].request.poll(cx) else {
+                index += 1;
+                continue;
+            };
+            has_moved = true;
+            let trip = self.trips.swap_remove(index);
+            match answer {
+                Ok(answers) if answers.len() == trip.sent.len() => {
+                    self.hub.note_trip(now - trip.request.sent);
+                    self.settle(&trip, answers, now);
+                }
+                Ok(_) => {
+                    let detail = "it did not answer each draw";
+                    let error = StoreError::new(StoreErrorKind::Refused, detail);
+                    trip.sent.iter().for_each(|it| it.quota.failed(now, false));
+                    self.fail(error, now);
+                    return true;
+                }
+                Err(error) => {
+                    trip.sent.iter().for_each(|it| it.quota.failed(now, false));
+                    self.fail(error, now);
+                    return true;
+                }
+            }
+        }
+        has_moved
+    }
+
+    /// Takes the answers of a trip.
+    fn settle(&mut self, trip: &Trip, answers: Vec<Result<Drawn, StoreError>>, now: Tick) {
+        let mut is_lost = false;
+        for (sent, answer) in trip.sent.iter().zip(answers) {
+            let quota = &sent.quota;
+            let after = match answer {
+                Ok(Drawn::Granted {
+                    permits,
+                    free,
+                    rest,
+                    bucket,
+                    epoch,
+                    wait,
+                }) => {
+                    let grant = Grant {
+                        permits,
+                        free,
+                        rest,
+                        bucket,
+                        epoch,
+                        wait,
+                        sent: trip.request.sent,
+                        received: now,
+                    };
+                    quota.granted(sent, &grant)
+                }
+                Ok(Drawn::Lost { rest, bucket, .. }) => {
+                    let length = quota.window().bucket;
+                    quota.lost(Seen::new(bucket, rest, trip.request.sent, now, length))
+                }
+                Err(error) => {
+                    self.hub.note_error(error);
+                    quota.failed(now, true);
+                    After::Nothing
+                }
+            };
+            if after != After::Nothing {
+                self.due.push(quota.clone());
+            }
+            is_lost |= after == After::Lost;
+            if quota.is_newly_hot() {
+                self.hot.push(quota.clone());
+            }
+        }
+        if is_lost {
+            self.recover(Report::All, now);
+        }
+    }
+
+    // --- sleeping ---
+
+    /// Sleeps until something is due. Ready if something is.
+    fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Tick) -> Poll<()> {
+        let mut until = self.beat_at;
+        if self.beat.is_some() {
+            until = now + BEAT;
+        }
+        if self.hub.mode() == Mode::Recovering {
+            until = until.min(self.recovers_until);
+        }
+        if !self.hot.is_empty() && self.hub.is_up() {
+            until = until.min(now + TICK);
+        }
+        if self
+            .sleep
+            .as_ref()
+            .is_none_or(|(set, _)| *set > until || *set <= now)
+        {
+            let time = (until - now).max(Duration::from_micros(100));
+            let Ok(timer) = timer::sleep(time) else {
+                // Nothing can be waited for without a timer.
+                self.hub.stops.store(true, Ordering::Release);
+                return Poll::Ready(());
+            };
+            self.sleep = Some((until, timer));
+        }
+        let Some((_, timer)) = &mut self.sleep else {
+            return Poll::Pending;
+        };
+        if Pin::new(timer).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.sleep = None;
+        let hot = std::mem::take(&mut self.hot);
+        for quota in hot {
+            if quota.is_still_hot() {
+                self.due.push(quota.clone());
+                self.hot.push(quota);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    // --- the end ---
+
+    /// Gives back all that is in hand, and says that the process leaves: in one trip, and for
+    /// no longer than a call would wait.
+    async fn leave(&mut self) {
+        let now = self.hub.now();
+        let was_up = self.hub.is_up();
+        self.hub.set_mode(Mode::Idle, now);
+        let trips = std::mem::take(&mut self.trips);
+        for trip in &trips {
+            trip.sent
+                .iter()
+                .for_each(|sent| sent.quota.failed(now, false));
+        }
+        drop(trips);
+        self.answer_all(now);
+        if !was_up {
+            return;
+        }
+        let mut draws = Vec::new();
+        let by = self.conditions(now);
+        for quota in self.hub.all() {
+            quota.empty(now);
+            if let Some((draw, sent)) = quota.prepare(&by) {
+                draws.push(draw);
+                sent.quota.failed(now, false);
+            }
+        }
+        let (store, node) = (self.hub.store().clone(), self.hub.node);
+        let farewell = async move {
+            for some in draws.chunks(MOST_DRAWS) {
+                store.draw(some).await?;
+            }
+            store.beat(node, true).await
+        };
+        if let Some(mut last) = Request::new(&self.hub, now, farewell) {
+            let _ = poll_fn(|cx| last.poll(cx)).await;
+        }
+    }
+}
+
+impl Drop for Refiller {
+    /// Also if its runtime is gone: nobody waits for a task that does not run.
+    fn drop(&mut self) {
+        let now = self.hub.now();
+        self.hub.set_mode(Mode::Idle, now);
+        for trip in std::mem::take(&mut self.trips) {
+            trip.sent
+                .iter()
+                .for_each(|sent| sent.quota.failed(now, false));
+        }
+        self.answer_all(now);
+        self.hub.is_started.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,201 @@
+//! How an engine uses its store.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Longest that a call may be set to wait for a store.
+const MOST_WAIT: Duration = Duration::from_secs(10);
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
+/// How an engine uses its store: set by
+/// [`Builder::store_settings`](crate::Builder::store_settings).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::store::{StoreSettings, WhenDown};
+///
+/// let settings = StoreSettings::new()
+///     .nodes(3)
+///     .store_wait(Duration::from_millis(20))
+///     .when_down(WhenDown::LocalShare);
+/// # let _ = settings;
+/// ```
+#[derive(Clone)]
+pub struct StoreSettings {
+    pub(crate) nodes: u32,
+    pub(crate) when_down: WhenDown,
+    pub(crate) store_wait: Duration,
+    pub(crate) horizon: Duration,
+    pub(crate) secret: Option<Box<[u8]>>,
+}
+
+/// What a shared rule does while the store cannot be asked: before it is started, while it is
+/// down, and for a call to which it did not answer in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenDown {
+    /// Each process admits its share of the limit: the limit divided by the number of
+    /// processes, or the number that the rule sets.
+    #[default]
+    LocalShare,
+    /// The rule limits nothing.
+    Open,
+    /// The rule refuses every call.
+    Closed,
+}
+
+impl WhenDown {
+    /// Returns the name of the setting in documents: `local-share`, `open` or `closed`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::store::WhenDown::LocalShare.as_str(), "local-share");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LocalShare => "local-share",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for WhenDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl StoreSettings {
+    /// Creates the settings with their defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            nodes: 1,
+            when_down: WhenDown::LocalShare,
+            store_wait: Duration::from_millis(50),
+            horizon: Duration::from_millis(20),
+            secret: None,
+        }
+    }
+
+    /// Sets the least number of processes that use the store: between 1 and 65 535. Default 1.
+    ///
+    /// Set it to the number of replicas. While the store is away, each process admits the
+    /// limit divided by this number, or by the number of processes that were last alive if
+    /// that is larger. If it is too small, the processes together admit more than the limit
+    /// then.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Sets what rules do while the store cannot be asked, unless they say so themselves.
+    /// Default: [`WhenDown::LocalShare`].
+    #[must_use]
+    pub fn when_down(mut self, when_down: WhenDown) -> Self {
+        self.when_down = when_down;
+        self
+    }
+
+    /// Sets the longest that a call waits for the store: between 1 ms and 10 s. Default 50 ms.
+    /// A request to the store that takes longer has failed.
+    #[must_use]
+    pub fn store_wait(mut self, wait: Duration) -> Self {
+        self.store_wait = wait;
+        self
+    }
+
+    /// Sets for how long permits are drawn ahead: between 1 ms and 10 s, and at most a tenth
+    /// of a bucket. Default 20 ms. A longer horizon means fewer requests to the store, and
+    /// more permits that one process has in hand and others lack.
+    #[must_use]
+    pub fn horizon(mut self, horizon: Duration) -> Self {
+        self.horizon = horizon;
+        self
+    }
+
+    /// Sets the secret by which names and keys are hashed before they go to the store. All
+    /// processes must have the same one. Default: a public constant, with which a person who
+    /// reads the store can test guesses of keys, and can search for keys that share a counter.
+    #[must_use]
+    pub fn digest_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.secret = Some(secret.as_ref().into());
+        self
+    }
+
+    /// The first setting that is out of its range: its name, its value, and the range.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let is_wait = |time: Duration| (LEAST_WAIT..=MOST_WAIT).contains(&time);
+        let range = "must be between 1 ms and 10 s";
+        if !(1..=65_535).contains(&self.nodes) {
+            let nodes = self.nodes;
+            return Some(format!("nodes is {nodes}, must be between 1 and 65535"));
+        }
+        if !is_wait(self.store_wait) {
+            return Some(format!("store_wait is {:?}, {range}", self.store_wait));
+        }
+        if !is_wait(self.horizon) {
+            return Some(format!("horizon is {:?}, {range}", self.horizon));
+        }
+        let is_empty = self.secret.as_ref().is_some_and(|secret| secret.is_empty());
+        is_empty.then(|| "digest_secret is empty, must have at least one byte".to_owned())
+    }
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The secret is one.
+        f.debug_struct("StoreSettings")
+            .field("nodes", &self.nodes)
+            .field("when_down", &self.when_down)
+            .field("store_wait", &self.store_wait)
+            .field("horizon", &self.horizon)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named_with_its_range() {
+        let plain = StoreSettings::new;
+        assert_eq!(plain().problem(), None);
+        let ms = Duration::from_millis;
+        let bad = [
+            (plain().nodes(0), "nodes is 0, must be between 1 and 65535"),
+            (
+                plain().nodes(70_000),
+                "nodes is 70000, must be between 1 and 65535",
+            ),
+            (
+                plain().store_wait(ms(0)),
+                "store_wait is 0ns, must be between 1 ms and 10 s",
+            ),
+            (
+                plain().horizon(ms(10_001)),
+                "horizon is 10.001s, must be between 1 ms and 10 s",
+            ),
+            (
+                plain().digest_secret(""),
+                "digest_secret is empty, must have at least one byte",
+            ),
+        ];
+        for (settings, problem) in bad {
+            assert_eq!(settings.problem().as_deref(), Some(problem));
+        }
+        let shown = format!("{:?}", plain().digest_secret("hush"));
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+}

@@ -1,0 +1,343 @@
+//! Several processes over one store in virtual time: what they admit together.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc as StdArc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{
+    Answer, Asked, Fault, Found, Hub, MemoryStore, RuleFigures, SharedQuota, StoreErrorKind,
+    StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
+};
+use crate::base::sync::{Arc, Lock};
+use crate::clock::timekeeper::Timekeeper;
+use crate::clock::{Clock, TokioClock};
+
+const STORE_WAIT: Duration = Duration::from_millis(50);
+
+/// How a run is set up.
+#[derive(Clone, Copy)]
+struct Setup {
+    buckets: u32,
+    bucket: Duration,
+    limit: u32,
+    exact: bool,
+    when_down: WhenDown,
+    trip: Duration,
+    /// Calls a second of each process.
+    loads: [u32; 4],
+    windows: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            buckets: 1,
+            bucket: Duration::from_millis(500),
+            limit: 500,
+            exact: false,
+            when_down: WhenDown::LocalShare,
+            trip: Duration::from_micros(500),
+            loads: [600, 250, 100, 50],
+            windows: 6,
+        }
+    }
+}
+
+struct Process {
+    hub: Arc<Hub>,
+    quota: Arc<SharedQuota>,
+    handle: Option<StoreHandle>,
+}
+
+/// What happened: admitted calls by bucket, and the longest wait of any call.
+#[derive(Default)]
+struct Log {
+    admitted: BTreeMap<u64, u32>,
+    calls: u64,
+    waited: Duration,
+}
+
+impl Log {
+    /// The most that any window of `k` buckets has admitted.
+    fn worst(&self, k: u32) -> u32 {
+        let buckets = self.admitted.keys();
+        let windows = buckets.map(|&last| {
+            let first = (last + 1).saturating_sub(k.into());
+            self.admitted.range(first..=last).map(|(_, n)| n).sum()
+        });
+        windows.max().unwrap_or(0)
+    }
+
+    fn total(&self) -> u32 {
+        self.admitted.values().sum()
+    }
+}
+
+impl Process {
+    fn new(setup: Setup, store: &MemoryStore, clock: TokioClock) -> Self {
+        let settings = StoreSettings::new().nodes(4).store_wait(STORE_WAIT);
+        let time = Timekeeper::new(Box::new(clock));
+        let hub = Arc::new(Hub::new(StdArc::new(store.clone()), settings, time));
+        let terms = Terms {
+            limit: setup.limit,
+            per_node: false,
+            exact: setup.exact,
+            when_down: setup.when_down,
+            local_limit: None,
+            wait: STORE_WAIT,
+        };
+        let window = Window {
+            bucket: setup.bucket,
+            buckets: setup.buckets,
+        };
+        let key = StoreKey::new("t", 1).unwrap();
+        let figures = Arc::new(RuleFigures::default());
+        let quota = SharedQuota::new(key, window, terms, figures, &hub);
+        Self {
+            handle: Some(StoreHandle::start(&hub).unwrap()),
+            hub,
+            quota,
+        }
+    }
+
+    /// One call, as the engine makes it. Returns whether it was admitted.
+    async fn call(&self) -> bool {
+        let now = self.hub.now();
+        let asked = match self.quota.take(now, 1) {
+            Found::Taken(_) => return true,
+            Found::Exhausted(_) => return false,
+            Found::Nothing => self.quota.ask(now, 1),
+        };
+        let answer = match asked {
+            Asked::Told(answer) => answer,
+            Asked::Waits(ticket) => {
+                let answered = poll_fn(|cx| match ticket.is_answered(Some(cx.waker())) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                });
+                let _ = tokio::time::timeout(STORE_WAIT, answered).await;
+                ticket.take(self.hub.now())
+            }
+        };
+        matches!(answer, Answer::Granted(_) | Answer::Open)
+    }
+}
+
+/// Runs four processes, and does `at` to the store in each millisecond.
+async fn run(
+    setup: Setup,
+    mut at: impl FnMut(u64, &MemoryStore, &mut [Arc<Lock<Process>>]),
+) -> Log {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    store.set_fault(Some(Fault::SlowRequest(setup.trip)));
+    let mut processes: Vec<_> = (0..4)
+        .map(|_| Arc::new(Lock::new(Process::new(setup, &store, clock))))
+        .collect();
+    let log = Arc::new(Lock::new(Log::default()));
+    // All have said that they are there.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let start = tokio::time::Instant::now();
+    let length = setup.bucket * setup.buckets;
+    let ms = (length.as_millis() as u64) * setup.windows;
+    let mut due = [0.0; 4];
+    for step in 0..ms {
+        at(step, &store, &mut processes);
+        for (index, process) in processes.iter().enumerate() {
+            due[index] += f64::from(setup.loads[index]) / 1_000.0;
+            while due[index] >= 1.0 {
+                due[index] -= 1.0;
+                let (quota, hub) = {
+                    let process = process.lock();
+                    (process.quota.clone(), process.hub.clone())
+                };
+                let log = log.clone();
+                tokio::spawn(async move {
+                    let caller = Process {
+                        hub,
+                        quota,
+                        handle: None,
+                    };
+                    let before = clock.now();
+                    let passed = caller.call().await;
+                    let now = clock.now();
+                    let mut log = log.lock();
+                    log.calls += 1;
+                    log.waited = log.waited.max(now - before);
+                    if passed {
+                        let bucket = now.as_nanos() / setup.bucket.as_nanos() as u64;
+                        *log.admitted.entry(bucket).or_default() += 1;
+                    }
+                });
+            }
+        }
+        let next = start + Duration::from_millis(step + 1);
+        tokio::time::sleep_until(next).await;
+    }
+    tokio::time::sleep(STORE_WAIT * 2).await;
+    let log = std::mem::take(&mut *log.lock());
+    log
+}
+
+fn scaled(percent: u32) -> [u32; 4] {
+    // A limit of 500 in half a second is 1 000 a second.
+    [600, 250, 100, 50].map(|load| load * percent / 100)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_store_admits_the_limit_and_never_more() {
+    for (buckets, bucket_ms) in [(1, 500), (2, 250), (10, 50)] {
+        for (percent, exact) in [
+            (70, false),
+            (100, false),
+            (200, false),
+            (500, false),
+            (200, true),
+        ] {
+            let setup = Setup {
+                buckets,
+                bucket: Duration::from_millis(bucket_ms),
+                loads: scaled(percent),
+                exact,
+                ..Setup::default()
+            };
+            let log = run(setup, |_, _, _| {}).await;
+            let name = format!("{buckets} buckets, {percent} %, exact: {exact}");
+            assert!(
+                log.worst(buckets) <= setup.limit,
+                "{name}: {}",
+                log.worst(buckets)
+            );
+            let possible = (setup.limit * 6).min(log.calls as u32);
+            // The part of the first and the last window that the run does not fill.
+            let least = possible - possible / 4;
+            assert!(
+                log.total() >= least,
+                "{name}: {} of {possible}",
+                log.total()
+            );
+            assert!(log.waited <= STORE_WAIT, "{name}: {:?}", log.waited);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_store_admits_the_limit_by_shares() {
+    for (buckets, bucket_ms) in [(1, 500), (2, 250), (10, 50)] {
+        let setup = Setup {
+            buckets,
+            bucket: Duration::from_millis(bucket_ms),
+            loads: [500; 4],
+            windows: 10,
+            ..Setup::default()
+        };
+        let log = run(setup, |ms, store, _| match ms {
+            1_200 => store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable))),
+            3_300 => store.set_fault(Some(Fault::SlowRequest(setup.trip))),
+            _ => {}
+        })
+        .await;
+        assert!(
+            log.worst(buckets) <= setup.limit * 105 / 100,
+            "{buckets}: {}",
+            log.worst(buckets)
+        );
+        assert!(log.waited <= STORE_WAIT, "{:?}", log.waited);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_loses_its_data_does_not_hand_out_twice() {
+    for (buckets, bucket_ms) in [(1, 500), (2, 250), (10, 50)] {
+        let setup = Setup {
+            buckets,
+            bucket: Duration::from_millis(bucket_ms),
+            loads: scaled(200),
+            windows: 10,
+            ..Setup::default()
+        };
+        let log = run(setup, |ms, store, _| {
+            if ms == 1_900 {
+                store.flush();
+            }
+        })
+        .await;
+        let worst = log.worst(buckets);
+        assert!(worst <= setup.limit * 113 / 100, "{buckets}: {worst}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
+    for (when_down, admits) in [(WhenDown::Closed, false), (WhenDown::Open, true)] {
+        let setup = Setup {
+            when_down,
+            limit: 10,
+            ..Setup::default()
+        };
+        let log = run(setup, |ms, store, _| {
+            if ms == 0 {
+                store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+            }
+        })
+        .await;
+        // The calls of the first moment still wait for a store that has just gone.
+        let (least, most) = if admits { (2_900, 3_000) } else { (0, 10) };
+        assert!(
+            (least..=most).contains(&log.total()),
+            "{when_down}: {}",
+            log.total()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_in_hand_go_back_at_shutdown() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    let setup = Setup {
+        bucket: Duration::from_secs(10),
+        ..Setup::default()
+    };
+    let [mut one, two] = [(); 2].map(|()| Process::new(setup, &store, clock));
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    for _ in 0..100 {
+        assert!(one.call().await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(one.quota.in_hand(one.hub.now()) > 0, "it has some ahead");
+    one.handle.take().unwrap().shutdown().await;
+    assert_eq!(one.quota.in_hand(one.hub.now()), 0);
+    let mut passed = 100;
+    for _ in 0..500 {
+        passed += u32::from(two.call().await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(passed, setup.limit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_before_the_answer_takes_no_permit() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    let setup = Setup {
+        bucket: Duration::from_secs(10),
+        limit: 1,
+        exact: true,
+        ..Setup::default()
+    };
+    let process = Process::new(setup, &store, clock);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let now = process.hub.now();
+    let Asked::Waits(ticket) = process.quota.ask(now, 1) else {
+        panic!("the store is there");
+    };
+    drop(ticket);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let Asked::Told(Answer::Granted(_)) = process.quota.ask(process.hub.now(), 1) else {
+        panic!("its permit is in the cell");
+    };
+    assert!(!process.call().await);
+}

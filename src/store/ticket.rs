@@ -1,0 +1,113 @@
+//! A call that waits for the answer of the store.
+
+use std::task::Waker;
+
+use super::cell::BucketEnd;
+use super::quota::SharedQuota;
+use crate::base::sync::{Arc, Lock};
+use crate::clock::Tick;
+
+/// What a call is told that has asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It has its permits, of the bucket that ends then.
+    Granted(BucketEnd),
+    /// It passes without permits: the rule limits nothing without the store.
+    Open,
+    /// There are none, before that time or for ever.
+    Refused(Option<Tick>),
+    /// The store is away, and the rule refuses every call without it.
+    Closed,
+}
+
+/// A place among those that wait for one counter. Dropping it leaves; permits that were
+/// granted by then are refunded.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    quota: Arc<SharedQuota>,
+    slot: Arc<Slot>,
+    n: u32,
+}
+
+/// What the call and the refiller share.
+#[derive(Debug, Default)]
+pub(crate) struct Slot(Lock<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    New,
+    Waiting(Waker),
+    Answered(Answer),
+    /// The call has left.
+    Gone,
+}
+
+impl Slot {
+    /// Tells the call its answer. Returns whether it is still there to take it.
+    pub(super) fn answer(&self, answer: Answer) -> bool {
+        let mut state = self.0.lock();
+        let before = match *state {
+            State::New => State::New,
+            State::Waiting(_) => std::mem::replace(&mut *state, State::New),
+            State::Answered(_) | State::Gone => return false,
+        };
+        *state = State::Answered(answer);
+        drop(state);
+        // Outside of the lock, as a waker is code of others.
+        if let State::Waiting(waker) = before {
+            waker.wake();
+        }
+        true
+    }
+
+    /// The answer, if there is one; if not, `waker` is woken when there is.
+    fn poll(&self, waker: Option<&Waker>) -> Option<Answer> {
+        let mut state = self.0.lock();
+        if let State::Answered(answer) = *state {
+            return Some(answer);
+        }
+        if let Some(waker) = waker {
+            *state = State::Waiting(waker.clone());
+        }
+        None
+    }
+
+    /// Leaves, with the answer if there is one.
+    fn leave(&self) -> Option<Answer> {
+        let state = std::mem::replace(&mut *self.0.lock(), State::Gone);
+        match state {
+            State::Answered(answer) => Some(answer),
+            State::New | State::Waiting(_) | State::Gone => None,
+        }
+    }
+}
+
+impl Ticket {
+    pub(super) fn new(quota: Arc<SharedQuota>, slot: Arc<Slot>, n: u32) -> Self {
+        Self { quota, slot, n }
+    }
+
+    pub(crate) const fn quota(&self) -> &Arc<SharedQuota> {
+        &self.quota
+    }
+
+    /// Whether there is an answer; if not, `waker` is woken when there is.
+    pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
+        self.slot.poll(waker).is_some()
+    }
+
+    /// The answer; without one by now, what the rule does without the store.
+    pub(crate) fn take(self, now: Tick) -> Answer {
+        let answer = self.slot.leave();
+        answer.unwrap_or_else(|| self.quota.without_store(now, self.n))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(Answer::Granted(end)) = self.slot.leave() {
+            self.quota.refund_now(end, self.n);
+        }
+    }
+}
