@@ -826,6 +826,46 @@ fn whoever_changes_a_breaker_it_is_told_by_the_id_of_its_rule() {
 }
 
 #[test]
+fn what_a_breaker_has_entered_is_counted_through_reloads_and_by_hand() {
+    use BreakerState::{Closed, HalfOpen, Open};
+    let bench = Bench::new(errors());
+    drop(bench.enter().unwrap());
+    let view = || bench.sentinel.node("r").unwrap().breakers().remove(0);
+    let entered = || [Closed, Open, HalfOpen].map(|state| view().times_entered(state));
+    assert_eq!(entered(), [0, 0, 0], "it begins closed");
+    bench.calls(4, 0);
+    assert_eq!(entered(), [0, 1, 0]);
+    bench.clock.advance(ms(2_000));
+    let probe = bench.enter().unwrap();
+    assert_eq!(entered(), [0, 1, 1]);
+    drop(probe);
+    assert_eq!(entered(), [1, 1, 1]);
+    view().force_open();
+    view().force_open();
+    assert_eq!(entered(), [1, 2, 1], "it was open");
+    // A rule that counts the same, and one that counts otherwise: both go on.
+    let others = [errors().open_for(ms(900)), errors().interval(ms(500))];
+    for other in others {
+        bench.sentinel.reload(other.into());
+        assert_eq!(entered(), [1, 2, 1]);
+    }
+    view().force_close();
+    assert_eq!(entered(), [2, 2, 1]);
+    let told = bench.told();
+    let of = |state: &str| told.iter().filter(|it| it.ends_with(state)).count() as u64;
+    assert_eq!(
+        entered(),
+        ["Closed", "Open", "HalfOpen"].map(|it| of(&format!("→ {it}")))
+    );
+    // What it was before it goes on counts no more.
+    let old = view();
+    bench.sentinel.reload(errors().interval(ms(250)).into());
+    drop(bench.enter().unwrap());
+    old.force_open();
+    assert_eq!((view().state(), entered()), (Closed, [2, 2, 1]));
+}
+
+#[test]
 fn operators_open_and_close_it() {
     let bench = Bench::new(errors());
     drop(bench.enter().unwrap());

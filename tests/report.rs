@@ -316,6 +316,7 @@ fn limits_are_shown_for_every_kind_of_rule() {
 
 #[test]
 fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
+    use BreakerState::{Closed, HalfOpen, Open};
     let rules = Rules::new()
         .with(three_failures("pay").id("three"))
         .with(CircuitBreakerRule::error_count("pay", 9).id("nine"));
@@ -337,6 +338,11 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
                 "state": state,
                 "retry_after": retry_after,
                 "in_state_for": whole(time(it.in_state_for())),
+                "times_entered": {
+                    "closed": it.times_entered(BreakerState::Closed),
+                    "open": it.times_entered(BreakerState::Open),
+                    "half-open": it.times_entered(BreakerState::HalfOpen),
+                },
                 "bad_calls": it.bad_calls(),
                 "since_last_bad_call": it.since_last_bad_call().map(time).map(whole),
             })
@@ -348,12 +354,14 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
             assert_eq!(view.retry_after(), copy.retry_after());
             assert_eq!(view.in_state_for(), copy.in_state_for());
             assert_eq!(view.bad_calls(), copy.bad_calls());
+            for state in [Closed, Open, HalfOpen] {
+                assert_eq!(view.times_entered(state), copy.times_entered(state));
+            }
             assert_eq!(view.since_last_bad_call(), copy.since_last_bad_call());
         }
         assert_eq!(views.len(), states.len());
         states
     };
-    use BreakerState::{Closed, HalfOpen, Open};
     drop(run(&sentinel, Call::new("pay")));
     assert_eq!(states(), [Closed, Closed]);
     let before = sentinel.snapshot();
@@ -370,6 +378,11 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
     assert_eq!(states(), [Closed, Closed]);
     sentinel.node("pay").unwrap().breakers()[1].force_open();
     assert_eq!(states(), [Closed, Open]);
+    let (shown, _) = node(&sentinel.snapshot(), "pay");
+    assert_eq!(
+        [Closed, Open, HalfOpen].map(|it| shown.breakers()[0].times_entered(it)),
+        [1, 1, 1]
+    );
     assert_eq!(
         breakers(&before, "pay"),
         [("three".to_owned(), Closed), ("nine".to_owned(), Closed)],

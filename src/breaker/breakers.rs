@@ -132,11 +132,6 @@ impl Breakers {
         }
     }
 
-    /// What the rule is called that the breaker at `index` is of, if it is of any.
-    pub(crate) fn name(&self, index: usize) -> Option<StdArc<str>> {
-        self.list[index].name()
-    }
-
     /// Whether a call at `now` may pass: the first breaker that refuses it, and when
     /// all let it pass. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
@@ -332,10 +327,19 @@ impl Breakers {
         self.list[index].word().state()
     }
 
-    /// The breaker at `index` has changed its state at `now`, as was
-    /// [told](Change).
-    pub(crate) fn note_change(&self, index: usize, now: Tick) {
-        self.list[index].history().note_change(now);
+    /// A breaker has changed its state at `now`. Returns the name of the rule that it is of, if it
+    /// is of any.
+    pub(crate) fn note_change(&self, change: &Change, now: Tick) -> Option<StdArc<str>> {
+        let breaker = &self.list[change.index];
+        breaker.history().note_change(now);
+        let name = breaker.name()?;
+        breaker.history().note_entered(change.to);
+        Some(name)
+    }
+
+    /// How often the breaker at `index` has entered `state`.
+    pub(crate) fn entered(&self, index: usize, state: BreakerState) -> u64 {
+        self.list[index].history().entered(state)
     }
 
     /// How long the breaker at `index` has been in its state.

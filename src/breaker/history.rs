@@ -1,12 +1,14 @@
 //! What a breaker remembers for those who look at it: since when it has been in its state,
-//! when a bad call ended last, and how many bad calls opened it.
+//! when a bad call ended last, how many bad calls opened it, and how often it has changed.
 //!
 //! Nothing is decided by it, so threads that change a breaker at the same instant may leave
 //! the figures of either.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicU64, Ordering, shared_size};
+use crate::breaker::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
 
 /// See the [module](self).
@@ -15,6 +17,9 @@ pub(super) struct History {
     changed: Latest,
     bad: Latest,
     opened_by: AtomicU64,
+    /// How often each state was entered, each at its place. A breaker that goes on where another
+    /// one is shares it, so that it never falls.
+    entered: Arc<[AtomicU64; BreakerState::ALL.len()]>,
 }
 
 /// The latest of several times, in ns; a clock that has stepped back far is believed.
@@ -56,12 +61,28 @@ impl History {
             changed: Latest(AtomicU64::new(now.as_nanos())),
             bad: Latest(AtomicU64::new(NEVER)),
             opened_by: AtomicU64::new(0),
+            entered: Arc::new(std::array::from_fn(|_| AtomicU64::new(0))),
         }
+    }
+
+    /// Bytes that it occupies on the heap, where nobody shares them.
+    pub(super) const fn heap() -> usize {
+        shared_size::<[AtomicU64; BreakerState::ALL.len()]>()
     }
 
     /// The state has changed.
     pub(super) fn note_change(&self, now: Tick) {
         self.changed.note(now);
+    }
+
+    /// The breaker of a rule has entered `state`.
+    pub(super) fn note_entered(&self, state: BreakerState) {
+        self.entered[state as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was entered.
+    pub(super) fn entered(&self, state: BreakerState) -> u64 {
+        self.entered[state as usize].load(Ordering::Relaxed)
     }
 
     /// A bad call has ended that counts, or that was a probe.
@@ -93,6 +114,7 @@ impl Clone for History {
             changed: self.changed.clone(),
             bad: self.bad.clone(),
             opened_by: AtomicU64::new(self.opened_by()),
+            entered: self.entered.clone(),
         }
     }
 }

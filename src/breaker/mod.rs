@@ -122,6 +122,9 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
+    /// All of them, each at its place.
+    pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+
     /// Returns its name, the same as in JSON, events and logs: `closed`, `open` or
     /// `half-open`.
     ///

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::snapshot::{NodeSnapshot, Snapshot};
+use crate::breaker::BreakerState;
 use crate::stat::Event;
 
 impl Snapshot {
@@ -18,8 +19,8 @@ impl Snapshot {
     /// The state of single rules is in lists, in which each has the id of its `rule`. Each
     /// node has `breakers`, with the `state` as the text of
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
-    /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `bad_calls`, and
-    /// `since_last_bad_call` in milliseconds or null; and `hot_params`, with `overflows` and
+    /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
+    /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and `hot_params`, with `overflows` and
     /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
     /// are no such rules, and `adaptive_limit` is null. `rules` has all rules, with their `kind`,
     /// `resource` and `is_shadow`, their `limit` and its `interval` in milliseconds, or null, and
@@ -139,9 +140,10 @@ impl NodeSnapshot {
         write_list(json, "breakers", self.breakers(), |json, breaker| {
             write_rule(json, breaker.rule())?;
             let (state, retry_after) = (breaker.state(), millis(breaker.retry_after()));
+            let [closed, open, half_open] = BreakerState::ALL.map(|it| breaker.times_entered(it));
             write!(
                 json,
-                ",\"state\":\"{state}\",\"retry_after\":{retry_after},\"in_state_for\":{},\"bad_calls\":{},\"since_last_bad_call\":{}}}",
+                ",\"state\":\"{state}\",\"retry_after\":{retry_after},\"in_state_for\":{},\"times_entered\":{{\"closed\":{closed},\"open\":{open},\"half-open\":{half_open}}},\"bad_calls\":{},\"since_last_bad_call\":{}}}",
                 millis(Some(breaker.in_state_for())),
                 breaker.bad_calls(),
                 millis(breaker.since_last_bad_call()),

@@ -32,6 +32,7 @@ pub struct BreakerSnapshot {
     state: BreakerState,
     retry_after: Option<Duration>,
     in_state_for: Duration,
+    entered: [u64; BreakerState::ALL.len()],
     bad_calls: u64,
     since_last_bad_call: Option<Duration>,
 }
@@ -101,6 +102,7 @@ impl BreakerSnapshot {
             state: breakers.state(index),
             retry_after: breakers.retry_after(index, now),
             in_state_for: breakers.in_state_for(index, now),
+            entered: BreakerState::ALL.map(|state| breakers.entered(index, state)),
             bad_calls: breakers.bad_calls(index, now),
             since_last_bad_call: breakers.since_last_bad_call(index, now),
         };
@@ -132,6 +134,13 @@ impl BreakerSnapshot {
     #[must_use]
     pub const fn in_state_for(&self) -> Duration {
         self.in_state_for
+    }
+
+    /// Returns how often it has entered `state`; see
+    /// [`BreakerView::times_entered`](crate::BreakerView::times_entered).
+    #[must_use]
+    pub const fn times_entered(&self, state: BreakerState) -> u64 {
+        self.entered[state as usize]
     }
 
     /// Returns how many bad calls it counted, or with which it opened; see

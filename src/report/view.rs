@@ -190,6 +190,7 @@ impl NodeView {
 /// entry.fail();
 /// drop(entry);
 /// assert_eq!(breakers[0].bad_calls(), 1);
+/// assert_eq!(breakers[0].times_entered(BreakerState::Open), 1);
 /// assert!(breakers[0].since_last_bad_call() <= Some(breakers[0].in_state_for()));
 /// ```
 #[derive(Clone)]
@@ -234,6 +235,18 @@ impl BreakerView {
         let now = self.resource.now();
         let breakers = self.resource.breakers();
         breakers.map_or(Duration::ZERO, |all| all.in_state_for(self.index, now))
+    }
+
+    /// Returns how often it has entered `state`, also by hand. A [reload] that keeps the state
+    /// keeps this number. A reload itself changes no state, and a breaker begins closed without
+    /// having entered that.
+    ///
+    /// [reload]: crate::CircuitBreakerRule#reloads
+    #[doc(alias("transitions"))]
+    #[must_use]
+    pub fn times_entered(&self, state: BreakerState) -> u64 {
+        let breakers = self.resource.breakers();
+        breakers.map_or(0, |all| all.entered(self.index, state))
     }
 
     /// Returns how many bad calls it counts, failed or slow ones by its rule: in the

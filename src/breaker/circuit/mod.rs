@@ -211,7 +211,7 @@ impl Breaker {
 
     /// Bytes that its circuit occupies.
     pub(super) fn heap(&self) -> usize {
-        shared_size::<Circuit>() + self.circuit.counts.heap()
+        shared_size::<Circuit>() + self.circuit.counts.heap() + History::heap()
     }
 
     pub(super) const fn spec(&self) -> &Spec {

@@ -65,15 +65,14 @@ impl Resource {
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
     pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
-        breakers.note_change(change.index, self.now());
+        // Not by these rules: a call of before a reload may have changed it.
+        let Some(rule) = breakers.note_change(&change, self.now()) else {
+            return;
+        };
         let hooks = &self.shared.hooks;
         if !hooks.want(Interest::BREAKER) {
             return;
         }
-        // Not by these rules: a call of before a reload may have changed it.
-        let Some(rule) = breakers.name(change.index) else {
-            return;
-        };
         let event = BreakerEvent {
             resource: &self.text,
             direction: self.key.direction,
