@@ -19,7 +19,9 @@ use futures_util::Stream;
 use tokio::net::TcpListener;
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::observe::page::Page;
-use tower_sentinel::{BoxError, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
+use tower_sentinel::{
+    BoxError, FlowRule, HotParamRule, IsolationRule, MissingKey, Rules, Sentinel, SentinelLayer,
+};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
@@ -29,7 +31,8 @@ async fn main() -> Result<(), BoxError> {
         .with(FlowRule::per_second("/users/{id}", 5))
         .with(IsolationRule::new("/stream", 2))
         .with(FlowRule::per_second("/priority", 5))
-        .with(FlowRule::per_second("/per-ip", 3).by_origin());
+        // Each address by itself; 403 for one that is unknown.
+        .with(HotParamRule::per_second("/per-ip", 3).missing(MissingKey::Refuse));
     let sentinel = Sentinel::builder()
         .rules(rules)
         // A prioritized call may wait, but for less than a second.
@@ -37,9 +40,9 @@ async fn main() -> Result<(), BoxError> {
         .build();
 
     let layer = SentinelLayer::with(sentinel.clone())
-        // The origin of a call is the peer's address. It is known because the
+        // What tells callers apart: the peer's address. It is known because the
         // server below is started with connect info.
-        .origin(PeerIp)
+        .param(PeerIp)
         // These calls may wait for the next free place instead of being refused.
         // A real server decides this by something that clients cannot choose.
         .prioritize(|head| head.headers().get("x-vip").is_some_and(|vip| vip == "1"));

@@ -8,7 +8,6 @@
 //! its client's address to the `X-Forwarded-For` that the client has sent.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -19,7 +18,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_sentinel::key::ForwardedIp;
-use tower_sentinel::{BoxError, FlowRule, Scope, Sentinel, SentinelLayer};
+use tower_sentinel::{BoxError, HotParamRule, MissingKey, Scope, Sentinel, SentinelLayer};
 
 const CALLS: usize = 5;
 
@@ -41,15 +40,20 @@ const CLIENTS: &[(&str, &str)] = &[
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     // Three calls an hour for each client.
-    let rule = FlowRule::per("/login", 3, Duration::from_secs(3_600)).by_origin();
+    let rule = HotParamRule::per_hour("/login", 3).missing(MissingKey::Refuse);
     // Statistics of each address, for the second table.
     let sentinel = Sentinel::builder().rules(rule).origins(true).build();
-    // The origin is the address that the last trusted proxy has seen: the header is
+    // A client is the address that the last trusted proxy has seen: the header is
     // read from the right, and everything to the left of that address is ignored.
     let client_ip = ForwardedIp::behind(["127.0.0.0/8".parse()?]);
     let app = Router::new()
         .route("/login", get(|| async { "welcome" }))
-        .layer(SentinelLayer::with(sentinel.clone()).origin(client_ip));
+        .layer(
+            SentinelLayer::with(sentinel.clone())
+                .param(client_ip.clone())
+                // For the statistics alone: the rule looks at the parameter.
+                .origin(client_ip),
+        );
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;

@@ -203,7 +203,7 @@ fn cases() -> Vec<Case> {
             plain,
             &["/search"],
             FindingKind::NotProvided,
-            "no layer has a parameter 0",
+            "no layer has `.param(…)`; all callers share one quota",
             true,
         ),
         case(

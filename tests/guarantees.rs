@@ -1,6 +1,6 @@
-//! The page of guarantees names tests that exist.
+//! The page of guarantees names tests that exist, and no page is too wide.
 //!
-//! Each of its sections ends with a paragraph such as
+//! Each section of that page ends with a paragraph such as
 //!
 //! ```text
 //! Held by `tests/flow.rs`: `a_test`, `another`; `src/stat/models/mod.rs`: `a_model`.
@@ -109,4 +109,31 @@ fn a_name_without_a_test_is_found() {
         "tests/no_such_file.rs: any",
     ];
     assert_eq!(missing(root(), page), expected);
+}
+
+/// The lines of `page` beyond 120 columns, outside of tables and code.
+fn too_long(page: &str) -> Vec<&str> {
+    let mut is_code = false;
+    let is_long = |line: &&str| {
+        is_code ^= line.trim_start().starts_with("```");
+        !is_code && !line.starts_with('|') && line.chars().count() > 120
+    };
+    page.lines().filter(is_long).collect()
+}
+
+#[test]
+fn no_line_of_prose_has_more_than_120_columns() {
+    let long = "a ".repeat(61);
+    let page = format!("| {long}|\n```text\n{long}\n```\n{long}");
+    assert_eq!(too_long(&page), [&*long]);
+    let pages = [
+        "README.md",
+        "docs/cookbook.md",
+        "docs/guarantees.md",
+        "docs/migration.md",
+    ];
+    for page in pages {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        assert_eq!(too_long(&text), [""; 0], "{page}");
+    }
 }

@@ -193,6 +193,15 @@ const ERRORS: [(&str, &str); 5] = [
     ("interval", "statIntervalMs"),
 ];
 
+/// The limits of a system rule.
+const SYSTEM_LIMITS: [&str; 5] = [
+    "highestSystemLoad",
+    "highestCpuUsage",
+    "qps",
+    "avgRt",
+    "maxThread",
+];
+
 pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.known(&["id", "resource", "regex"]);
     all_origins(fields);
@@ -204,6 +213,17 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let rt = rt.map(|rt| Duration::from_millis(rt) + NANOSECOND);
     let most = fields.whole("maxThread", INT);
     let most = most.and_then(|most| u32::try_from(most).ok());
+    for key in SYSTEM_LIMITS {
+        let is_below_0 = match fields.peek(key) {
+            Some(Value::Whole(whole)) => *whole < 0,
+            Some(Value::Number(number)) => *number < 0.0,
+            _ => false,
+        };
+        // What a dashboard writes for a limit that is not set.
+        if is_below_0 && fields.has_other(key, -1) {
+            fields.warn(key, "ignored, as in Sentinel, as it is below 0");
+        }
+    }
     if cpu.is_some_and(|cpu| cpu > 1.0) {
         let note = "ignored, as in Sentinel, as it is above 1";
         fields.warn("highestCpuUsage", note);

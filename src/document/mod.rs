@@ -5,15 +5,14 @@
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
-//! use tower_sentinel::{CircuitBreakerRule, FlowRule, Rules};
+//! use tower_sentinel::{CircuitBreakerRule, HotParamRule, Rules};
 //!
 //! let text = r#"
 //!     [[rules]]
-//!     kind = "flow"
+//!     kind = "hot-param"
 //!     resource = "/login"
 //!     threshold = 5
 //!     interval = "1m"
-//!     by_origin = true
 //!
 //!     [[rules]]
 //!     kind = "circuit-breaker"
@@ -22,10 +21,10 @@
 //!     open_for = "5s"
 //! "#;
 //! let rules = Document::read(text, Format::Toml)?.strict()?;
-//! let minute = std::time::Duration::from_secs(60);
-//! let breaker = CircuitBreakerRule::error_ratio("*", 0.1).open_for(minute / 12);
+//! let five_seconds = std::time::Duration::from_secs(5);
+//! let breaker = CircuitBreakerRule::error_ratio("*", 0.1).open_for(five_seconds);
 //! let by_hand = Rules::new()
-//!     .with(FlowRule::per("/login", 5, minute).by_origin())
+//!     .with(HotParamRule::per_minute("/login", 5))
 //!     .with(breaker);
 //! assert_eq!(rules, by_hand);
 //!
@@ -39,7 +38,7 @@
 //!     r#"line 2, column 5: rules[0].threshold is missing, must be a number
 //! line 6, column 5: rules[0].interval is "1 minute", must be a time such as "500ms" or "1m30s", or a number of seconds
 //! line 5, column 5: rules[0].treshold is not known, did you mean `threshold`?
-//! line 12, column 5: rules[1].error_ratio is 10, must be above 0 and at most 1"#
+//! line 11, column 5: rules[1].error_ratio is 10, must be above 0 and at most 1"#
 //! );
 //!
 //! let broken = Document::read("[[rules]]\nkind =\n", Format::Toml).unwrap_err();

@@ -286,16 +286,16 @@ impl<M> SentinelLayer<M> {
     /// like a mistake in the set-up, most of it with the first calls. Default: nobody is told.
     ///
     /// ```
-    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    /// use tower_sentinel::{HotParamRule, SentinelLayer};
     ///
-    /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 5).by_origin())
+    /// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 5))
     ///     .on_finding(|finding| eprintln!("tower-sentinel: {finding}"));
     /// # let service = tower::Layer::layer(&layer, ());
     /// // Where the layer is applied, callers are not told apart.
     /// assert_eq!(
     ///     layer.sentinel().findings()[1].to_string(),
-    ///     "rule \"flow-0\" for \"/search\" looks at a key that no call has: no layer has \
-    ///      `.origin(…)`; all callers share one quota",
+    ///     "rule \"hot-param-0\" for \"/search\" looks at a key that no call has: no layer has \
+    ///      `.param(…)`; all callers share one quota",
     /// );
     /// ```
     ///

@@ -89,10 +89,10 @@ impl Http {
     /// use http::Request;
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// use tower_sentinel::rejection::Http;
-    /// use tower_sentinel::{FlowRule, MissingKey, SentinelLayer};
+    /// use tower_sentinel::{HotParamRule, MissingKey, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let rule = FlowRule::per_second("/search", 5).by_origin().missing(MissingKey::Refuse);
+    /// let rule = HotParamRule::per_second("/search", 5).missing(MissingKey::Refuse);
     /// let layer = SentinelLayer::new(rule).reject(Http::new().details(true));
     /// # let service = layer.layer(service_fn(|_: Request<()>| async {
     /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
@@ -104,7 +104,7 @@ impl Http {
     /// let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     /// assert_eq!(
     ///     problem["detail"],
-    ///     "call to \"/search\" refused for a missing key by rule \"flow-0\"",
+    ///     "call to \"/search\" refused for a missing key by rule \"hot-param-0\"",
     /// );
     /// # });
     /// ```

@@ -60,11 +60,12 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_sentinel::rule::{AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, Rules};
+//! use tower_sentinel::rule::{AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule};
+//! use tower_sentinel::rule::{IsolationRule, Rules};
 //! use tower_sentinel::{BlockKind, Call, Sentinel, Verdict};
 //!
 //! let rules = Rules::new()
-//!     .with(FlowRule::per("/login", 5, Duration::from_secs(60)).by_origin())
+//!     .with(HotParamRule::per_minute("/login", 5))
 //!     .with(IsolationRule::new("/login", 32))
 //!     .with(CircuitBreakerRule::error_ratio("*", 0.5))
 //!     .with(AuthorityRule::deny("/login", ["crawler"]));
@@ -394,10 +395,10 @@ kinds!(
 /// will an array or a `Vec` of rules of one kind, or of [`Rule`]s:
 ///
 /// ```
-/// use tower_sentinel::{FlowRule, IsolationRule, Rule, SentinelLayer};
+/// use tower_sentinel::{FlowRule, HotParamRule, IsolationRule, Rule, SentinelLayer};
 ///
 /// let layer = SentinelLayer::new((
-///     FlowRule::per_minute("/login", 5).by_origin(),
+///     HotParamRule::per_minute("/login", 5),
 ///     IsolationRule::new("/report", 2),
 /// ));
 /// assert_eq!(layer.sentinel().rules().len(), 2);

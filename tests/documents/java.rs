@@ -397,6 +397,18 @@ fn what_is_ignored_is_a_warning() {
         ),
         (
             Kind::System,
+            json!({"qps": 1, "highestCpuUsage": -0.8}),
+            "[0].highestCpuUsage is -0.8: ignored, as in Sentinel, as it is below 0",
+            1,
+        ),
+        (
+            Kind::System,
+            json!({"qps": 1, "maxThread": -20}),
+            "[0].maxThread is -20: ignored, as in Sentinel, as it is below 0",
+            1,
+        ),
+        (
+            Kind::System,
             json!({"qps": 1, "highestCpuUsage": 1.0}),
             "[0].highestCpuUsage is 1.0: without effect, as 1 is never exceeded",
             1,

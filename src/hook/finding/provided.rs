@@ -100,7 +100,7 @@ impl ByLayers {
                 format!("; the named parameters are {}", names.join(", "))
             }
             Need::ParamNamed(_) | Need::ParamAt(_) if self.most_params > 0 => {
-                format!("; there are {} parameters", self.most_params)
+                format!("; the most that a layer has is {}", self.most_params)
             }
             _ => String::new(),
         }
@@ -113,9 +113,8 @@ impl fmt::Display for Need<'_> {
             Need::Origin => f.write_str("`.origin(…)`"),
             Need::Context => f.write_str("`.context(…)`"),
             Need::Tier => f.write_str("`.tier(…)`"),
-            Need::ParamAt(index) => {
-                write!(f, "a parameter {index}, counted from 0, by `.param(…)`")
-            }
+            Need::ParamAt(0 | -1) => f.write_str("`.param(…)`"),
+            Need::ParamAt(index) => write!(f, "a `.param(…)` at index {index}"),
             Need::ParamNamed(name) => write!(f, "`.param_named({name:?}, …)`"),
         }
     }
