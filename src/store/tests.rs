@@ -177,8 +177,7 @@ async fn run(
         tokio::time::sleep_until(next).await;
     }
     tokio::time::sleep(STORE_WAIT * 2).await;
-    let log = std::mem::take(&mut *log.lock());
-    log
+    std::mem::take(&mut *log.lock())
 }
 
 fn scaled(percent: u32) -> [u32; 4] {

@@ -1,68 +1,32 @@
-//! One counter of the store, as calls of this process see it.
-//!
-//! A call takes permits from the [cell](super::cell). Where that has none, it asks: then it
-//! waits with a [ticket](super::ticket) for the refiller, or is served at once from the share
-//! of this process if the store is away.
+//! A counter as the refiller sees it: what is to be drawn, and what was granted.
 
 use std::time::Duration;
 
-use super::StoreKey;
-use super::cell::{BucketEnd, Cell, Found};
-use super::draw::Draw;
-use super::figures::RuleFigures;
-use super::hub::Hub;
-use super::ledger::{Ledger, Nodes, Report, Seen, Terms, Window};
-use super::settings::WhenDown;
-use super::ticket::{Answer, Slot, Ticket};
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
+use super::{CELL_DOWN, HOT_RETRY, SharedQuota, limit_of};
+use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
-
-/// A counter that the store has not answered about is served without it for so long.
-const CELL_DOWN: Duration = Duration::from_millis(200);
-/// Without the store, calls are refused for no longer at a time: it may be back.
-const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
-/// A hot counter that is exhausted is asked about again after that: others may give back.
-const HOT_RETRY: Duration = Duration::from_millis(20);
-
-/// See the [module](self).
-#[derive(Debug)]
-pub(crate) struct SharedQuota {
-    key: StoreKey,
-    window: Window,
-    cell: Cell,
-    ledger: Lock<Ledger>,
-    /// When there will be room again, as the store has said, in ns.
-    room_at: AtomicU64,
-    /// Whether the refiller has been told to look at it.
-    pub(super) is_listed: AtomicBool,
-    figures: Arc<RuleFigures>,
-    hub: Arc<Hub>,
-}
-
-/// What a call is told that finds no permits in the cell.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    /// It must wait for the store.
-    Waits(Ticket),
-    Told(Answer),
-}
+use crate::store::cell::BucketEnd;
+use crate::store::demand::Demand;
+use crate::store::draw::{Draw, Epoch};
+use crate::store::ledger::{Ledger, Nodes, Report, Seen};
+use crate::store::ticket::Answer;
 
 /// What the refiller goes by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conditions {
-    pub(super) now: Tick,
-    pub(super) nodes: Nodes,
-    pub(super) horizon: Duration,
+pub(in crate::store) struct Conditions {
+    pub(in crate::store) now: Tick,
+    pub(in crate::store) nodes: Nodes,
+    pub(in crate::store) horizon: Duration,
     /// How long a trip takes.
-    pub(super) trip: Duration,
+    pub(in crate::store) trip: Duration,
     /// Whether no more than the share may be drawn.
-    pub(super) is_recovering: bool,
+    pub(in crate::store) is_recovering: bool,
 }
 
 /// A draw that is on its way: what it was for.
 #[derive(Debug)]
-pub(super) struct OnTheWay {
-    pub(super) quota: Arc<SharedQuota>,
+pub(in crate::store) struct OnTheWay {
+    pub(in crate::store) quota: Arc<SharedQuota>,
     tickets: usize,
     firm: u32,
     report: Report,
@@ -70,7 +34,7 @@ pub(super) struct OnTheWay {
 
 /// What became of a draw, for the refiller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(in crate::store) enum After {
     Nothing,
     /// Calls wait for the next trip.
     AskAgain,
@@ -80,173 +44,20 @@ pub(super) enum After {
 
 /// What a granted draw says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub(super) permits: u32,
-    pub(super) free: u32,
-    pub(super) rest: Duration,
-    pub(super) bucket: u64,
-    pub(super) epoch: super::Epoch,
-    pub(super) wait: Duration,
-    pub(super) sent: Tick,
-    pub(super) received: Tick,
+pub(in crate::store) struct Grant {
+    pub(in crate::store) permits: u32,
+    pub(in crate::store) free: u32,
+    pub(in crate::store) rest: Duration,
+    pub(in crate::store) bucket: u64,
+    pub(in crate::store) epoch: Epoch,
+    pub(in crate::store) wait: Duration,
+    pub(in crate::store) sent: Tick,
+    pub(in crate::store) received: Tick,
 }
 
 impl SharedQuota {
-    pub(crate) fn new(
-        key: StoreKey,
-        window: Window,
-        terms: Terms,
-        figures: Arc<RuleFigures>,
-        hub: &Arc<Hub>,
-    ) -> Arc<Self> {
-        let quota = Arc::new(Self {
-            key,
-            window,
-            cell: Cell::default(),
-            ledger: Lock::new(Ledger::new(terms, window)),
-            room_at: AtomicU64::new(0),
-            is_listed: AtomicBool::new(false),
-            figures,
-            hub: hub.clone(),
-        });
-        hub.register(&quota);
-        quota
-    }
-
-    pub(crate) const fn key(&self) -> &StoreKey {
-        &self.key
-    }
-
-    pub(crate) const fn window(&self) -> Window {
-        self.window
-    }
-
-    pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
-        &self.figures
-    }
-
-    pub(crate) fn terms(&self) -> Terms {
-        self.ledger.lock().terms
-    }
-
-    /// Goes on by other terms, with what was counted.
-    pub(crate) fn set_terms(&self, terms: Terms) {
-        let mut ledger = self.ledger.lock();
-        if ledger.terms != terms {
-            ledger.terms = terms;
-            self.cell.reopen();
-        }
-    }
-
-    // --- calls ---
-
-    /// Takes `n` permits that are in hand.
-    #[inline]
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Found {
-        self.cell.take(now, n)
-    }
-
-    /// Asks for `n` permits that are not in hand.
-    pub(crate) fn ask(self: &Arc<Self>, now: Tick, n: u32) -> Asked {
-        let mut ledger = self.ledger.lock();
-        let nodes = self.hub.nodes();
-        if n > limit_of(&ledger.terms, nodes) {
-            return Asked::Told(Answer::Refused(None));
-        }
-        // Another call may have brought some.
-        match self.cell.take(now, n) {
-            Found::Taken(end) => return Asked::Told(Answer::Granted(end)),
-            Found::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
-            Found::Nothing => {}
-        }
-        let is_down = ledger.down_until.is_some_and(|until| now < until);
-        if is_down || !self.hub.is_up() {
-            return Asked::Told(self.serve(&mut ledger, now, n));
-        }
-        let slot = Arc::new(Slot::default());
-        ledger.tickets.push_back((n, slot.clone()));
-        drop(ledger);
-        self.figures.waited.add(1);
-        self.hub.look_at(self);
-        if !self.hub.is_up() {
-            // It went down meanwhile, and may have answered all others before.
-            self.answer_without_store(now);
-        }
-        Asked::Waits(Ticket::new(self.clone(), slot, n))
-    }
-
-    /// What the rule does with a call of weight `n` that has no answer of the store.
-    pub(crate) fn without_store(&self, now: Tick, n: u32) -> Answer {
-        self.serve(&mut self.ledger.lock(), now, n)
-    }
-
-    fn serve(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
-        match ledger.terms.when_down {
-            WhenDown::Open => {
-                self.figures.local.add(n.into());
-                Answer::Open
-            }
-            WhenDown::Closed => Answer::Closed,
-            WhenDown::LocalShare => self.serve_share(ledger, now, n),
-        }
-    }
-
-    /// Serves a call from the share of this process. What is left of it goes into the cell.
-    fn serve_share(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
-        let nodes = self.hub.nodes();
-        self.close(ledger, now);
-        let here = ledger.here(now);
-        if now >= here.end {
-            return Answer::Refused(Some(here.next));
-        }
-        let left = ledger.share_left(here.number, nodes);
-        if left < n {
-            let at = ledger.local_room_at(now, nodes);
-            if self.cell.in_hand(now).is_none() {
-                self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
-            }
-            self.room_at.store(at.as_nanos(), Ordering::Relaxed);
-            return Answer::Refused(Some(at));
-        }
-        let end = BucketEnd::at(here.end);
-        ledger.book_local(here.number, left);
-        let out = self.cell.put(end, left - n, self.window.bucket);
-        ledger.unbook(here.number, out.new);
-        ledger.last_held = 0;
-        self.figures.local.add(n.into());
-        Answer::Granted(end)
-    }
-
-    /// Refunds `n` permits of the bucket that ends at `end`: they were not used.
-    pub(crate) fn refund(self: &Arc<Self>, end: BucketEnd, n: u32, now: Tick) {
-        if !self.cell.refund(end, n, now, self.window.bucket) {
-            let mut ledger = self.ledger.lock();
-            let bucket = ledger.bucket_of(end);
-            let lost = ledger.return_later(bucket, n);
-            drop(ledger);
-            self.figures.lost.add(lost.into());
-            self.hub.look_at(self);
-        }
-    }
-
-    pub(super) fn refund_now(self: &Arc<Self>, end: BucketEnd, n: u32) {
-        self.refund(end, n, self.hub.now());
-    }
-
-    /// When there will be room again, for a call that was refused until `at`.
-    pub(crate) fn room_at(&self, at: Tick) -> Tick {
-        at.max(Tick::from_nanos(self.room_at.load(Ordering::Relaxed)))
-    }
-
-    /// How many permits the process has in hand.
-    pub(crate) fn in_hand(&self, now: Tick) -> u32 {
-        self.cell.in_hand(now).map_or(0, |(_, permits)| permits)
-    }
-
-    // --- the refiller ---
-
     /// Takes what is left of a lease that is over to where it came from.
-    fn close(&self, ledger: &mut Ledger, now: Tick) {
+    pub(super) fn close(&self, ledger: &mut Ledger, now: Tick) {
         if let Some((end, left)) = self.cell.close(now) {
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, left);
@@ -269,7 +80,7 @@ impl SharedQuota {
     }
 
     /// The next draw, if one is due.
-    pub(super) fn prepare(self: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
+    pub(in crate::store) fn prepare(self: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
         let mut ledger = self.ledger.lock();
         let ledger = &mut *ledger;
         if ledger.in_flight {
@@ -357,7 +168,7 @@ impl SharedQuota {
     }
 
     /// Whether it must be looked at often, and whether it is so from now on.
-    pub(super) fn is_newly_hot(&self) -> bool {
+    pub(in crate::store) fn is_newly_hot(&self) -> bool {
         let mut ledger = self.ledger.lock();
         let is_hot = ledger.last_held > 0 || ledger.demand.within(self.window.bucket / 10) > 0;
         let was_hot = ledger.is_hot;
@@ -366,14 +177,14 @@ impl SharedQuota {
     }
 
     /// Whether it still must be looked at often.
-    pub(super) fn is_still_hot(&self) -> bool {
+    pub(in crate::store) fn is_still_hot(&self) -> bool {
         let mut ledger = self.ledger.lock();
         ledger.is_hot = ledger.last_held > 0 || ledger.demand.within(self.window.bucket / 10) > 0;
         ledger.is_hot
     }
 
     /// Takes what a draw was granted.
-    pub(super) fn granted(&self, sent: &OnTheWay, grant: &Grant) -> After {
+    pub(in crate::store) fn granted(&self, sent: &OnTheWay, grant: &Grant) -> After {
         let mut ledger = self.ledger.lock();
         let ledger = &mut *ledger;
         ledger.in_flight = false;
@@ -448,7 +259,7 @@ impl SharedQuota {
     }
 
     /// A draw was not applied, because the store has lost its data.
-    pub(super) fn lost(&self, seen: Seen) -> After {
+    pub(in crate::store) fn lost(&self, seen: Seen) -> After {
         let mut ledger = self.ledger.lock();
         ledger.in_flight = false;
         ledger.see_time(seen);
@@ -457,7 +268,7 @@ impl SharedQuota {
     }
 
     /// A draw has failed. If it alone has, the counter is served without the store for a while.
-    pub(super) fn failed(&self, now: Tick, alone: bool) {
+    pub(in crate::store) fn failed(&self, now: Tick, alone: bool) {
         let mut ledger = self.ledger.lock();
         ledger.in_flight = false;
         if alone {
@@ -468,7 +279,7 @@ impl SharedQuota {
     }
 
     /// Answers all calls that wait, without the store.
-    pub(super) fn answer_without_store(&self, now: Tick) {
+    pub(in crate::store) fn answer_without_store(&self, now: Tick) {
         let mut ledger = self.ledger.lock();
         // What was to go back cannot, and is not remembered.
         ledger.back = None;
@@ -487,25 +298,16 @@ impl SharedQuota {
     }
 
     /// The store is there again: whether it must be told of own permits.
-    pub(super) fn must_report(&self, report: Report, now: Tick) -> bool {
+    pub(in crate::store) fn must_report(&self, report: Report, now: Tick) -> bool {
         self.ledger.lock().must_report(report, now)
     }
 
     /// Takes out all that is in hand, to be given back.
-    pub(super) fn empty(&self, now: Tick) {
+    pub(in crate::store) fn empty(&self, now: Tick) {
         let mut ledger = self.ledger.lock();
         self.close(&mut ledger, now);
         self.withdraw(&mut ledger, u32::MAX);
-        ledger.demand = super::demand::Demand::default();
+        ledger.demand = Demand::default();
         ledger.is_hot = false;
-    }
-}
-
-/// The limit of all processes together.
-fn limit_of(terms: &Terms, nodes: Nodes) -> u32 {
-    if terms.per_node {
-        terms.limit.saturating_mul(nodes.count)
-    } else {
-        terms.limit
     }
 }

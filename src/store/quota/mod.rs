@@ -1,0 +1,213 @@
+//! One counter of the store, as calls of this process see it.
+//!
+//! A call takes permits from the [cell](super::cell). Where that has none, it asks: then it
+//! waits with a [ticket](super::ticket) for the refiller, or is served at once from the share
+//! of this process if the store is away.
+
+mod refilled;
+
+use std::time::Duration;
+
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
+use crate::clock::Tick;
+use crate::store::StoreKey;
+use crate::store::cell::{BucketEnd, Cell, Found};
+use crate::store::figures::RuleFigures;
+use crate::store::hub::Hub;
+use crate::store::ledger::{Ledger, Nodes, Terms, Window};
+use crate::store::settings::WhenDown;
+use crate::store::ticket::{Answer, Slot, Ticket};
+
+pub(in crate::store) use refilled::{After, Conditions, Grant, OnTheWay};
+
+/// A counter that the store has not answered about is served without it for so long.
+const CELL_DOWN: Duration = Duration::from_millis(200);
+/// Without the store, calls are refused for no longer at a time: it may be back.
+const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
+/// A hot counter that is exhausted is asked about again after that: others may give back.
+const HOT_RETRY: Duration = Duration::from_millis(20);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct SharedQuota {
+    key: StoreKey,
+    window: Window,
+    cell: Cell,
+    ledger: Lock<Ledger>,
+    /// When there will be room again, as the store has said, in ns.
+    room_at: AtomicU64,
+    /// Whether the refiller has been told to look at it.
+    pub(in crate::store) is_listed: AtomicBool,
+    figures: Arc<RuleFigures>,
+    hub: Arc<Hub>,
+}
+
+/// What a call is told that finds no permits in the cell.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// It must wait for the store.
+    Waits(Ticket),
+    Told(Answer),
+}
+
+impl SharedQuota {
+    pub(crate) fn new(
+        key: StoreKey,
+        window: Window,
+        terms: Terms,
+        figures: Arc<RuleFigures>,
+        hub: &Arc<Hub>,
+    ) -> Arc<Self> {
+        let quota = Arc::new(Self {
+            key,
+            window,
+            cell: Cell::default(),
+            ledger: Lock::new(Ledger::new(terms, window)),
+            room_at: AtomicU64::new(0),
+            is_listed: AtomicBool::new(false),
+            figures,
+            hub: hub.clone(),
+        });
+        hub.register(&quota);
+        quota
+    }
+
+    pub(crate) const fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
+    pub(crate) const fn window(&self) -> Window {
+        self.window
+    }
+
+    pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
+        &self.figures
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.ledger.lock().terms
+    }
+
+    /// Goes on by other terms, with what was counted.
+    pub(crate) fn set_terms(&self, terms: Terms) {
+        let mut ledger = self.ledger.lock();
+        if ledger.terms != terms {
+            ledger.terms = terms;
+            self.cell.reopen();
+        }
+    }
+
+    // --- calls ---
+
+    /// Takes `n` permits that are in hand.
+    #[inline]
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Found {
+        self.cell.take(now, n)
+    }
+
+    /// Asks for `n` permits that are not in hand.
+    pub(crate) fn ask(self: &Arc<Self>, now: Tick, n: u32) -> Asked {
+        let mut ledger = self.ledger.lock();
+        let nodes = self.hub.nodes();
+        if n > limit_of(&ledger.terms, nodes) {
+            return Asked::Told(Answer::Refused(None));
+        }
+        // Another call may have brought some.
+        match self.cell.take(now, n) {
+            Found::Taken(end) => return Asked::Told(Answer::Granted(end)),
+            Found::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
+            Found::Nothing => {}
+        }
+        let is_down = ledger.down_until.is_some_and(|until| now < until);
+        if is_down || !self.hub.is_up() {
+            return Asked::Told(self.serve(&mut ledger, now, n));
+        }
+        let slot = Arc::new(Slot::default());
+        ledger.tickets.push_back((n, slot.clone()));
+        drop(ledger);
+        self.figures.waited.add(1);
+        self.hub.look_at(self);
+        if !self.hub.is_up() {
+            // It went down meanwhile, and may have answered all others before.
+            self.answer_without_store(now);
+        }
+        Asked::Waits(Ticket::new(self.clone(), slot, n))
+    }
+
+    /// What the rule does with a call of weight `n` that has no answer of the store.
+    pub(crate) fn without_store(&self, now: Tick, n: u32) -> Answer {
+        self.serve(&mut self.ledger.lock(), now, n)
+    }
+
+    fn serve(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
+        match ledger.terms.when_down {
+            WhenDown::Open => {
+                self.figures.local.add(n.into());
+                Answer::Open
+            }
+            WhenDown::Closed => Answer::Closed,
+            WhenDown::LocalShare => self.serve_share(ledger, now, n),
+        }
+    }
+
+    /// Serves a call from the share of this process. What is left of it goes into the cell.
+    fn serve_share(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
+        let nodes = self.hub.nodes();
+        self.close(ledger, now);
+        let here = ledger.here(now);
+        if now >= here.end {
+            return Answer::Refused(Some(here.next));
+        }
+        let left = ledger.share_left(here.number, nodes);
+        if left < n {
+            let at = ledger.local_room_at(now, nodes);
+            if self.cell.in_hand(now).is_none() {
+                self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
+            }
+            self.room_at.store(at.as_nanos(), Ordering::Relaxed);
+            return Answer::Refused(Some(at));
+        }
+        let end = BucketEnd::at(here.end);
+        ledger.book_local(here.number, left);
+        let out = self.cell.put(end, left - n, self.window.bucket);
+        ledger.unbook(here.number, out.new);
+        ledger.last_held = 0;
+        self.figures.local.add(n.into());
+        Answer::Granted(end)
+    }
+
+    /// Refunds `n` permits of the bucket that ends at `end`: they were not used.
+    pub(crate) fn refund(self: &Arc<Self>, end: BucketEnd, n: u32, now: Tick) {
+        if !self.cell.refund(end, n, now, self.window.bucket) {
+            let mut ledger = self.ledger.lock();
+            let bucket = ledger.bucket_of(end);
+            let lost = ledger.return_later(bucket, n);
+            drop(ledger);
+            self.figures.lost.add(lost.into());
+            self.hub.look_at(self);
+        }
+    }
+
+    pub(in crate::store) fn refund_now(self: &Arc<Self>, end: BucketEnd, n: u32) {
+        self.refund(end, n, self.hub.now());
+    }
+
+    /// When there will be room again, for a call that was refused until `at`.
+    pub(crate) fn room_at(&self, at: Tick) -> Tick {
+        at.max(Tick::from_nanos(self.room_at.load(Ordering::Relaxed)))
+    }
+
+    /// How many permits the process has in hand.
+    pub(crate) fn in_hand(&self, now: Tick) -> u32 {
+        self.cell.in_hand(now).map_or(0, |(_, permits)| permits)
+    }
+}
+
+/// The limit of all processes together.
+fn limit_of(terms: &Terms, nodes: Nodes) -> u32 {
+    if terms.per_node {
+        terms.limit.saturating_mul(nodes.count)
+    } else {
+        terms.limit
+    }
+}
