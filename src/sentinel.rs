@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pin_project_lite::pin_project;
 
@@ -408,6 +408,31 @@ impl Sentinel {
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.engine.rules().rules().clone()
+    }
+
+    /// Returns how often the rules have been replaced by others since the engine was built: the
+    /// version of those in force. Equal numbers mean equal rules.
+    ///
+    /// ```
+    /// use tower_sentinel::{FlowRule, Rules, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(Rules::new());
+    /// assert_eq!(sentinel.rules_version(), 0);
+    /// sentinel.reload(FlowRule::per_second("job", 1).into());
+    /// sentinel.reload(FlowRule::per_second("job", 1).into()); // they are in force
+    /// assert_eq!(sentinel.rules_version(), 1);
+    /// assert!(sentinel.rules_since() <= std::time::SystemTime::now());
+    /// ```
+    #[doc(alias("reloads"))]
+    #[must_use]
+    pub fn rules_version(&self) -> u64 {
+        self.engine.rules().version()
+    }
+
+    /// Returns since when the rules in force have been so, by the clock of the operating system.
+    #[must_use]
+    pub fn rules_since(&self) -> SystemTime {
+        self.engine.rules().made_at()
     }
 
     /// Returns the hooks, to register and remove some.

@@ -36,6 +36,7 @@ use tower_sentinel::observe::page::{InvalidAccess, Page};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
     self, FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle,
+    WatchStatus,
 };
 use tower_sentinel::stat::{
     Bucket, BucketCount, Event, Full, InvalidWindow, LeapArray, Loan, Node, NodeBucket, Outcome,
@@ -87,7 +88,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, tower_sentinel::observe::Body, Page, InvalidAccess,
+        InvalidLimiter, InvalidWindow, WatchStatus, tower_sentinel::observe::Body, Page, InvalidAccess,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,

@@ -237,11 +237,26 @@ fn a_rule_counts_on_through_reloads_by_its_id() {
     let refused = |call: Call<'_>| {
         assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
     };
+    let versions = || {
+        let snapshot = sentinel.snapshot();
+        let json = read(&snapshot);
+        assert_eq!(json["rules_version"], snapshot.rules_version());
+        let since = snapshot.rules_since().duration_since(std::time::UNIX_EPOCH);
+        let since = since.unwrap().as_secs_f64() * 1e3;
+        assert!((json["rules_since"].as_f64().unwrap() - since).abs() < 1.0);
+        assert_eq!(snapshot.rules_since(), sentinel.rules_since());
+        assert_eq!(snapshot.rules_version(), sentinel.rules_version());
+        (snapshot.rules_version(), snapshot.rules_since())
+    };
+    let first = versions();
     refused(Call::new("r").batch(2));
+    assert_eq!(versions(), first);
     // Another limit, another place and another kind.
     sentinel.reload((rule("b", 9), IsolationRule::new("r", 0).id("a")).into());
     refused(Call::new("r").batch(3));
     assert_eq!(refused_by(&sentinel), counts([("b", 0), ("a", 5)]));
+    let second = versions();
+    assert!(second.0 == first.0 + 1 && second.1 >= first.1);
     // In shadow mode it refuses nothing, and counts apart.
     sentinel.reload(Rule::from(rule("a", 0)).shadow().into());
     drop(run(&sentinel, Call::new("r").batch(4)));

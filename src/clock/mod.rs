@@ -39,7 +39,7 @@ pub(crate) mod timekeeper;
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::sync::{AtomicU64, Ordering};
 
@@ -350,6 +350,15 @@ impl Clock for ManualClock {
     fn now(&self) -> Tick {
         Tick(self.0.load(Ordering::Relaxed))
     }
+}
+
+/// What the clock of the operating system says, for people: nothing is decided by it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is shown, and nothing waits for it"
+)]
+pub(crate) fn wall_time() -> SystemTime {
+    SystemTime::now()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -1,7 +1,7 @@
 //! A snapshot as JSON.
 
 use std::fmt::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::breaker::BreakerState;
@@ -24,7 +24,7 @@ impl Snapshot {
     /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
     /// are no such rules, and `adaptive_limit` is null. `rules` has all rules, with their `kind`,
     /// `resource` and `is_shadow`, their `limit` and its `interval` in milliseconds, or null, and
-    /// what they have refused as `blocked`. The whole also has `findings`, with
+    /// what they have refused as `blocked`; `rules_since` is in milliseconds since 1970. The whole also has `findings`, with
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
@@ -65,11 +65,13 @@ impl Snapshot {
     fn write_json(&self, json: &mut String) -> fmt::Result {
         write!(
             json,
-            "{{\"resources\":{},\"origins\":{},\"evicted\":{},\"overflowed\":{}",
+            "{{\"resources\":{},\"origins\":{},\"evicted\":{},\"overflowed\":{},\"rules_version\":{},\"rules_since\":{}",
             self.resources(),
             self.origins(),
             self.evicted(),
             self.overflowed(),
+            self.rules_version(),
+            millis(self.rules_since().duration_since(UNIX_EPOCH).ok()),
         )?;
         let rules: Vec<_> = self.rules().collect();
         write_list(json, "rules", &rules, |json, rule| {

@@ -1,10 +1,10 @@
 //! What the rules in force have refused, copied for a snapshot.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::blocked::Label;
-use crate::engine::Engine;
-use crate::rule::{Listed, Rule};
+use crate::rule::{Listed, Rule, RuleSet};
 
 /// A rule in force, and what it has refused.
 ///
@@ -35,18 +35,22 @@ pub struct RuleSnapshot<'a> {
 /// All rules, and what each has refused.
 #[derive(Clone, Debug)]
 pub(super) struct RuleSnapshots {
+    pub(super) version: u64,
+    pub(super) since: SystemTime,
     listed: Listed,
     blocked: Box<[u64]>,
 }
 
 impl RuleSnapshots {
-    /// Those of `engine`.
-    pub(super) fn of(engine: &Engine) -> Self {
-        let listed = engine.rules().listed().clone();
+    /// Those of `rules`.
+    pub(super) fn of(rules: &RuleSet) -> Self {
+        let listed = rules.listed().clone();
         let labels = listed.with_labels().map(|(_, label)| label);
         Self {
             blocked: labels.map(|label: &Arc<Label>| label.refused()).collect(),
             listed,
+            version: rules.version(),
+            since: rules.made_at(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
 use super::rules::{RuleSnapshot, RuleSnapshots};
@@ -447,7 +447,7 @@ impl Snapshot {
             origins,
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: engine.overflowed(),
-            rules: RuleSnapshots::of(engine),
+            rules: RuleSnapshots::of(&rules),
             shadows: ShadowSnapshot::of(engine),
             findings: engine.findings_so_far(),
         }
@@ -492,6 +492,20 @@ impl Snapshot {
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
+    }
+
+    /// Returns how often the rules have been replaced; see
+    /// [`Sentinel::rules_version`](crate::Sentinel::rules_version).
+    #[must_use]
+    pub const fn rules_version(&self) -> u64 {
+        self.rules.version
+    }
+
+    /// Returns since when these rules are in force; see
+    /// [`Sentinel::rules_since`](crate::Sentinel::rules_since).
+    #[must_use]
+    pub const fn rules_since(&self) -> SystemTime {
+        self.rules.since
     }
 
     /// Returns the rules in force, also those in shadow mode, in their order.

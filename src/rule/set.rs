@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::named::Named;
 use super::{
@@ -13,6 +13,7 @@ use crate::adaptive::Settings;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
 use crate::call::Key;
+use crate::clock::wall_time;
 use crate::system::Limits;
 
 /// A set of rules with a version: every call is judged by one version.
@@ -32,6 +33,8 @@ pub(crate) struct RuleSet {
     shadowed: HashSet<String>,
     part: Part,
     version: u64,
+    /// When it was made.
+    made_at: SystemTime,
     /// The set for resources of which this one says nothing; `None` if this is one.
     bare: Option<Arc<RuleSet>>,
 }
@@ -157,6 +160,7 @@ impl RuleSet {
             shadowed: HashSet::new(),
             part,
             version,
+            made_at: wall_time(),
             bare: None,
         }
     }
@@ -284,6 +288,11 @@ impl RuleSet {
 
     pub(crate) const fn version(&self) -> u64 {
         self.version
+    }
+
+    /// When it was made, which is just before it comes into force.
+    pub(crate) const fn made_at(&self) -> SystemTime {
+        self.made_at
     }
 
     /// What is told of the rule at `index`.

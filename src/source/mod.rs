@@ -55,6 +55,7 @@ mod access;
 mod error;
 mod file;
 mod stamp;
+mod status;
 mod watch;
 
 use std::fmt;
@@ -63,6 +64,7 @@ use crate::rule::Rules;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use file::FileSource;
+pub use status::WatchStatus;
 pub use watch::{Watch, WatchEvent, WatchHandle};
 
 /// A source of rules that is polled now and then.

@@ -16,9 +16,11 @@ use std::{fmt, io, thread};
 
 use super::RuleSource;
 use super::error::SourceError;
+use super::status::WatchStatus;
 use crate::base::panics::{caught, caught_or};
 use crate::base::sync::Lock;
 use crate::base::thread::Repeater;
+use crate::clock::wall_time;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 
@@ -89,7 +91,7 @@ pub struct Watch {
     user_code: Lock<UserCode>,
     /// The thread that polls.
     polling: Lock<Option<ThreadId>>,
-    status: Lock<Status>,
+    status: WatchStatus,
 }
 
 /// What one thread at a time may call.
@@ -102,14 +104,6 @@ type OnEvent = dyn FnMut(&WatchEvent) + Send;
 
 /// Remembers, as long as it lives, which thread polls.
 struct Polling<'a>(&'a Lock<Option<ThreadId>>);
-
-/// What has come of the polls.
-#[derive(Debug, Default)]
-struct Status {
-    last_error: Option<SourceError>,
-    reloads: u64,
-    warnings: Vec<String>,
-}
 
 /// What a [`Watch`] reports; each thing is reported once.
 ///
@@ -220,7 +214,7 @@ impl Watch {
             sentinel,
             user_code: Lock::new(user_code),
             polling: Lock::default(),
-            status: Lock::default(),
+            status: WatchStatus::default(),
         }
     }
 
@@ -253,7 +247,10 @@ impl Watch {
         // Forgotten before the lock is free, even if a clock panics.
         let _polling = Polling::new(&self.polling, this);
         let UserCode { source, on_event } = &mut *user_code;
-        let event = match catch_panic(|| source.poll()).unwrap_or_else(Err) {
+        let polled = catch_panic(|| source.poll()).unwrap_or_else(Err);
+        let now = wall_time();
+        self.status.with(|status| status.last_poll = Some(now));
+        let event = match polled {
             Ok(rules) => {
                 let rules = rules?;
                 // Rules come once, so they are put in force without their warnings if need be.
@@ -286,55 +283,64 @@ impl Watch {
         Ok(WatchHandle { watch, thread })
     }
 
+    /// Returns a handle to see what has come of the polls, also once the watch is on its thread.
+    #[must_use]
+    pub fn status(&self) -> WatchStatus {
+        self.status.clone()
+    }
+
     /// Returns the current error of the source, as it was last reported; `None` if there is
     /// none, or if the source has not been polled yet.
     #[must_use]
     pub fn last_error(&self) -> Option<SourceError> {
-        self.status.lock().last_error.clone()
+        self.status.last_error()
     }
 
     /// Returns how many times new rules were put in force.
     #[must_use]
     pub fn reloads(&self) -> u64 {
-        self.status.lock().reloads
+        self.status.reloads()
     }
 
     /// Returns the warnings about the rules that the source returned last; see
     /// [`RuleSource::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.status.lock().warnings.clone()
+        self.status.warnings()
     }
 
     /// Notes that the source has failed with `error`. Returns what there is to report.
     fn fail(&self, error: SourceError) -> Option<WatchEvent> {
-        let last = &mut self.status.lock().last_error;
-        let is_known = |last: &SourceError| last.is_same_problem_as(&error);
-        if last.as_ref().is_some_and(is_known) {
-            return None;
-        }
-        *last = Some(error.clone());
-        Some(WatchEvent::Failed(error))
+        self.status.with(|status| {
+            let last = &mut status.last_error;
+            let is_known = |last: &SourceError| last.is_same_problem_as(&error);
+            if last.as_ref().is_some_and(is_known) {
+                return None;
+            }
+            *last = Some(error.clone());
+            Some(WatchEvent::Failed(error))
+        })
     }
 
     /// Puts `rules` in force. Returns what there is to report.
     fn reload(&self, rules: Rules, warnings: Vec<String>) -> Option<WatchEvent> {
         let count = rules.len();
         let is_new = self.sentinel.reload(rules);
-        let mut status = self.status.lock();
-        let has_recovered = status.last_error.take().is_some();
-        let known: HashSet<_> = status.warnings.iter().collect();
-        let is_warning = warnings.iter().any(|warning| !known.contains(warning));
-        status.warnings.clone_from(&warnings);
-        if is_new {
-            status.reloads += 1;
-            let rules = count;
-            return Some(WatchEvent::Reloaded { rules, warnings });
-        }
-        if is_warning {
-            return Some(WatchEvent::Warned { warnings });
-        }
-        has_recovered.then_some(WatchEvent::Recovered)
+        self.status.with(|status| {
+            let has_recovered = status.last_error.take().is_some();
+            let known: HashSet<_> = status.warnings.iter().collect();
+            let is_warning = warnings.iter().any(|warning| !known.contains(warning));
+            status.warnings.clone_from(&warnings);
+            if is_new {
+                status.reloads += 1;
+                let rules = count;
+                return Some(WatchEvent::Reloaded { rules, warnings });
+            }
+            if is_warning {
+                return Some(WatchEvent::Warned { warnings });
+            }
+            has_recovered.then_some(WatchEvent::Recovered)
+        })
     }
 }
 
@@ -423,6 +429,12 @@ impl WatchHandle {
     /// Also returns `None` if the other thread has just reported what there is.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         self.watch.poll_once()
+    }
+
+    /// See [`Watch::status`].
+    #[must_use]
+    pub fn status(&self) -> WatchStatus {
+        self.watch.status()
     }
 
     /// See [`Watch::last_error`].

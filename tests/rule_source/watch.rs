@@ -346,14 +346,18 @@ fn a_thread_puts_in_force_what_the_source_says_and_tells_what_it_could_not() {
     // It goes first if the test fails: else the thread would wait for an answer.
     let puppet = puppet;
     let next = || told.recv_timeout(PATIENCE).unwrap();
+    let status = watch.status();
     puppet.answers(Ok(Some(limit(2))));
     assert_eq!(next(), "1 rule in force");
     assert_eq!((sentinel.rules(), watch.reloads()), (limit(2), 1));
+    assert_eq!((status.is_up(), status.reloads()), (true, 1));
     puppet.answers(Ok(None));
     puppet.answers(Err(SourceError::new("away")));
     puppet.answers(Err(SourceError::new("away")));
     assert_eq!(next(), "rules kept: away");
     assert_eq!(watch.last_error().unwrap().to_string(), "away");
+    assert_eq!(status.last_error().unwrap().to_string(), "away");
+    assert!(!status.is_up());
     puppet.answers(Ok(Some(Rules::new())));
     assert_eq!(next(), "0 rules in force");
     assert_eq!((sentinel.rules(), watch.reloads()), (Rules::new(), 2));
@@ -362,6 +366,9 @@ fn a_thread_puts_in_force_what_the_source_says_and_tells_what_it_could_not() {
     drop(puppet);
     promptly(move || watch.stop());
     assert_eq!(sentinel.rules(), limit(3));
+    // What has come of it is known when the watch has gone.
+    assert_eq!((status.is_up(), status.reloads()), (true, 3));
+    assert!(status.last_poll().is_some());
     // All has been told, and nobody is left who could tell more.
     assert_eq!(told.iter().collect::<Vec<_>>(), ["1 rule in force"]);
 }
