@@ -4,9 +4,7 @@ use loom::thread;
 
 use super::room::counters;
 use crate::base::sync::fault::model;
-use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
-use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::stat::counters::Counters;
 use crate::stat::lined_up::LinedUp;
 use crate::stat::slots::SlotHold;
