@@ -480,6 +480,7 @@ fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
             "rule": copy.rule(),
             "overflows": copy.overflows(),
             "missing": copy.missing(),
+            "waiting": copy.waiting(),
         });
         assert_eq!(written["hot_params"][place], expected);
     }

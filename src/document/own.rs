@@ -288,6 +288,9 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
         rule = rule.tier(tier, threshold);
     }
     let rule = with(rule, fields.count("max_keys"), HotParamRule::max_keys);
+    let rule = with(rule, fields.time("queue"), HotParamRule::queue);
+    let most = fields.count("max_waiting");
+    let rule = with(rule, most, HotParamRule::max_waiting);
     let missing = fields.choice("missing", &MISSING);
     let rule = with(rule, missing, HotParamRule::missing);
     with(rule, fields.text("id"), HotParamRule::id).into()

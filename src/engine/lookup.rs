@@ -175,7 +175,7 @@ impl Engine {
             self.compare_new(&new);
         }
         // There may be more slots than before. Those who wait are woken by code of others.
-        new.node().let_in();
+        new.let_in(old.as_deref());
         // Nobody waits while it frees the whole set that it may be the last to hold.
         drop(old);
         new

@@ -229,8 +229,8 @@ impl Engine {
         self.judge_on_new(&query, call, Some(named_by), now)
     }
 
-    /// Judges a call that has waited for a slot of `node`, from the first check on and by the
-    /// present rules. What is left of what it has `arrived` with is given back.
+    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check
+    /// on and by the present rules. What is left of what it has `arrived` with is given back.
     #[cold]
     pub(crate) fn judge_from_line(
         &self,
@@ -260,6 +260,9 @@ impl Engine {
         };
         if let Some(hold) = arrived.slot.take() {
             node.free_slot(hold);
+        }
+        if let Some(share) = arrived.take_share() {
+            share.give_back(now.undoubted());
         }
         verdict
     }

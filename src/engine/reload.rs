@@ -105,7 +105,7 @@ impl Engine {
         }
         // Calls wait for slots that there may be by now.
         if self.shared.lined_up.may_wait() {
-            self.renew_all(now, |old| old.node().is_waited_for());
+            self.renew_all(now, Resource::is_waited_for);
         }
     }
 

@@ -1,8 +1,10 @@
 //! The keys of one rule: how their calls are counted, taken and given back.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::digest::{Digest, Sip};
+use super::line::Lines;
 use super::queue::{self, Pace, Queue};
 use super::refill::{self, Rate, Refill};
 use super::running::{self, Running};
@@ -18,15 +20,17 @@ use window::Window;
 /// A quota for each key, in a table of fixed size. See the [module](super).
 #[derive(Debug)]
 pub(crate) struct HotKeys {
-    table: Table,
+    pub(super) table: Table,
     /// Made for these keys alone.
     hash: Sip,
-    count: Count,
+    pub(super) count: Count,
     interval: Duration,
     /// Of windows: [`Window::slack`].
     slack: u32,
     /// When the table was made: its times are counted from there.
     origin: Tick,
+    /// The calls at once that wait, if any ever could.
+    pub(super) lines: OnceLock<Box<Lines>>,
 }
 
 /// What the keys of a rule have in common.
@@ -104,6 +108,7 @@ impl HotKeys {
             interval: spec.interval,
             slack: Window::slack(spec.interval),
             origin: now,
+            lines: OnceLock::new(),
         }
     }
 
@@ -238,9 +243,16 @@ impl HotKeys {
                 });
             }
             // What was paid came from a `u32`, here and below.
-            Count::Window => self.change(taken, |word| window::refund(word, after, paid as u32)),
-            Count::Queue(_) => self.change(taken, |word| queue::leave(word, paid, after)),
-            Count::Running => self.change(taken, |word| running::free(word, paid as u32)),
+            Count::Window => {
+                self.change(taken, |word| window::refund(word, after, paid as u32));
+            }
+            Count::Queue(_) => {
+                self.change(taken, |word| queue::leave(word, paid, after));
+            }
+            Count::Running => {
+                let left = self.change(taken, |word| running::free(word, paid as u32));
+                self.freed(taken.place, left);
+            }
         }
     }
 
@@ -254,8 +266,17 @@ impl HotKeys {
             slot => Place::Slot(slot),
         };
         if self.count == Count::Running {
-            self.table
-                .change_pinned(place, |word| running::free(word, n));
+            let change = |word| running::free(word, n);
+            let left = self.table.change_pinned(place, change);
+            self.freed(Some(place), left);
+        }
+    }
+
+    /// Calls have given their places at once back at `place`, which has left this word there.
+    #[inline]
+    fn freed(&self, place: Option<Place>, left: Option<u64>) {
+        if left.is_some_and(running::is_marked) {
+            self.let_in(place);
         }
     }
 
@@ -278,9 +299,11 @@ impl HotKeys {
         }
     }
 
-    /// What all of it takes, in bytes: the same from the start.
+    /// What all of it takes, in bytes: the same from the start, but for the lines of calls that
+    /// may wait.
     pub(crate) fn footprint(&self) -> usize {
-        size_of::<Self>() - size_of::<Table>() + self.table.footprint()
+        let lines = self.lines.get().map_or(0, |lines| lines.footprint());
+        size_of::<Self>() - size_of::<Table>() + self.table.footprint() + lines
     }
 
     #[inline]
@@ -289,7 +312,7 @@ impl HotKeys {
     }
 
     #[inline]
-    fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
+    pub(super) fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
         self.table.take(key.0, judge).map_err(|wait_ns| Full {
             room_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
         })
@@ -305,10 +328,8 @@ impl HotKeys {
     }
 
     #[inline]
-    fn change(&self, taken: &Taken, change: impl Fn(u64) -> Option<u64>) {
-        if let Some(place) = taken.place {
-            self.table.change(place, taken.digest.0, change);
-        }
+    fn change(&self, taken: &Taken, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        self.table.change(taken.place?, taken.digest.0, change)
     }
 }
 
@@ -335,6 +356,22 @@ impl Taken {
             paid: 0,
             after: 0,
         }
+    }
+
+    /// One place at once, which a call of `digest` has at `place`.
+    pub(super) const fn at_once(now: Tick, digest: Digest, place: Place) -> Self {
+        Self {
+            start: now,
+            digest,
+            place: Some(place),
+            paid: 1,
+            after: 0,
+        }
+    }
+
+    /// By what the key is known.
+    pub(crate) const fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// The place that the call keeps while it runs.

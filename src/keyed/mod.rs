@@ -7,7 +7,7 @@
 //!            refill   a time               │   what a key has spent: one word,
 //!            window   number | count | count   changed by one compare-and-swap
 //!            queue    a time
-//!            running  epoch | count
+//!            running  epoch | waits | count
 //! ```
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
@@ -15,6 +15,7 @@
 //! * `table`: which slot belongs to which key, and who may have it next.
 //! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
+//! * `line`: the calls that wait where so many of their key run as may.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is
 //! equivalent to a fresh one. So a full table never gives anybody a new quota; keys that
@@ -39,6 +40,7 @@ mod burst;
 mod digest;
 mod keys;
 mod limiter;
+mod line;
 mod queue;
 mod refill;
 mod running;
@@ -50,6 +52,7 @@ use std::time::Duration;
 pub(crate) use burst::Burst;
 pub(crate) use digest::Digest;
 pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
+pub(crate) use line::{LimitNow, Most, Ticket};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
 pub use limiter::{Builder, InvalidLimiter, KeyedLimiter, NoRoom};

@@ -4,12 +4,13 @@
 //! Each model has a twin with a planted bug that must fail. They run with those
 //! of `stat`, by the name `models`.
 
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use loom::thread;
 
 use super::table::Table;
-use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
+use super::{Count, Digest, HotKeys, Limit, LimitNow, Most, Spec, Taken, Ticket};
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
@@ -299,5 +300,99 @@ model! {
         let theirs = others.map(|other| other.join().unwrap());
         let passed = theirs.into_iter().chain([ours]).filter(|&passed| passed).count();
         assert_eq!(passed, 2);
+    }
+}
+
+/// A table in which one call of `A` runs, as may one of each key at once.
+fn full(slots: usize) -> (Arc<HotKeys>, Taken) {
+    let keys = keys(Count::Running, slots);
+    let one: LimitNow = StdArc::new(|_, _| 1);
+    keys.set_limit(&one);
+    let first = take(&keys, 0, A, Limit::Running(1)).unwrap();
+    (keys, first)
+}
+
+fn line_up(keys: &HotKeys, key: Digest) -> Ticket {
+    let most = Most {
+        of_key: 9,
+        of_all: 9,
+    };
+    keys.line_up(key, None, most, None).unwrap()
+}
+
+/// The call with this ticket has its place, and ends.
+fn run(keys: &HotKeys, key: Digest, ticket: Ticket) {
+    let place = keys.leave_line(at(0), key, ticket);
+    keys.free(place.expect("it waits beside a free place").pinned(), 1);
+}
+
+model! {
+    a_call_lines_up_beside_the_end_of_another_of_its_key at 3 fails with
+        a_call_that_waits_for_its_key_without_a_look: WaitWithoutLook;
+    || {
+        let (keys, first) = full(1);
+        let other = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        let ticket = line_up(&keys, A);
+        other.join().unwrap();
+        run(&keys, A, ticket);
+        assert_eq!(keys.keys_in_use(at(0)), 0);
+    }
+}
+
+model! {
+    a_call_lines_up_where_the_last_one_leaves_and_its_key_loses_the_slot at 3 fails with
+        a_call_that_marks_before_it_has_the_lock: MarkBeforeLock;
+    || {
+        let (keys, first) = full(1);
+        let ticket = line_up(&keys, A);
+        let other = spawn(&keys, move |keys| {
+            // With a place or without one.
+            if let Some(place) = keys.leave_line(at(0), A, ticket) {
+                keys.free(place.pinned(), 1);
+            }
+            // It takes the slot, or shares the word of all.
+            let b = take(keys, 0, B, Limit::Running(1)).unwrap();
+            keys.free(b.pinned(), 1);
+        });
+        let ending = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        let ticket = line_up(&keys, A);
+        ending.join().unwrap();
+        other.join().unwrap();
+        run(&keys, A, ticket);
+        assert_eq!(keys.keys_in_use(at(0)), 0);
+    }
+}
+
+model! {
+    a_call_leaves_the_line_of_its_key_beside_the_end_of_another at 3 fails with
+        a_call_that_leaves_its_key_with_a_place: LeaveBlindly;
+    || {
+        let (keys, first) = full(1);
+        let [leaving, next] = [(); 2].map(|()| line_up(&keys, A));
+        let other = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        if let Some(place) = keys.leave_line(at(0), A, leaving) {
+            keys.free(place.pinned(), 1);
+        }
+        other.join().unwrap();
+        run(&keys, A, next);
+        assert_eq!(keys.keys_in_use(at(0)), 0);
+    }
+}
+
+model! {
+    a_new_call_beside_one_in_line_for_its_key at 3 fails with
+        a_new_call_that_overtakes_in_its_key: OvertakeLine;
+    || {
+        let (keys, first) = full(1);
+        let ticket = line_up(&keys, A);
+        let freeing = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        // The word is looked at before, as if the call had come a little earlier.
+        let other = spawn(&keys, |keys| {
+            keys.left(at(0), A, &Limit::Running(1));
+            take(keys, 0, A, Limit::Running(1)).is_some()
+        });
+        freeing.join().unwrap();
+        assert!(!other.join().unwrap(), "it waits, and another one has its place");
+        run(&keys, A, ticket);
     }
 }

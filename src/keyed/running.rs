@@ -1,8 +1,8 @@
 //! Calls at once: how many of a key run, and under which owner of the slot.
 //!
 //! ```text
-//! bit 63          32 31           0
-//!     [    epoch    ][   running   ]
+//! bit 63          32   31    30           0
+//!     [    epoch    ][ waits ][   running   ]
 //! ```
 //!
 //! A key that has calls in flight is not at rest and keeps its slot, so a call
@@ -11,11 +11,18 @@
 //! one owner cannot count itself in with the next. It comes round after 2³²
 //! owners of one slot, which a thread would have to sleep through within one
 //! call.
+//!
+//! While calls [wait](super::line), `waits` is set. Then the low half is larger than every
+//! limit, so that no new call overtakes them, and the key is not at rest.
 
 use super::Judge;
 use crate::base::sync::{Bug, planted};
 
-const COUNT: u64 = u32::MAX as u64;
+/// The low half: the count, and whether calls wait.
+const LOW: u64 = u32::MAX as u64;
+const WAITS: u64 = 1 << 31;
+/// No limit is larger.
+const COUNT: u64 = WAITS - 1;
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +38,90 @@ impl Running {
     }
 }
 
+/// A call that goes on to wait: it marks the word, and takes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark;
+
+/// A call that takes one place beside the calls that wait, unless so many run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside(pub(super) u32);
+
 /// The word without the `n` places of a call that ends.
 pub(super) fn free(word: u64, n: u32) -> Option<u64> {
     let is_running = word & COUNT >= u64::from(n);
     debug_assert!(is_running, "a call in flight pins its slot");
     is_running.then(|| word - u64::from(n))
+}
+
+/// Whether calls of the key wait.
+#[inline]
+pub(super) const fn is_marked(word: u64) -> bool {
+    word & WAITS != 0
+}
+
+/// The word that says that calls wait.
+pub(super) const fn marked(word: u64) -> u64 {
+    word | WAITS
+}
+
+/// The word that says that none does.
+pub(super) const fn unmarked(word: u64) -> u64 {
+    word & !WAITS
+}
+
+/// The word with one place more, for a call that has waited, unless `limit` are taken.
+pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
+    (word & COUNT < u64::from(limit)).then(|| word + 1)
+}
+
+fn rest(word: u64) -> Option<u64> {
+    // Nobody knows for how long.
+    (word & LOW == 0).then_some(0)
+}
+
+fn fresh(last: u64) -> u64 {
+    let epoch = if planted(Bug::OwnersWithoutEpoch) {
+        last >> 32
+    } else {
+        (last >> 32) + 1
+    };
+    epoch << 32
+}
+
+impl Judge for Mark {
+    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+        Ok(marked(word))
+    }
+
+    fn rest(self, word: u64) -> Option<u64> {
+        rest(word)
+    }
+
+    fn fresh(self, last: u64) -> u64 {
+        fresh(last)
+    }
+
+    fn left(self, _: u64) -> u32 {
+        0
+    }
+}
+
+impl Judge for Beside {
+    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+        let_in(word, self.0).ok_or(Some(0))
+    }
+
+    fn rest(self, word: u64) -> Option<u64> {
+        rest(word)
+    }
+
+    fn fresh(self, last: u64) -> u64 {
+        fresh(last)
+    }
+
+    fn left(self, word: u64) -> u32 {
+        self.0.saturating_sub((word & COUNT) as u32)
+    }
 }
 
 impl Judge for Running {
@@ -44,7 +130,12 @@ impl Judge for Running {
         if self.n > self.limit {
             return Err(None);
         }
-        if (word & COUNT) + u64::from(self.n) > u64::from(self.limit) {
+        let counted = if planted(Bug::OvertakeLine) {
+            COUNT
+        } else {
+            LOW
+        };
+        if (word & counted) + u64::from(self.n) > u64::from(self.limit) {
             // As soon as a call ends.
             return Err(Some(0));
         }
@@ -52,21 +143,15 @@ impl Judge for Running {
     }
 
     fn rest(self, word: u64) -> Option<u64> {
-        // Nobody knows for how long.
-        (word & COUNT == 0).then_some(0)
+        rest(word)
     }
 
     fn fresh(self, last: u64) -> u64 {
-        let epoch = if planted(Bug::OwnersWithoutEpoch) {
-            last >> 32
-        } else {
-            (last >> 32) + 1
-        };
-        epoch << 32
+        fresh(last)
     }
 
     fn left(self, word: u64) -> u32 {
-        // The count is in the low half.
+        // None while calls wait.
         self.limit.saturating_sub(word as u32)
     }
 }

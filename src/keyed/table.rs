@@ -127,7 +127,7 @@ struct Room {
 }
 
 /// Whose word a call has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// That of the key, in this slot.
     Slot(u32),
@@ -166,26 +166,45 @@ impl Table {
     #[inline]
     pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
         self.take_known(tag, judge)
-            .unwrap_or_else(|| self.take_unknown(tag, judge))
+            .unwrap_or_else(|| self.take_unknown(tag, judge, true))
+    }
+
+    /// Where the key `tag` is judged, after its word there has been changed by `judge`, which
+    /// never refuses. The call has been counted before.
+    pub(super) fn place(&self, tag: u64, judge: impl Judge) -> Option<Place> {
+        let change = self
+            .take_known(tag, judge)
+            .unwrap_or_else(|| self.take_unknown(tag, judge, false));
+        change.ok().map(|change| change.place)
     }
 
     /// Changes the word that a call of the key `tag` has found at `place`, unless
-    /// that has changed hands since or `change` gives none.
-    pub(super) fn change(&self, place: Place, tag: u64, change: impl Fn(u64) -> Option<u64>) {
+    /// that has changed hands since or `change` gives none. Returns the new word.
+    pub(super) fn change(
+        &self,
+        place: Place,
+        tag: u64,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
         let tag = match place {
             Place::Overflow => NOBODY,
             Place::Slot(_) => tag,
         };
-        let _ = self.update(place, tag, |word| change(word).ok_or(()));
+        let changed = self.update(place, tag, |word| change(word).ok_or(()))?;
+        changed.ok().map(|change| change.after)
     }
 
     /// Changes the word at `place`, whose owner cannot change because a call of it
     /// is in flight.
     #[inline]
-    pub(super) fn change_pinned(&self, place: Place, change: impl Fn(u64) -> Option<u64>) {
+    pub(super) fn change_pinned(
+        &self,
+        place: Place,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
         // Relaxed: the call has seen its tag there, and nobody stores one since.
         let tag = self.slot(place).tag.load(Ordering::Relaxed);
-        self.change(place, tag, change);
+        self.change(place, tag, change)
     }
 
     /// What `read` says of the word by which a call of the key `tag` would be
@@ -270,7 +289,12 @@ impl Table {
 
     #[cold]
     #[inline(never)]
-    fn take_unknown(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
+    fn take_unknown(
+        &self,
+        tag: u64,
+        judge: impl Judge,
+        is_counted: bool,
+    ) -> Result<Change, Option<u64>> {
         let lock = &self.locks[tag as usize & (self.locks.len() - 1)];
         let _one_at_a_time = lock.lock();
         if !planted(Bug::InsertWithoutSecondLook) {
@@ -290,7 +314,9 @@ impl Table {
                 });
             }
         }
-        self.overflows.fetch_add(1, Ordering::Relaxed);
+        if is_counted {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+        }
         self.update(Place::Overflow, NOBODY, |word| {
             judge.take(of_all(word, judge))
         })

@@ -83,6 +83,23 @@ impl HotParamView {
         self.params().overflows(self.place)
     }
 
+    /// Returns how many calls wait in the [queues](crate::HotParamRule::queue) of all values.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, HotParamRule, Sentinel};
+    ///
+    /// let rule = HotParamRule::concurrency("report", 1).queue(Duration::from_secs(5));
+    /// let sentinel = Sentinel::new(rule);
+    /// let [_running, _waiting] = [0, 1].map(|_| sentinel.try_enter(Call::new("report").param("ann")));
+    /// let params = sentinel.node("report").expect("it has been called").hot_params();
+    /// assert_eq!((params[0].waiting(), params[0].left("ann")), (1, 0));
+    /// ```
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.params().waiting(self.place)
+    }
+
     /// Returns how many calls reached the rule without a value for it, whatever the rule
     /// does with [those](crate::HotParamRule::missing): without a parameter, or without an
     /// origin for a rule by origin. Calls that are refused before the rule are not counted.

@@ -20,11 +20,12 @@ impl Snapshot {
     /// node has `breakers`, with the `state` as the text of
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
-    /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and `hot_params`, with `overflows` and
-    /// `missing`. The whole has `shadows`, with `would_block`. The lists are empty if there
-    /// are no such rules, and `adaptive_limit` is null. `rules` has all rules, with their `kind`,
-    /// `resource` and `is_shadow`, their `limit` and its `interval` in milliseconds, or null, and
-    /// what they have refused as `blocked`; `rules_since` is in milliseconds since 1970. The whole also has `findings`, with
+    /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
+    /// `hot_params`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
+    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` is null.
+    /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
+    /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
+    /// is in milliseconds since 1970. The whole also has `findings`, with
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
@@ -154,7 +155,11 @@ impl NodeSnapshot {
         write_list(json, "hot_params", self.hot_params(), |json, params| {
             write_rule(json, params.rule())?;
             let (overflows, missing) = (params.overflows(), params.missing());
-            write!(json, ",\"overflows\":{overflows},\"missing\":{missing}}}")
+            let waiting = params.waiting();
+            write!(
+                json,
+                ",\"overflows\":{overflows},\"missing\":{missing},\"waiting\":{waiting}}}"
+            )
         })?;
         for (name, bucket) in [
             ("minute", self.minute()),

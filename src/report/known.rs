@@ -59,6 +59,7 @@ pub struct HotParamSnapshot {
     rule: Arc<str>,
     overflows: u64,
     missing: u64,
+    waiting: u32,
 }
 
 /// A copy of what a rule in [shadow mode](crate::Rule::shadow) has counted. For more, see
@@ -171,6 +172,7 @@ impl HotParamSnapshot {
             rule: resource.rules().id(rule),
             overflows: params.overflows(place),
             missing: params.missing(place),
+            waiting: params.waiting(place),
         };
         rules.map(copy).collect()
     }
@@ -193,6 +195,13 @@ impl HotParamSnapshot {
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.missing
+    }
+
+    /// Returns how many calls wait in the queues of all values; see
+    /// [`HotParamView::waiting`](crate::HotParamView::waiting).
+    #[must_use]
+    pub const fn waiting(&self) -> u32 {
+        self.waiting
     }
 }
 

@@ -156,7 +156,7 @@ pub(crate) use flow::{Basis, Who};
 pub(crate) use gate::{Gate, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use named::Named;
-pub(crate) use params::{HotParams, NoShare, OnMissing, Running, Shares};
+pub(crate) use params::{HotParams, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};

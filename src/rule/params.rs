@@ -1,6 +1,8 @@
 //! The hot-parameter rules of one resource, with what they know of their keys.
 
-use std::collections::HashMap;
+mod line;
+mod quotas;
+
 use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -13,7 +15,10 @@ use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::keyed::{Count, Digest, HotKeys, Limit, Pinned, Spec, Taken};
+use crate::keyed::{Count, Digest, HotKeys, Pinned, Spec, Taken};
+
+pub(crate) use line::{OwnShare, PlaceInLine as ShareInLine};
+use quotas::{Exceptions, Quota, Quotas};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -38,27 +43,15 @@ struct HotParam {
     keys: Arc<HotKeys>,
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
-    limit: Quota,
-    exceptions: StdArc<Exceptions>,
-    tiers: Box<[(OwnedKey, Quota)]>,
+    quotas: Quotas,
     /// How many calls had no value. It goes on with the keys.
     missing: Arc<AtomicU64>,
     on_missing: OnMissing,
 }
 
-/// The quotas of single values. What they are known by is a keyed hash already.
-type Exceptions = HashMap<Digest, Quota, foldhash::fast::RandomState>;
-
 /// Where a call is counted by the rules that count calls at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running([Pinned; MOST_RUNNING]);
-
-/// What the calls of a value may take.
-#[derive(Clone, Copy, Debug)]
-struct Quota {
-    threshold: f64,
-    prepared: Limit,
-}
 
 /// The shares of one call.
 pub(crate) type Shares = SmallVec<Share, 4>;
@@ -124,6 +117,7 @@ impl HotParams {
             .filter(|param| param.rule.count == Count::Running);
         for (ordinal, param) in running.take(MOST_RUNNING).enumerate() {
             param.running = Some(ordinal);
+            param.set_limit();
         }
         (!all.is_empty()).then_some(Self(all))
     }
@@ -249,7 +243,7 @@ impl HotParams {
     pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> u32 {
         let param = &self.0[place];
         let key = param.keys.digest(value);
-        let quota = param.exceptions.get(&key).unwrap_or(&param.limit);
+        let quota = param.quotas.of(key, None);
         param.keys.left(now, key, &quota.prepared)
     }
 
@@ -294,16 +288,20 @@ impl HotParam {
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
         let exception = size_of::<(Digest, Quota)>() + 1;
-        let tiers = self.tiers.iter().map(|(tier, _)| match tier {
+        let Quotas {
+            exceptions, tiers, ..
+        } = &self.quotas;
+        let names = tiers.iter().map(|(tier, _)| match tier {
             OwnedKey::Str(text) => {
                 shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
             }
             OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) | OwnedKey::Reserved(_) => 0,
         });
         let prepared = shared_size::<Exceptions>()
-            + self.exceptions.capacity() * exception
-            + size_of_val(&*self.tiers)
-            + tiers.sum::<usize>();
+            + exceptions.capacity() * exception
+            + shared_size::<()>()
+            + size_of_val(&**tiers)
+            + names.sum::<usize>();
         keys + shared_size::<AtomicU64>()
             + size_of_val(&*self.on_missing.0)
             + self.rule.heap()
@@ -338,7 +336,7 @@ impl HotParam {
         let unchanged = old.filter(|old| old.rule == rule);
         let exceptions = match unchanged {
             // There may be many, and calls wait for them.
-            Some(old) => old.exceptions.clone(),
+            Some(old) => old.quotas.exceptions.clone(),
             None => {
                 let exceptions = rule.exceptions.iter().flat_map(|(value, threshold)| {
                     let quota = quota(*threshold);
@@ -348,7 +346,6 @@ impl HotParam {
                 StdArc::new(exceptions.collect())
             }
         };
-        // Of two for one name, the last one is found first.
         let tiers = rule.tiers.iter().rev();
         let tiers = tiers.flat_map(|(tier, threshold)| {
             let quota = quota(*threshold);
@@ -359,9 +356,11 @@ impl HotParam {
             on_missing,
             index,
             running: None,
-            limit: quota(rule.threshold()),
-            exceptions,
-            tiers: tiers.collect(),
+            quotas: Quotas {
+                limit: quota(rule.threshold()),
+                exceptions,
+                tiers: tiers.collect(),
+            },
             rule,
             keys,
         }
@@ -470,12 +469,7 @@ impl HotParam {
     }
 
     fn quota(&self, key: Digest, call: &Call<'_>) -> &Quota {
-        if let Some(own) = self.exceptions.get(&key) {
-            return own;
-        }
-        let tier = call.tier.as_ref();
-        let tier = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| tier.is_kept_as(name)));
-        tier.map_or(&self.limit, |(_, quota)| quota)
+        self.quotas.of(key, call.tier.as_ref())
     }
 }
 
@@ -523,8 +517,9 @@ mod tests {
         };
         let first = make(1, None);
         let [equal, other] = [make(1, Some(&first)), make(3, Some(&first))];
-        let are_shared =
-            |new: &HotParams| StdArc::ptr_eq(&new.0[0].exceptions, &first.0[0].exceptions);
+        let are_shared = |new: &HotParams| {
+            StdArc::ptr_eq(&new.0[0].quotas.exceptions, &first.0[0].quotas.exceptions)
+        };
         assert_eq!([are_shared(&equal), are_shared(&other)], [true, false]);
     }
 }

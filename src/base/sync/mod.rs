@@ -191,6 +191,10 @@ pub(crate) enum Bug {
     LineLookByLoad,
     /// A call that leaves the line does not look whether it has got a slot.
     LeaveBlindly,
+    /// A call that lines up for its key marks the word before it has the lock, and not again.
+    MarkBeforeLock,
+    /// A new call counts those of its key that run, and not those that wait.
+    OvertakeLine,
     /// An extreme is written without comparing the one that it was merged with.
     BlindExtreme,
     /// A late opener starts the extremes of a bucket whose place has a newer one.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!              ┌── in line for a slot ◀─────────┐ no slot is free
-//! judged ──────┤        │ has one              │
+//! judged ──────┤   or a share                   │
+//!     ▲        │        │ has one              │
 //!              │        ▼                      │
 //!              │   judged once more            │
 //!              ▼        ▼                      │
@@ -12,6 +13,8 @@
 //! A call in line that has not been judged by all rules holds nothing, and keeps a copy of
 //! what it is; one that has been promised its tokens keeps these. Whoever leaves the line is
 //! told whether it has a slot: it uses the slot, or gives it to the next one.
+
+mod line;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -31,22 +34,26 @@ use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::pipeline::{Arrival, PlaceInLine, stand_in_line};
+use crate::engine::pipeline::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::resource::{NoPlace, Place};
 use crate::stat::{Node, SlotHold};
+
+use line::Got;
+pub(crate) use line::InLine;
 
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
 /// A call that has been promised a place in a future bucket, or a turn in a
 /// [queue](crate::FlowRule::throttle); or that waits for a
-/// [concurrency slot](crate::IsolationRule::queue).
+/// [concurrency slot](crate::IsolationRule::queue), or for a
+/// [place of its value](crate::HotParamRule::queue).
 ///
 /// The tokens of a promised place are held on every node that counts the call, and are taken
 /// when the bucket in which it starts opens. Until it starts it holds no concurrency slot, and
 /// its response time does not run.
 ///
-/// A call that waits for a slot is judged by the rules behind the limit when it has one. Then
-/// it may be refused, or wait for a promised place.
+/// A call that waits for a slot or a place of its value is judged when it has it. Then it may
+/// be refused, or wait again.
 ///
 /// # Examples
 ///
@@ -76,8 +83,8 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 /// # Cancel safety
 ///
 /// Dropping it gives up the place: the tokens are given back if their bucket is still to
-/// come or is the newest one; later they stay spent. A slot that it has got goes to the next
-/// call that waits.
+/// come or is the newest one; later they stay spent. A slot or a place of its value that it has
+/// got goes to the next call that waits.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<Inner>>,
@@ -95,9 +102,12 @@ struct Inner {
     until: Tick,
     /// How long its latest sleep is or was; `None` before the first one.
     sleep: Option<Duration>,
+    /// Where it stands in line just now.
+    line: Option<InLine>,
     /// Its place in the line for a slot, if it has or had one.
     place: Option<PlaceInLine>,
-    is_in_line: bool,
+    /// Its places in lines for shares, if it has or had any: it stands in the last one.
+    shares: Option<Box<OfShares>>,
     rest: Rest,
 }
 
@@ -157,8 +167,8 @@ pub(crate) struct Promised {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {
-    /// Its bucket has not begun, its turn has not come, or no slot is free. Contains the
-    /// place, to be used later.
+    /// Its bucket has not begun, its turn has not come, or no slot or place of its value is
+    /// free. Contains the place, to be used later.
     TooEarly(Waiting),
     /// Another rule has no room for it by now; its tokens were given back.
     Blocked(Blocked),
@@ -185,31 +195,35 @@ impl Waiting {
             asked,
             until: promised.start,
             sleep: None,
+            line: None,
             place,
-            is_in_line: false,
+            shares: None,
             rest: Rest::Promised(promised),
         })
     }
 
-    /// A call that stands in line at `place`.
+    /// A call that stands in `line` since `asked`, for what is `left` of its time there at most.
+    /// Where it stands is in `own`.
     pub(crate) fn in_line(
         engine: &Engine,
         nodes: CallNodes,
         call: OwnedCall,
-        place: PlaceInLine,
-        (since, asked): (Tick, Tick),
+        line: InLine,
+        own: Arrival,
+        (asked, left): (Tick, Duration),
         n: u32,
     ) -> Self {
         Self::of(Inner {
             engine: engine.handle(),
             nodes,
             n,
-            since,
+            since: own.since.unwrap_or(asked),
             asked,
-            until: asked + place.left,
+            until: asked + left,
             sleep: None,
-            place: Some(place),
-            is_in_line: true,
+            line: Some(line),
+            place: own.place,
+            shares: own.shares,
             rest: Rest::Judged(call),
         })
     }
@@ -228,13 +242,14 @@ impl Waiting {
         self.inner.take().expect(TAKEN_LAST)
     }
 
-    /// Whether the call stands in line for a slot.
+    /// Whether the call stands in line for a slot or a share.
     pub(crate) fn is_in_line(&self) -> bool {
-        self.inner().is_in_line
+        self.inner().line.is_some()
     }
 
     /// Returns how long the call has to wait, counted from the moment of the verdict. For a
-    /// call that waits for a slot it is the longest time: a slot may be free before.
+    /// call that waits for a slot or a place of its value it is the longest time: one may be
+    /// free before.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
@@ -242,13 +257,13 @@ impl Waiting {
     }
 
     /// Waits until the call may go on with [`begin`](Self::begin): its turn has come, it has a
-    /// slot, or it has waited for one as long as it may. `sleep` is the caller's to keep.
+    /// slot or a share, or it has waited for one as long as it may. `sleep` is the caller's to keep.
     pub(crate) fn poll_turn(
         &mut self,
         cx: &mut Context<'_>,
         sleep: &mut Option<Timer>,
     ) -> Poll<Result<(), NoTimer>> {
-        if self.inner().has_slot(Some(cx.waker())) {
+        if self.inner().has_what_it_waits_for(Some(cx.waker())) {
             *sleep = None;
             return Poll::Ready(Ok(()));
         }
@@ -285,7 +300,8 @@ impl Waiting {
         (!sleep.is_zero()).then_some(sleep)
     }
 
-    /// Returns when the call may start: at the latest, if it waits for a slot.
+    /// Returns when the call may start: at the latest, if it waits for a slot or a place of its
+    /// value.
     #[must_use]
     pub fn start(&self) -> Tick {
         self.inner().until
@@ -303,9 +319,9 @@ impl Waiting {
     ///
     /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused:
     /// an isolation or adaptive rule has no free slot by then and no queue, the call has
-    /// waited for a slot as long as it may, or a rule refuses it that is asked only now.
+    /// waited in line as long as it may, or a rule refuses it that is asked only now.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
-        if self.inner().now() < self.start() && !self.inner().has_slot(None) {
+        if self.inner().now() < self.start() && !self.inner().has_what_it_waits_for(None) {
             return Err(NotAdmitted::TooEarly(self));
         }
         match self.begin() {
@@ -315,7 +331,7 @@ impl Waiting {
         }
     }
 
-    /// Waits for the call's turn, or for a slot, and starts it.
+    /// Waits for the call's turn, or for what it waits for in line, and starts it.
     ///
     /// # Errors
     ///
@@ -343,14 +359,14 @@ impl Waiting {
     /// The same, with the thread blocked meanwhile instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
-            // Whoever gives the call a slot stops its sleep.
-            let has_slot = StdArc::new(StopSignal::default());
-            let waker = Waker::from(has_slot.clone());
-            while !self.inner().has_slot(Some(&waker)) {
+            // Whoever gives the call what it waits for stops its sleep.
+            let has_it = StdArc::new(StopSignal::default());
+            let waker = Waker::from(has_it.clone());
+            while !self.inner().has_what_it_waits_for(Some(&waker)) {
                 let Some(duration) = self.next_sleep() else {
                     break;
                 };
-                has_slot.wait(duration);
+                has_it.wait(duration);
             }
             match self.begin() {
                 Verdict::Pass(entry) => return Ok(entry),
@@ -365,28 +381,29 @@ impl Waiting {
     pub(crate) fn begin(mut self) -> Verdict {
         let now = self.inner().now();
         let mut inner = self.take();
-        if !inner.is_in_line {
+        let Some(line) = inner.line else {
             return inner.go_on(now, None);
-        }
+        };
         match inner.leave_line(now) {
-            Some(hold) => inner.go_on(now, Some(hold)),
-            None => Verdict::Block(inner.refuse_in_line(now)),
+            Some(got) => inner.go_on(now, Some(got)),
+            None => Verdict::Block(inner.refuse_in_line(now, line)),
         }
     }
 
-    /// The same for a call that waits for nothing. It takes a slot beyond the limit, if fewer
-    /// calls have done so than may wait.
+    /// The same for a call that waits for nothing. It takes a slot or a share beyond the limit,
+    /// if fewer calls have done so than may wait.
     pub(crate) fn begin_at_once(mut self) -> Result<Entry, Blocked> {
         let now = self.inner().now();
         let mut inner = self.take();
-        let mut slot = None;
-        if inner.is_in_line {
-            slot = inner.leave_line(now).or_else(|| inner.slot_beyond());
-            if slot.is_none() {
-                return Err(inner.refuse_in_line(now));
+        let mut got = None;
+        if let Some(line) = inner.line {
+            got = inner.leave_line(now);
+            got = got.or_else(|| inner.take_beyond(now, line));
+            if got.is_none() {
+                return Err(inner.refuse_in_line(now, line));
             }
         }
-        match inner.go_on(now, slot) {
+        match inner.go_on(now, got) {
             Verdict::Pass(entry) => Ok(entry),
             Verdict::Wait(waiting) => waiting.begin_at_once(),
             Verdict::Block(blocked) => Err(blocked),
@@ -413,60 +430,25 @@ impl Inner {
         self.nodes.resource().node()
     }
 
-    // --- the line ---
-
-    /// Whether the call stands in line and has got a slot. If not, `waker` is woken when it has.
-    fn has_slot(&self, waker: Option<&Waker>) -> bool {
-        let place = self.place.filter(|_| self.is_in_line);
-        place.is_some_and(|place| self.node().has_slot_in_line(place.ticket, waker))
-    }
-
-    /// Leaves the line: with a slot, if the call has got one.
-    fn leave_line(&mut self, now: Tick) -> Option<SlotHold> {
-        self.is_in_line = false;
-        self.nodes.each(Node::note_out_of_line);
-        // What it has not used of its time is left for the next time.
-        let place = self.place.as_mut()?;
-        place.left = place.left.saturating_sub(now - self.asked);
-        let ticket = place.ticket;
-        self.node().leave_line(ticket)
-    }
-
-    /// Leaves the line, and gives its slot to the next call.
-    fn give_up_line(&mut self) {
-        if self.is_in_line {
-            if let Some(hold) = self.leave_line(self.asked) {
-                self.node().free_slot(hold);
-            }
-        }
-    }
-
-    /// A slot beyond the limit, if no more calls have one than may wait.
-    fn slot_beyond(&self) -> Option<SlotHold> {
-        let resource = self.nodes.resource();
-        let slots = self.place?.slots;
-        let queue = resource.slot_queue(slots)?;
-        let beyond = self.node().slots_in_use().saturating_sub(slots.limit);
-        (beyond < queue.max_waiting).then(|| self.node().take_slot_anyway())
-    }
-
-    /// Refuses the call, which has left the line without a slot.
-    fn refuse_in_line(&self, now: Tick) -> Blocked {
-        let slots = self.place.map(|place| place.slots);
-        let slots = slots.expect("it has stood in line");
-        let blocked = self.nodes.resource().blocked_by_slots(slots);
-        self.refuse(now, blocked)
-    }
-
     // --- going on ---
 
-    /// Has the call judged, or starts it: with the `slot` that it has got in line, if any.
-    fn go_on(self: Box<Self>, now: Tick, slot: Option<SlotHold>) -> Verdict {
+    /// Has the call judged, or starts it: with what it has `got` in line, if anything.
+    fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
+        let (slot, share) = match got {
+            None => (None, None),
+            Some(Got::Slot(hold)) => (Some(hold), None),
+            Some(Got::Share(share)) => (None, Some(share)),
+        };
+        let mut shares = self.shares.take();
         match &self.rest {
             Rest::Judged(call) => {
+                if let Some(shares) = &mut shares {
+                    shares.own = share;
+                }
                 let mut arrived = Arrival {
                     slot,
                     place: self.place,
+                    shares,
                     since: Some(self.since),
                 };
                 call.with(|call| self.engine.judge_from_line(call, self.node(), &mut arrived))
@@ -499,7 +481,7 @@ impl Inner {
 
     fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
         self.nodes.each(Node::note_in_line);
-        self.is_in_line = true;
+        self.line = Some(InLine::ForSlot);
         self.asked = now;
         self.until = now + place.left;
         self.sleep = None;

@@ -3,7 +3,7 @@
 
 use super::arrival::Arrival;
 use super::fast_path::take_own_ring;
-use super::line::line_up;
+use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::base::sync::Arc;
@@ -59,8 +59,8 @@ pub(super) fn enter_all_rings(
     }
     let nodes = CallNodes::find(engine, resource, call, now)?;
     let mut claims = Claims::default();
-    if let Some(refusal) = claim(engine, &nodes, call, now, &mut claims)? {
-        return Ok(refusal);
+    if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {
+        return Ok(verdict);
     }
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
         None => take_and_enter(engine, nodes, call, now, &mut claims, arrived),
@@ -69,19 +69,30 @@ pub(super) fn enter_all_rings(
 }
 
 /// Claims all that a call needs before it takes tokens: a share for each parameter, room on
-/// related resources, a turn in each queue. Returns a refusal if something cannot be had; then
-/// `claims` are given up, as they are if the rings have moved.
+/// related resources, a turn in each queue. Returns a refusal, or has the call wait for a share,
+/// if something cannot be had; then `claims` are given up, as they are if the rings have moved.
 fn claim(
     engine: &Engine,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
     claims: &mut Claims,
+    arrived: &mut Arrival,
 ) -> Result<Option<Verdict>, Reloaded> {
     let counted = Counted::On(nodes);
     if let Some(params) = nodes.resource().params() {
-        match params.take(call, now, || nodes.resource().now()) {
+        let time = || nodes.resource().now();
+        let taken = match arrived.shares.as_deref_mut() {
+            None => params.take(call, now, time),
+            Some(shares) => params.take_with(&mut shares.own, call, now, time),
+        };
+        match taken {
             Ok(shares) => claims.shares = shares,
+            Err(none) if params.has_line(&none) => {
+                return Ok(Some(line_up_for_share(
+                    engine, nodes, call, now, none, arrived,
+                )));
+            }
             Err(none) => {
                 let retry_at = |from| nodes.retry_at(engine, call, now, from);
                 let rest = none.room_at().and_then(retry_at);
@@ -173,7 +184,7 @@ fn go_without(
     now: Tick,
     lack: Lack,
     claims: &mut Claims,
-    arrived: &Arrival,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let resource = nodes.resource();
     match lack {

@@ -1,18 +1,18 @@
-//! How a call comes to wait in line for a slot.
+//! How a call comes to wait in line: for a slot, or for a share of its value's calls at once.
 
 use std::time::Duration;
 
 use super::arrival::{Arrival, PlaceInLine};
-use super::refusal::{Counted, refuse};
+use super::refusal::{Counted, refuse, refuse_share};
 use crate::base::sync::Arc;
 use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::engine::call::nodes::{CallNodes, Reloaded};
 use crate::engine::call::verdict::Verdict;
-use crate::engine::call::waiting::Waiting;
+use crate::engine::call::waiting::{InLine, Waiting};
 use crate::engine::resource::Resource;
-use crate::rule::SlotLimit;
+use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Node;
 
 /// Has a call wait that finds no slot within the limit of `slots`, whose rule has a queue; or
@@ -24,20 +24,77 @@ pub(super) fn line_up(
     call: &Call<'_>,
     now: Tick,
     slots: SlotLimit,
-    arrival: &Arrival,
+    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::find(engine, resource, call, now)?;
-    let before = arrival.place;
+    let before = arrived.place;
     let Some(place) = stand_in_line(resource, slots, call.patience, before) else {
         let blocked = resource.blocked_by_slots(slots);
         return Ok(refuse(Counted::On(&nodes), call, now, blocked));
     };
+    arrived.place = Some(place);
+    let line = InLine::ForSlot;
+    Ok(wait_in_line(
+        engine,
+        nodes,
+        call,
+        now,
+        (line, place.left),
+        arrived,
+    ))
+}
+
+/// Has a call wait whose value has no share left, `none`, of a rule that has a queue; or refuses
+/// it, as above.
+#[cold]
+pub(super) fn line_up_for_share(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    none: NoShare,
+    arrived: &mut Arrival,
+) -> Verdict {
+    let resource = nodes.resource();
+    let params = resource.params().expect("one of them has refused the call");
+    let Some(place) = params.stand_in_line(&none, call, arrived.share_places()) else {
+        let retry_at = |from| nodes.retry_at(engine, call, now, from);
+        let rest = none.room_at().and_then(retry_at);
+        return refuse_share(Counted::On(nodes), call, now, none, rest);
+    };
+    resource.shared().lined_up.note();
+    let left = place.left;
+    let places = &mut arrived.shares.get_or_insert_default().places;
+    places.retain(|before| !before.is_beside(&place));
+    places.push(place);
+    let line = InLine::ForShare;
+    wait_in_line(engine, nodes.clone(), call, now, (line, left), arrived)
+}
+
+/// Has a call wait that stands in `line`, for what is `left` of its time at most. It holds
+/// nothing meanwhile.
+fn wait_in_line(
+    engine: &Engine,
+    nodes: CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    (line, left): (InLine, Duration),
+    arrived: &mut Arrival,
+) -> Verdict {
     nodes.each(Node::note_in_line);
-    engine.catch_up(resource, now);
-    let times = (arrival.since.unwrap_or(now), now);
-    let owned = OwnedCall::from(call);
-    let waiting = Waiting::in_line(engine, nodes, owned, place, times, call.weight);
-    Ok(Verdict::Wait(waiting))
+    engine.catch_up(nodes.resource(), now);
+    let mut own = std::mem::take(arrived);
+    // Whoever has begun to judge the call gives these back.
+    arrived.slot = own.slot.take();
+    let shares = own.shares.as_deref_mut();
+    let share = shares.and_then(|shares| shares.own.take());
+    if share.is_some() {
+        arrived.shares.get_or_insert_default().own = share;
+    }
+    let call_kept = OwnedCall::from(call);
+    let times = (now, left);
+    let waiting = Waiting::in_line(engine, nodes, call_kept, line, own, times, call.weight);
+    Verdict::Wait(waiting)
 }
 
 /// A place in line for a slot, unless the call may not wait there. One that has stood there

@@ -9,7 +9,9 @@
 //!             has a queue, a call waits for one, and is judged from the        line.rs
 //!             first check on when it has it
 //! origin      whether a rule by origin refuses calls without one               enter.rs
-//! parameters  for a share of the quota of each value that a rule looks at      enter.rs
+//! parameters  for a share of the quota of each value that a rule looks at; if  enter.rs
+//!             that is a limit of calls at once with a queue, a call waits for  line.rs
+//!             its share as it does for a slot
 //! related     whether the resources that a flow rule looks at have room        enter.rs
 //! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
 //!             with tokens for that time
@@ -25,8 +27,8 @@
 //! The order is the semantics, and is written down here only: cheap checks come first, and
 //! a call waits only when all that may refuse it have been asked. Whatever was taken is
 //! given back when a later check refuses. A call waits for its turn and for loans once, until
-//! the latest of the times at which it can run. It may wait for a slot before, holding nothing,
-//! and after, if it finds none then.
+//! the latest of the times at which it can run. It may wait for a slot or a share before,
+//! holding nothing, and for a slot after, if it finds none then.
 //!
 //! Most calls need hardly any of these checks. Which ones is known when the resource is
 //! made: its [`PathKind`](crate::engine::resource::PathKind).
@@ -60,7 +62,8 @@ mod refusal;
 mod slow_path;
 mod wait;
 
-pub(crate) use arrival::{Arrival, PlaceInLine};
+pub(crate) use arrival::{Arrival, OfShares, PlaceInLine};
 pub(crate) use fast_path::try_fast_path;
 pub(crate) use line::stand_in_line;
+pub(crate) use refusal::blocked_by_share;
 pub(crate) use slow_path::{fall_back, judge};

@@ -6,6 +6,7 @@ use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
+use crate::engine::Engine;
 use crate::engine::call::nodes::{CallNodes, later};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
@@ -88,6 +89,26 @@ pub(super) fn refuse_share(
         NoShare::Missing { rule } => ((BlockKind::MissingKey, rule), None, None),
     };
     refuse_until(counted, call, now, why, limit, at)
+}
+
+/// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
+/// left the line.
+pub(crate) fn blocked_by_share(
+    engine: &Engine,
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    rule: u32,
+) -> Blocked {
+    let resource = nodes.resource();
+    let (kind, limit) = rate_of_value(resource, call, rule);
+    let at = nodes.retry_at(engine, call, now, now);
+    let retry_after = at.map(|at| resource.time_until(at, now));
+    let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
+    match limit {
+        Some((calls, interval)) => blocked.with_limit(calls, interval),
+        None => blocked,
+    }
 }
 
 /// A refusal by a rule with a `limit`, until `at` or for ever.

@@ -35,7 +35,7 @@ pub(crate) fn fall_back(
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
             if resource.slot_queue(slots).is_some() {
-                return line_up(engine, resource, call, now, slots, &Arrival::default());
+                return line_up(engine, resource, call, now, slots, &mut Arrival::default());
             }
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))

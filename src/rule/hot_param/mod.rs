@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MissingKey;
+use super::flow::MOST_WAITING;
+use super::isolation::{LONGEST_QUEUE, SlotQueue};
 use super::problem::{Inspector, brief};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
@@ -15,6 +17,8 @@ use crate::stat::MAX_TOKENS;
 
 /// Longest wait of one call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
+/// How many calls of one value may wait for a place, unless set otherwise.
+const MOST_WAITING_OF_VALUE: u32 = 1_000;
 /// Most characters that a message shows of a value, which may be of any length.
 const LONGEST_SHOWN: usize = 64;
 
@@ -82,6 +86,9 @@ pub struct HotParamRule {
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
     pub(super) max_keys: WholeNumber,
+    /// How long a call may wait for one of those at once to end, if it may.
+    queue: Option<Duration>,
+    max_waiting: Option<WholeNumber>,
     pub(super) missing: MissingKey,
     pub(super) id: Option<String>,
 }
@@ -143,6 +150,8 @@ impl HotParamRule {
             exceptions: Arc::default(),
             tiers: Vec::new(),
             max_keys: WholeNumber::new(65_536),
+            queue: None,
+            max_waiting: None,
             missing: MissingKey::Share,
             id: None,
         }
@@ -150,10 +159,10 @@ impl HotParamRule {
 
     /// Allows at most `max` calls of `resource` at once for each value: between 0 and
     /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
-    /// body; a call that waits for another rule counts as well, and so does one that a later
-    /// rule refuses, while it is judged. A call above the limit is refused at once: only an
-    /// [`IsolationRule`](crate::IsolationRule::queue) lets calls wait for a slot. A value with calls in flight is never evicted. A
-    /// resource has at most two such rules.
+    /// body; a call that waits for its turn or for a loan by another rule counts as well, and so
+    /// does one that a later rule refuses, while it is judged. A call above the limit is
+    /// refused, or waits if there is a [queue](Self::queue). A value with calls in flight is
+    /// never evicted. A resource has at most two such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
@@ -243,6 +252,82 @@ impl HotParamRule {
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
         self.count = Count::Queue(max_wait);
+        self
+    }
+
+    /// Lets calls beyond a [concurrency](Self::concurrency) limit wait until a call of their
+    /// value ends, for at most `max_wait`, instead of refusing them: between 0, at which no
+    /// call waits, and 1 hour. Default: no call waits. Only for a concurrency limit.
+    ///
+    /// Each value has a line of its own. Its places go to waiting calls in the order in which
+    /// these came, and a new call does not overtake them: no more calls of a value run than
+    /// may, and no place is free while a call of that value waits. A call that has waited for
+    /// `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter, is
+    /// refused as if it could not wait. So is a call that finds [as many](Self::max_waiting)
+    /// waiting as may, and one whose value has a limit of 0. Where the calls of a value are of
+    /// different [tiers](Self::tier), the limit of the first one that waits decides.
+    ///
+    /// A call that waits holds nothing: no slot of an isolation rule, and no share of another
+    /// rule on a parameter. When it has its place it is judged from the first check on, by the
+    /// rules in force then. If one of them refuses it, the place goes to the next call. If it
+    /// has to wait for a slot of an [isolation rule](crate::IsolationRule::queue), or for a
+    /// place under a second rule of this kind, the place does too; after that wait the call
+    /// comes before all that came later, and what is left of `max_wait` counts on. While it
+    /// waits for a turn or for a loan, it keeps the place. Response time begins after the wait,
+    /// which is recorded apart.
+    ///
+    /// All values that find no place in the table share one quota, and wait in one line for it,
+    /// also if there is room in the table meanwhile. A value is not evicted while one of its
+    /// calls waits. Calls wait on a tokio runtime with its timer, as in any queue; see
+    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
+    /// call that would wait starts at once.
+    ///
+    /// A reload that keeps the [table](Self::max_keys#reloads) changes the limits for calls
+    /// that wait as well; they keep the time that they were given. Under other rules they are
+    /// judged anew.
+    ///
+    /// A call that waits allocates, and takes a lock that only waiting calls and those that end
+    /// beside them share.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, HotParamRule, NotAdmitted, Sentinel, Verdict};
+    ///
+    /// let rule = HotParamRule::concurrency("report", 1).queue(Duration::from_secs(5));
+    /// let sentinel = Sentinel::new(rule);
+    /// let report = |user| sentinel.try_enter(Call::new("report").param(user));
+    ///
+    /// let Verdict::Pass(running) = report("ann") else { panic!("ann's first report") };
+    /// let Verdict::Wait(waiting) = report("ann") else { panic!("her second one waits") };
+    /// assert!(matches!(report("bob"), Verdict::Pass(_)));
+    /// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+    ///     panic!("the first one is not done");
+    /// };
+    /// drop(running);
+    /// assert!(waiting.admit().is_ok());
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while it waits leaves the line. If it has just got a place, the
+    /// next call of its value gets it.
+    #[doc(alias("wait", "acquire", "semaphore"))]
+    #[must_use]
+    pub fn queue(mut self, max_wait: Duration) -> Self {
+        self.queue = Some(max_wait);
+        self
+    }
+
+    /// Sets how many calls of one value may wait at once in the [queue](Self::queue): between
+    /// 0, at which no call waits, and 2³² − 1. Default 1 000. Of all values of the rule
+    /// together at most 10 000 wait, or as many as of one value if those are more. In
+    /// [shadow mode](crate::Rule::shadow), where none waits, so many may run beyond the limit
+    /// of a value. Only for a concurrency limit.
+    #[must_use]
+    pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
+        self.max_waiting = Some(max_waiting.into());
         self
     }
 
@@ -371,6 +456,27 @@ impl HotParamRule {
         }
     }
 
+    /// How calls of one value wait for a place, if they may.
+    pub(super) fn place_queue(&self) -> Option<SlotQueue> {
+        let most = self
+            .max_waiting
+            .map_or(MOST_WAITING_OF_VALUE, WholeNumber::get);
+        let queue = SlotQueue {
+            max_wait: self.queue.filter(|_| self.count == Count::Running)?,
+            max_waiting: most,
+        };
+        queue.lets_wait().then_some(queue)
+    }
+
+    /// How many calls of all values may wait at once, if `of_one` may.
+    pub(super) const fn most_waiting(of_one: u32) -> u32 {
+        if of_one > MOST_WAITING {
+            of_one
+        } else {
+            MOST_WAITING
+        }
+    }
+
     /// Whether both were given the same id.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
@@ -448,6 +554,24 @@ impl HotParamRule {
             }
         }
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
+        self.inspect_queue(inspector);
+    }
+
+    fn inspect_queue(&self, inspector: &mut Inspector) {
+        const ELSEWHERE: &str = "left out without `concurrency`";
+        let is_limit = self.count == Count::Running;
+        match self.queue {
+            Some(queue) if !is_limit => inspector.refuse("queue", format!("{queue:?}"), ELSEWHERE),
+            Some(queue) if queue > LONGEST_QUEUE => {
+                inspector.refuse("queue", format!("{queue:?}"), "at most 1 hour");
+            }
+            _ => {}
+        }
+        match self.max_waiting {
+            Some(most) if !is_limit => inspector.refuse("max_waiting", most, ELSEWHERE),
+            Some(most) => _ = inspector.number("max_waiting", most, 0..=u32::MAX),
+            None => {}
+        }
     }
 }
 

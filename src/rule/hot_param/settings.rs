@@ -15,6 +15,8 @@ impl HotParamRule {
             exceptions,
             tiers,
             max_keys,
+            queue,
+            max_waiting,
             missing,
             id,
         } = self;
@@ -45,6 +47,8 @@ impl HotParamRule {
         settings.thresholds("except", "value", exceptions.to_vec());
         settings.thresholds("tier", "name", tiers);
         settings.add_changed("max_keys", max_keys, plain.max_keys);
+        settings.add_given("queue", queue);
+        settings.add_given("max_waiting", max_waiting);
         settings.missing(missing);
         settings.add_given("id", id);
     }

@@ -11,7 +11,7 @@ use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// The longest that a call may wait for a slot.
-const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
+pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
 
 /// Limits concurrency: at most `max` calls of a resource run at once.
 ///
@@ -193,6 +193,13 @@ impl IsolationRule {
             max_wait: self.queue?,
             max_waiting: self.max_waiting.get(),
         };
-        (!queue.max_wait.is_zero() && queue.max_waiting > 0).then_some(queue)
+        queue.lets_wait().then_some(queue)
+    }
+}
+
+impl SlotQueue {
+    /// Whether any call may wait.
+    pub(super) const fn lets_wait(&self) -> bool {
+        !self.max_wait.is_zero() && self.max_waiting > 0
     }
 }

@@ -1,0 +1,353 @@
+//! Calls at once that wait: those of each key in a line, first come first served.
+//!
+//! While calls of a key wait, its word is [marked](super::running). A marked word is larger
+//! than every limit, so new calls do not overtake the line, and it is not at rest, so the key
+//! keeps its slot of the table. Whoever gives a place back sees the mark in the word that it
+//! changes, and passes the place to the first call of the line. Nobody else looks at lines.
+//!
+//! A line belongs to a slot of the table. The calls of all keys that have none wait in one
+//! line, as they share one word.
+//!
+//! Lines stand behind locks, each for some slots. A mark is only taken away by whoever holds
+//! the lock of its slot and finds the line empty. A call that lines up marks the word to learn
+//! its slot, and marks it again under the lock: meanwhile others may have taken the mark away,
+//! and then even the slot may be another key's. After the second mark it looks for a place a
+//! last time. The word says all that there is to see, so either the call finds a place that is
+//! given back beside it, or whoever gives it back finds the mark.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc as StdArc;
+use std::task::Waker;
+
+use super::keys::{HotKeys, Taken};
+use super::running::{self, Beside, Mark};
+use super::table::{Place, Table};
+use super::{Count, Digest};
+use crate::base::panics::caught;
+use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::call::{Key, OwnedKey};
+use crate::clock::Tick;
+
+/// A power of two.
+#[cfg(not(all(test, sentinel_loom)))]
+const LOCKS: usize = 16;
+#[cfg(all(test, sentinel_loom))]
+const LOCKS: usize = 1;
+
+/// See the [module](self).
+pub(super) struct Lines {
+    /// Those of some slots each.
+    parts: Box<[Lock<Part>]>,
+    /// The number of the next ticket.
+    next: AtomicU64,
+    /// How many calls wait in all.
+    waiting: AtomicU32,
+}
+
+struct Part {
+    limit: LimitNow,
+    /// None of them is empty. A call that is gone from its line has a place.
+    lines: BTreeMap<Place, Line>,
+}
+
+/// The calls that wait, by the numbers of their tickets.
+type Line = BTreeMap<u64, InLine>;
+
+struct InLine {
+    key: Digest,
+    tier: Option<OwnedKey>,
+    /// What wakes the call, once it has been polled.
+    waker: Option<Waker>,
+}
+
+/// How many calls of a key, made in a tier, may run at once, as it is now.
+pub(crate) type LimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + Send + Sync>;
+
+/// Where a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    place: Place,
+    /// Its order among all calls that wait by this table.
+    pub(crate) number: u64,
+}
+
+/// How many calls may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub(crate) of_key: u32,
+    pub(crate) of_all: u32,
+}
+
+/// Why a call does not stand in line.
+enum NoLine {
+    Full,
+    /// Its key has another place by now.
+    Moved,
+}
+
+/// What is to be woken when the lock has been given back.
+type Woken = Vec<Waker>;
+
+// === impl HotKeys ===
+
+impl HotKeys {
+    /// Waits for a place of `key` in `tier`, behind all that came before: with a new number, or
+    /// with one that a ticket had before. `None` if as many calls wait as may.
+    pub(crate) fn line_up(
+        &self,
+        key: Digest,
+        tier: Option<&Key<'_>>,
+        most: Most,
+        number: Option<u64>,
+    ) -> Option<Ticket> {
+        debug_assert_eq!(self.count, Count::Running);
+        let lines = self.lines_made();
+        loop {
+            let place = self.table.place(key.0, Mark)?;
+            let call = InLine {
+                key,
+                tier: tier.map(|tier| OwnedKey::from(*tier)),
+                waker: None,
+            };
+            match lines.join(&self.table, place, call, most, number) {
+                Ok(ticket) => return Some(ticket),
+                Err(NoLine::Full) => return None,
+                Err(NoLine::Moved) => {}
+            }
+        }
+    }
+
+    /// Whether the call with this ticket has a place. If not, `waker` is woken when it has.
+    pub(crate) fn has_place(&self, ticket: Ticket, waker: Option<&Waker>) -> bool {
+        let lines = self.lines.get();
+        lines.is_some_and(|lines| lines.has_place(ticket, waker))
+    }
+
+    /// Leaves the line: with a place, if the call of `key` has got one.
+    pub(crate) fn leave_line(&self, now: Tick, key: Digest, ticket: Ticket) -> Option<Taken> {
+        let has_place = self.lines.get()?.leave(&self.table, ticket);
+        has_place.then(|| Taken::at_once(now, key, ticket.place))
+    }
+
+    /// A place of `key` for a call that does not wait, unless `limit` run.
+    pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<Taken> {
+        let change = self.decide(now, key, Beside(limit)).ok()?;
+        Some(Taken::at_once(now, key, change.place))
+    }
+
+    /// From here on `limit` says how many may run, for calls that wait.
+    pub(crate) fn set_limit(&self, limit: &LimitNow) {
+        for part in &self.lines_made().parts {
+            part.lock().limit = limit.clone();
+        }
+    }
+
+    /// Gives free places to the calls that wait at `place`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn let_in(&self, place: Option<Place>) {
+        if let (Some(lines), Some(place)) = (self.lines.get(), place) {
+            lines.let_in(&self.table, place);
+        }
+    }
+
+    /// Gives free places to all calls that wait.
+    pub(crate) fn let_all_in(&self) {
+        if let Some(lines) = self.lines.get() {
+            lines.let_all_in(&self.table);
+        }
+    }
+
+    /// Whether a call could ever wait here.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.lines.get().is_some()
+    }
+
+    /// Whether a call waits: one that lines up after this answer sees all that was done before
+    /// it.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let mut parts = self.lines.get().into_iter().flat_map(|lines| &lines.parts);
+        parts.any(|part| !part.lock().lines.is_empty())
+    }
+
+    /// How many calls wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        let lines = self.lines.get();
+        lines.map_or(0, |lines| lines.waiting.load(Ordering::Relaxed))
+    }
+
+    fn lines_made(&self) -> &Lines {
+        self.lines.get_or_init(|| Box::new(Lines::new()))
+    }
+}
+
+// === impl Lines ===
+
+impl Lines {
+    fn new() -> Self {
+        let limit: LimitNow = StdArc::new(|_, _| u32::MAX);
+        let part = || Part {
+            limit: limit.clone(),
+            lines: BTreeMap::new(),
+        };
+        Self {
+            parts: (0..LOCKS).map(|_| Lock::new(part())).collect(),
+            next: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+        }
+    }
+
+    /// What they take where no call waits, in bytes.
+    pub(super) fn footprint(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.parts)
+    }
+
+    fn part(&self, place: Place) -> &Lock<Part> {
+        match place {
+            Place::Slot(slot) => &self.parts[slot as usize % LOCKS],
+            Place::Overflow => &self.parts[0],
+        }
+    }
+
+    /// Puts `call` in the line of `place`, whose word it has marked.
+    fn join(
+        &self,
+        table: &Table,
+        place: Place,
+        call: InLine,
+        most: Most,
+        number: Option<u64>,
+    ) -> Result<Ticket, NoLine> {
+        let mut woken = Woken::new();
+        let ticket = {
+            let mut part = self.part(place).lock();
+            if !planted(Bug::MarkBeforeLock) {
+                let mark = |word| Some(running::marked(word));
+                table.change(place, call.key.0, mark).ok_or(NoLine::Moved)?;
+            }
+            let length = part.lines.get(&place).map_or(0, Line::len);
+            if length >= most.of_key as usize || !self.count_in(most.of_all) {
+                part.unmark_if_empty(table, place);
+                return Err(NoLine::Full);
+            }
+            let number = number.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
+            part.lines.entry(place).or_default().insert(number, call);
+            if !planted(Bug::WaitWithoutLook) {
+                self.pass_on(&mut part, table, place, &mut woken);
+            }
+            Ticket { place, number }
+        };
+        wake(woken);
+        Ok(ticket)
+    }
+
+    /// Counts one more call that waits, unless so many do.
+    fn count_in(&self, most: u32) -> bool {
+        let more = |waiting| (waiting < most).then(|| waiting + 1);
+        let (won, lost) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.waiting.fetch_update(won, lost, more).is_ok()
+    }
+
+    fn let_in(&self, table: &Table, place: Place) {
+        let mut woken = Woken::new();
+        self.pass_on(&mut self.part(place).lock(), table, place, &mut woken);
+        wake(woken);
+    }
+
+    fn let_all_in(&self, table: &Table) {
+        for part in &self.parts {
+            let mut woken = Woken::new();
+            {
+                let mut part = part.lock();
+                let places: Vec<_> = part.lines.keys().copied().collect();
+                for place in places {
+                    self.pass_on(&mut part, table, place, &mut woken);
+                }
+            }
+            wake(woken);
+        }
+    }
+
+    /// Gives free places to the first calls of the line at `place`.
+    fn pass_on(&self, part: &mut Part, table: &Table, place: Place, woken: &mut Woken) {
+        let Some(line) = part.lines.get_mut(&place) else {
+            // Whoever has set the mark is about to come, or to take it away.
+            return;
+        };
+        while let Some(first) = line.first_entry() {
+            let call = first.get();
+            let tier = call.tier.as_ref().map(OwnedKey::as_key);
+            let limit = (part.limit)(call.key, tier.as_ref());
+            let let_in = |word| running::let_in(word, limit);
+            if table.change_pinned(place, let_in).is_none() {
+                return;
+            }
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            woken.extend(first.remove().waker);
+        }
+        part.lines.remove(&place);
+        part.unmark_if_empty(table, place);
+    }
+
+    /// Leaves the line. Returns whether the call has got a place before, which it then holds.
+    fn leave(&self, table: &Table, ticket: Ticket) -> bool {
+        let mut woken = Woken::new();
+        let gone = {
+            let mut part = self.part(ticket.place).lock();
+            let line = part.lines.get_mut(&ticket.place);
+            let gone = line.and_then(|line| line.remove(&ticket.number));
+            if gone.is_some() {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                // The next one may be of another tier, and have room.
+                self.pass_on(&mut part, table, ticket.place, &mut woken);
+            }
+            gone
+        };
+        wake(woken);
+        // What its waker holds may be a call in line: it is dropped without the lock.
+        gone.is_none() && !planted(Bug::LeaveBlindly)
+    }
+
+    fn has_place(&self, ticket: Ticket, waker: Option<&Waker>) -> bool {
+        let mut part = self.part(ticket.place).lock();
+        let line = part.lines.get_mut(&ticket.place);
+        let Some(call) = line.and_then(|line| line.get_mut(&ticket.number)) else {
+            return true;
+        };
+        let own = &mut call.waker;
+        let is_new = |waker: &&Waker| own.as_ref().is_none_or(|own| !own.will_wake(waker));
+        let old = match waker.filter(is_new) {
+            Some(waker) => own.replace(waker.clone()),
+            None => None,
+        };
+        // As above.
+        drop(part);
+        drop(old);
+        false
+    }
+}
+
+impl Part {
+    /// Says at `place` that no call waits there, if none does.
+    fn unmark_if_empty(&self, table: &Table, place: Place) {
+        if !self.lines.contains_key(&place) {
+            table.change_pinned(place, |word| Some(running::unmarked(word)));
+        }
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines")
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+fn wake(woken: Woken) {
+    for waker in woken {
+        // It is somebody else's code, and may panic: others wait for theirs.
+        let _ = caught(|| waker.wake());
+    }
+}

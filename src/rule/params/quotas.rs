@@ -1,0 +1,39 @@
+//! What the calls of each value may take by one rule.
+
+use std::collections::HashMap;
+use std::sync::Arc as StdArc;
+
+use crate::call::{Key, OwnedKey};
+use crate::keyed::{Digest, Limit};
+
+/// What the calls of each value may take.
+#[derive(Clone, Debug)]
+pub(super) struct Quotas {
+    pub(super) limit: Quota,
+    pub(super) exceptions: StdArc<Exceptions>,
+    /// Of two for one name, the last one is found first.
+    pub(super) tiers: StdArc<[(OwnedKey, Quota)]>,
+}
+
+/// The quotas of single values. What they are known by is a keyed hash already.
+pub(super) type Exceptions = HashMap<Digest, Quota, foldhash::fast::RandomState>;
+
+/// What the calls of a value may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quota {
+    pub(super) threshold: f64,
+    pub(super) prepared: Limit,
+}
+
+// === impl Quotas ===
+
+impl Quotas {
+    /// That of a value, for calls of a tier.
+    pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &Quota {
+        if let Some(own) = self.exceptions.get(&key) {
+            return own;
+        }
+        let tier = tier.and_then(|tier| self.tiers.iter().find(|(name, _)| tier.is_kept_as(name)));
+        tier.map_or(&self.limit, |(_, quota)| quota)
+    }
+}
