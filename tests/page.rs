@@ -552,21 +552,27 @@ async fn rows_are_sorted_filtered_and_cut() {
         .iter()
         .map(|name| FlowRule::per_second(name, 10))
         .collect();
-    let (sentinel, _) = engine(Rules::build(rules).unwrap());
+    let (sentinel, clock) = engine(Rules::build(rules).unwrap());
     let page = Page::new(&sentinel);
     for (n, name) in names_of.iter().enumerate() {
         for _ in 0..=n {
             call(&sentinel, name);
         }
     }
+    clock.advance(Duration::from_secs(1));
     let all = state(&page, "").await;
     assert_eq!(
         (&all["resources"]["listed"], names(&all).len()),
         (&30.into(), 30)
     );
     assert_eq!(names(&all)[0], "/Route/29");
-    let few = state(&page, "&n=2&sort=pass&q=rOUTE%2F1").await;
-    assert_eq!(names(&few), ["/Route/10", "/Route/11"]);
+    let first = &all["resources"]["nodes"][0];
+    assert_eq!(
+        (&first["pass_qps"], &first["block_qps"]),
+        (&10.into(), &20.into())
+    );
+    let few = state(&page, "&n=2&sort=pass&q=rOUTE%2F0").await;
+    assert_eq!(names(&few), ["/Route/09", "/Route/08"]);
     assert_eq!(few["resources"]["matching"], 10);
     assert_eq!(names(&state(&page, "&n=1&sort=name").await), ["/Route/00"]);
     assert_eq!(names(&state(&page, "&q=nothing").await).len(), 0);
@@ -605,7 +611,14 @@ async fn breakers_and_rules_tell_their_state() {
         .position(|name| *name == "/pay")
         .unwrap();
     assert_eq!(told["resources"]["nodes"][pay]["breaker"], "open");
+    assert!(!call(&sentinel, "/pay"));
+    let told = state(&page, "").await;
     let rules = told["rules"]["list"].as_array().unwrap();
+    assert_eq!(
+        (&rules[0]["blocked"], &rules[1]["blocked"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(rules[2]["blocked"], Value::Null);
     let shadow = &rules[2];
     assert_eq!(
         (&shadow["id"], &shadow["is_shadow"]),

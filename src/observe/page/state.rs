@@ -154,10 +154,10 @@ impl Line {
 
 /// The rates of all resources together.
 fn write_now(json: &mut Json, nodes: &[&NodeSnapshot]) {
-    let rate = |event| Some(nodes.iter().map(|node| node.qps(event)).sum());
+    let sum = |event| Some(nodes.iter().map(|node| rate(node, event)).sum());
     json.member("now", |json| {
         for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
-            json.number(&format!("{event}_qps"), rate(event));
+            json.number(&format!("{event}_qps"), sum(event));
         }
         let in_flight = nodes.iter().map(|node| u64::from(node.concurrency()));
         json.plain("concurrency", in_flight.sum::<u64>());
@@ -230,10 +230,10 @@ fn write_row(json: &mut Json, node: &NodeSnapshot, limits: Limits) {
     json.text("resource", node.resource());
     json.text("direction", &node.direction().to_string());
     for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
-        json.number(&format!("{event}_qps"), Some(node.qps(event)));
+        json.number(&format!("{event}_qps"), Some(rate(node, event)));
     }
     json.number("limit_qps", limits.per_second);
-    json.millis("average_rt", node.average_rt());
+    json.millis("average_rt", average_rt(node));
     json.plain("concurrency", node.concurrency());
     json.number("limit_concurrency", limits.at_once);
     json.plain("waiting", node.waiting());
@@ -313,6 +313,8 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
     let would_block: HashMap<&str, u64> = shadows
         .map(|shadow| (shadow.rule(), shadow.would_block()))
         .collect();
+    let refusing = snapshot.rules().filter(|rule| !rule.settings().is_shadow());
+    let blocked: HashMap<&str, u64> = refusing.map(|rule| (rule.id(), rule.blocked())).collect();
     json.member("rules", |json| {
         json.plain("count", lines.len());
         // That of all rules, if the engine refuses nothing at all.
@@ -325,6 +327,7 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
                 json.text("resource", &line.resource);
                 json.text("limit", &line.words);
                 json.plain("is_shadow", line.is_shadow);
+                json.number("blocked", blocked.get(&*line.id).map(|count| *count as f64));
                 let count = would_block.get(&*line.id).filter(|_| line.is_shadow);
                 json.number("would_block", count.map(|count| *count as f64));
                 let keys = keys.get(&*line.id);
@@ -372,6 +375,30 @@ fn write_system(json: &mut Json, engine: &Engine, snapshot: &Snapshot, now: Tick
 
 // === figures ===
 
+/// How many there were in the second before the present one, as plots have them. The window of a
+/// node that keeps no seconds also has a part of a bucket.
+fn rate(node: &NodeSnapshot, event: Event) -> f64 {
+    let Some(second) = node.previous_second() else {
+        return node.qps(event);
+    };
+    let count = match event {
+        Event::Pass => second.pass(),
+        Event::Block => second.block(),
+        Event::Complete => second.complete(),
+        Event::Error => second.error(),
+        _ => return node.qps(event),
+    };
+    count as f64
+}
+
+/// That of the same time.
+fn average_rt(node: &NodeSnapshot) -> Option<Duration> {
+    match node.previous_second() {
+        Some(second) => second.average_rt(),
+        None => node.average_rt(),
+    }
+}
+
 /// Closed, half-open, open.
 const fn rank(state: BreakerState) -> u8 {
     match state {
@@ -383,20 +410,20 @@ const fn rank(state: BreakerState) -> u8 {
 
 /// The order of two rows: the larger figure first, then the name.
 fn by(sort: Sort, a: &NodeSnapshot, b: &NodeSnapshot) -> Ordering {
-    let rate = |event| b.qps(event).total_cmp(&a.qps(event));
+    let more = |event| rate(b, event).total_cmp(&rate(a, event));
     let figure = match sort {
         Sort::Refused => {
             let total = || b.totals().block().cmp(&a.totals().block());
-            rate(Event::Block)
+            more(Event::Block)
                 .then_with(total)
-                .then_with(|| rate(Event::Pass))
+                .then_with(|| more(Event::Pass))
         }
-        Sort::Passed => rate(Event::Pass),
+        Sort::Passed => more(Event::Pass),
         Sort::Failed => {
             let total = || b.totals().error().cmp(&a.totals().error());
-            rate(Event::Error).then_with(total)
+            more(Event::Error).then_with(total)
         }
-        Sort::Rt => b.average_rt().cmp(&a.average_rt()),
+        Sort::Rt => average_rt(b).cmp(&average_rt(a)),
         Sort::InFlight => b.concurrency().cmp(&a.concurrency()),
         Sort::Name => Ordering::Equal,
     };

@@ -240,7 +240,9 @@ function fillLegend(id) {
   it.series.forEach((series, place) => {
     const value = it.data[place + 1][at];
     const text = value == null ? "–" : number(value) + (series.unit || "");
-    setText($("legend-" + id).children[place].lastChild, text);
+    const item = $("legend-" + id).children[place];
+    setText(item.lastChild, text);
+    item.hidden = series.name === "limit" && value == null;
   });
 }
 
@@ -406,7 +408,7 @@ function showBreakers() {
     setText(bad, number(item.bad_calls));
     setText(last, item.since_last_bad_call == null ? "–" : clock(item.since_last_bad_call));
     const isForced = item.state === "open" && item.retry_after == null;
-    setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "with the next call" : "–");
+    setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "by the next call, or by hand" : "–");
   });
 }
 
