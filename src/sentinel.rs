@@ -14,10 +14,11 @@ use crate::breaker::KeptBreakers;
 use crate::call::{Call, Direction, Key};
 use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, MonotonicClock};
+use crate::engine::Core;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
 use crate::engine::context::{Config, Minute, Shared};
-use crate::engine::{Engine, Routes};
+use crate::engine::registry::Routes;
 use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
@@ -67,7 +68,7 @@ use crate::system::Sampler;
 /// ```
 #[derive(Clone)]
 pub struct Sentinel {
-    engine: Arc<Engine>,
+    core: Arc<Core>,
 }
 
 pin_project! {
@@ -138,7 +139,7 @@ impl Sentinel {
     #[doc(alias("try_acquire", "check"))]
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
-        self.engine.try_enter(&call)
+        self.core.try_enter(&call)
     }
 
     /// The same for layers, without moving calls and verdicts: see [`SlowVerdict`].
@@ -148,14 +149,13 @@ impl Sentinel {
         call: &Call<'_>,
         named_by: u64,
         slow: &mut SlowVerdict,
-        again: impl FnOnce() -> Option<Verdict>,
     ) -> Option<FastPass> {
-        self.engine.judge(call, Some(named_by), slow, again)
+        self.core.judge(call, Some(named_by), slow)
     }
 
     /// The same for a call that was named once more.
-    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64) -> Option<Verdict> {
-        self.engine.judge_renamed(call, named_by)
+    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64, slow: &mut SlowVerdict) {
+        self.core.judge_slowly(call, Some(named_by), slow);
     }
 
     /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
@@ -389,7 +389,7 @@ impl Sentinel {
     /// older sets of rules, so that the memory of old sets is bounded. Of several reloads
     /// in between, a resource sees only the last.
     pub fn reload(&self, rules: Rules) -> bool {
-        self.engine.reload(rules)
+        self.core.reload(rules)
     }
 
     /// Checks `rules` and puts them in force; returns the same as [`reload`](Self::reload).
@@ -407,7 +407,7 @@ impl Sentinel {
     /// Returns a copy of the rules in force.
     #[must_use]
     pub fn rules(&self) -> Rules {
-        self.engine.rules().rules().clone()
+        self.core.registry().rules().rules().clone()
     }
 
     /// Returns how often the rules have been replaced by others since the engine was built: the
@@ -426,19 +426,19 @@ impl Sentinel {
     #[doc(alias("reloads"))]
     #[must_use]
     pub fn rules_version(&self) -> u64 {
-        self.engine.rules().version()
+        self.core.registry().rules().version()
     }
 
     /// Returns since when the rules in force have been so, by the clock of the operating system.
     #[must_use]
     pub fn rules_since(&self) -> SystemTime {
-        self.engine.rules().made_at()
+        self.core.registry().rules().made_at()
     }
 
     /// Returns the hooks, to register and remove some.
     #[must_use]
     pub fn hooks(&self) -> &Hooks {
-        &self.engine.shared().hooks
+        &self.core.registry().shared().hooks
     }
 
     /// Returns what looks like a mistake in the set-up: rules that no call has met although
@@ -464,25 +464,25 @@ impl Sentinel {
     /// without one, at its whole table. Returns at most 1,000 findings. Calls pay nothing for it.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        self.engine.findings()
+        self.core.findings()
     }
 
     /// Returns the statistics of inbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view::find(&self.engine, resource.into(), Direction::Inbound)
+        view::find(self.core.registry(), resource.into(), Direction::Inbound)
     }
 
     /// Returns the statistics of outbound calls to `resource`, if there have been any.
     #[must_use]
     pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view::find(&self.engine, resource.into(), Direction::Outbound)
+        view::find(self.core.registry(), resource.into(), Direction::Outbound)
     }
 
     /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowView> {
-        let shadows = self.engine.shadows().list();
+        let shadows = self.core.shadows().list();
         shadows.into_iter().map(ShadowView::new).collect()
     }
 
@@ -490,14 +490,14 @@ impl Sentinel {
     /// figure is summed up when it is read.
     #[must_use]
     pub fn inbound(&self) -> InboundView<'_> {
-        InboundView::new(&self.engine, None)
+        InboundView::new(self.core.registry(), None)
     }
 
     /// Returns the statistics of all inbound calls that came in through `context`; see
     /// [`Builder::contexts`].
     #[must_use]
     pub fn entrance<'a>(&'a self, context: impl Into<Key<'a>>) -> InboundView<'a> {
-        InboundView::new(&self.engine, Some(context.into()))
+        InboundView::new(self.core.registry(), Some(context.into()))
     }
 
     /// Returns a copy of all statistics, and of the state of single rules: the states of
@@ -510,21 +510,26 @@ impl Sentinel {
     #[doc(alias("metrics", "Prometheus"))]
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.engine)
+        Snapshot::of(&self.core)
+    }
+
+    #[cfg(all(test, not(sentinel_loom)))]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     #[cfg(any(feature = "page", all(test, not(sentinel_loom))))]
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn registry(&self) -> &crate::engine::registry::Registry {
+        self.core.registry()
     }
 
     pub(crate) fn routes(&self) -> Routes<'_> {
-        self.engine.routes()
+        self.core.registry().routes()
     }
 
     /// What layers of this engine take out of requests.
     pub(crate) fn provided(&self) -> &Provided {
-        &self.engine.shared().provided
+        &self.core.registry().shared().provided
     }
 }
 
@@ -842,7 +847,8 @@ impl Builder {
                 Part::Enforced
             },
         };
-        let engine = Engine::new(self.rules, shared);
-        Sentinel { engine }
+        Sentinel {
+            core: Core::new(self.rules, shared),
+        }
     }
 }

@@ -1,270 +1,126 @@
-//! The tables of everything that is counted, and the rules that apply.
+//! Judges calls: finds the resource of each, and asks its rules in their order.
 
 pub(crate) mod call;
 pub(crate) mod context;
-mod findings;
-mod lookup;
+pub(crate) mod core;
 pub(crate) mod pipeline;
-pub(crate) mod recent;
-mod reload;
+pub(crate) mod registry;
 pub(crate) mod resource;
 pub(crate) mod shadow;
 
-use std::cell::OnceCell;
-use std::fmt;
 use std::sync::{Arc as StdArc, Weak};
 
-use arc_swap::{ArcSwap, Guard};
-
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
-use crate::call::Call;
+use crate::base::sync::Arc;
+use crate::blocked::Blocked;
+use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::nodes::Reloaded;
-use crate::engine::call::verdict::{FastPass, SlowVerdict};
+use crate::engine::call::arrival::Arrival;
+use crate::engine::call::nodes::CallNodes;
+use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
+use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::Shared;
-use crate::engine::pipeline::{Arrival, fall_back, judge, try_fast_path};
-use crate::engine::resource::branch::Branch;
+use crate::engine::pipeline::{
+    EngineRef, NotJudged, blocked_by_share, fall_back, judge, try_fast_path,
+};
+use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
-use crate::engine::shadow::Shadows;
-use crate::rule::{Listed, RuleSet};
-use crate::stat::{Node, Table};
+use crate::rule::Listed;
+use crate::stat::Node;
 
 pub use call::entry::Entry;
 pub use call::verdict::Verdict;
 pub use call::waiting::{NotAdmitted, Waiting};
-pub(crate) use reload::Change;
+pub(crate) use core::Core;
 
-/// See the [module](self).
+/// See the [module](self). It knows nothing of engines beside it.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// Itself, for calls that wait and are judged later.
-    own: Weak<Engine>,
-    shared: StdArc<Shared>,
-    rules: ArcSwap<RuleSet>,
-    /// Whether a path may match a template other than itself.
-    has_templates: AtomicBool,
-    resources: Table<Resource>,
-    branches: Table<Branch>,
-    /// The id of the next resource.
-    next_id: AtomicU64,
-    /// Calls that found no place of their own.
-    overflowed: AtomicU64,
-    /// Held while something is made anew by other rules.
-    renewal: Lock<()>,
-    /// The sets before that somebody still holds. Held by a reload while it makes its
-    /// set: no call waits for it.
-    older: Lock<reload::Older>,
-    shadows: Shadows,
-}
-
-/// The route templates of the rules in force, loaded when they are first asked
-/// for: most requests never ask.
-pub(crate) struct Routes<'a> {
-    engine: &'a Engine,
-    loaded: OnceCell<Guard<StdArc<RuleSet>>>,
-    /// That of the rules which calls were judged by before anything was asked.
-    version: u64,
-}
-
-impl fmt::Debug for Routes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routes").finish_non_exhaustive()
-    }
-}
-
-impl Routes<'_> {
-    /// The version of the rules by whose templates, or lack of them, a call was named. If
-    /// others came into force between two looks at them, an older one, by which no call is
-    /// judged any more.
-    #[inline]
-    pub(crate) fn version(&self) -> u64 {
-        let loaded = self.loaded.get();
-        loaded.map_or(self.version, |rules| rules.version().min(self.version))
-    }
-
-    /// The template that `path` matches; `None` as well if it is the path itself.
-    #[inline]
-    pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        // Pairs with the last store in `put_in_force`: who sees that the new rules have none sees
-        // their version when the call is judged. That they have some is stored before it.
-        if !self.engine.has_templates.load(Ordering::Acquire) {
-            return None;
-        }
-        self.naming(path)
-    }
-
-    /// The same, and the path itself if a rule has it for its name.
-    #[inline(never)]
-    pub(crate) fn naming(&self, path: &str) -> Option<&str> {
-        let rules = self.loaded.get_or_init(|| self.engine.rules.load());
-        rules.rules().templates().matching(path)
-    }
+    registry: Registry,
+    /// What calls that have waited are judged by: this engine, or the core that holds it.
+    again: Weak<dyn JudgeAgain>,
 }
 
 impl Engine {
-    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
-        let rules = RuleSet::new(rules, 0, shared.part);
-        if !rules.limits().is_empty() {
-            shared.count_inbound(shared.time.check_making(shared.time.read()));
+    pub(crate) fn new(
+        rules: impl Into<Listed>,
+        shared: Shared,
+        again: Weak<dyn JudgeAgain>,
+    ) -> Self {
+        let registry = Registry::new(rules, shared);
+        Self { registry, again }
+    }
+
+    /// An engine that judges waiting calls by itself.
+    pub(crate) fn alone(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
+        StdArc::new_cyclic(|own: &Weak<Self>| Self::new(rules, shared, own.clone()))
+    }
+
+    pub(crate) const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    const fn by_ref(&self) -> EngineRef<'_> {
+        EngineRef {
+            registry: &self.registry,
+            again: &self.again,
         }
-        let engine = StdArc::new_cyclic(|own| Self {
-            own: own.clone(),
-            has_templates: AtomicBool::new(rules.has_templates()),
-            rules: ArcSwap::from_pointee(rules),
-            resources: Table::new(shared.config.max_resources),
-            branches: Table::new(shared.config.max_origins),
-            shared: StdArc::new(shared),
-            next_id: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            renewal: Lock::new(()),
-            older: Lock::default(),
-            shadows: Shadows::default(),
-        });
-        let rules = engine.rules.load_full();
-        // Only those in force now need a time, and these are made by one of their own.
-        if let Some(shadows) = engine.shadows.prepare(&engine, &rules, Tick::ZERO) {
-            engine.shadows.put_in_force(&shadows);
-        }
-        engine
-    }
-
-    /// A reference that keeps it alive.
-    pub(crate) fn handle(&self) -> StdArc<Self> {
-        self.own.upgrade().expect("whoever uses it holds it")
-    }
-
-    /// The rules in shadow mode.
-    pub(crate) const fn shadows(&self) -> &Shadows {
-        &self.shadows
-    }
-
-    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) const fn resources(&self) -> &Table<Resource> {
-        &self.resources
-    }
-
-    pub(crate) const fn branches(&self) -> &Table<Branch> {
-        &self.branches
-    }
-
-    /// How many calls were counted with everything that has no place.
-    pub(crate) fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn routes(&self) -> Routes<'_> {
-        Routes {
-            engine: self,
-            loaded: OnceCell::new(),
-            // Pairs with the store of the version in `put_in_force`.
-            version: self.shared.version.load(Ordering::Acquire),
-        }
-    }
-
-    /// The rules that are in force.
-    pub(crate) fn rules(&self) -> StdArc<RuleSet> {
-        self.rules.load_full()
     }
 
     /// Judges `call`, and starts it if it passes at once.
-    #[inline]
     pub(crate) fn try_enter(&self, call: &Call<'_>) -> Verdict {
         let mut slow = SlowVerdict::empty();
-        match self.judge(call, None, &mut slow, || {
-            unreachable!("no rules have named it")
-        }) {
+        match self.judge(call, None, &mut slow) {
             Some(pass) => Verdict::Pass(pass.into_entry()),
             None => slow.into_inner().expect("only layers skip calls"),
         }
     }
 
     /// The same, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
-    /// one look-up.
-    ///
-    /// If the rules that it was `named_by` are not those that would judge it, it may have
-    /// another name: the answer is that of `again`, which is none if the call is skipped.
-    #[inline]
+    /// one look-up. If the rules that the call was `named_by` are not those that would judge
+    /// it, it is left open as [renamed](Open::Renamed).
+    #[inline(always)]
     pub(crate) fn judge(
         &self,
         call: &Call<'_>,
         named_by: Option<u64>,
         slow: &mut SlowVerdict,
-        again: impl FnOnce() -> Option<Verdict>,
     ) -> Option<FastPass> {
-        let now = self.shared.time.read();
+        let now = self.registry.shared().time.read();
         let mut buffer = None;
-        let query = ResourceQuery {
-            direction: call.direction,
-            name: call.resource.shortened(&self.shared.hash, &mut buffer),
-        };
+        let query = self.query(call, &mut buffer);
         let has_named = |found: &Arc<Resource>| named_by.is_none_or(|it| it == found.version());
-        if let Some(resource) = self.find_fresh(&query).filter(has_named) {
+        if let Some(resource) = self.registry.find_fresh(&query).filter(has_named) {
             let why = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
             };
-            // It fails if a reload is replacing rings: then the resource is one of older rules.
-            if let Ok(verdict) = fall_back(self, &resource, call, now, why) {
-                return slow.set(verdict);
-            }
-        }
-        let verdict = self.judge_on_new(&query, call, named_by, now);
-        slow.set(verdict.or_else(again)?)
-    }
-
-    /// Judges a call that was named once more, by the rules of a version. `None` if they
-    /// are not those that would judge it.
-    #[cold]
-    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64) -> Option<Verdict> {
-        let now = self.shared.time.read();
-        let mut buffer = None;
-        let query = ResourceQuery {
-            direction: call.direction,
-            name: call.resource.shortened(&self.shared.hash, &mut buffer),
-        };
-        self.judge_on_new(&query, call, Some(named_by), now)
-    }
-
-    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check
-    /// on and by the present rules. What is left of what it has `arrived` with is given back.
-    #[cold]
-    pub(crate) fn judge_from_line(
-        &self,
-        call: &Call<'_>,
-        node: &Node,
-        arrived: &mut Arrival,
-    ) -> Verdict {
-        let now = self.shared.time.read();
-        let mut buffer = None;
-        let query = ResourceQuery {
-            direction: call.direction,
-            name: call.resource.shortened(&self.shared.hash, &mut buffer),
-        };
-        let verdict = loop {
-            let resource = self.find_or_make(&query, call.is_matched, now);
-            if !resource.node().counts_with(node) {
-                // It has a place of its own by now, or has lost it.
-                if let Some(hold) = arrived.slot.take() {
-                    node.free_slot(hold);
+            match fall_back(self.by_ref(), &resource, call, now, why) {
+                Ok(verdict) => return slow.set(verdict),
+                Err(NotJudged::HasShadows) => {
+                    slow.leave_open(Open::HasShadows);
+                    return None;
                 }
-                arrived.place = None;
+                // A reload is replacing rings: the resource is one of older rules.
+                Err(NotJudged::Reloaded) => {}
             }
-            match judge(self, &resource, call, now, arrived) {
-                Ok(verdict) => break verdict,
-                Err(Reloaded) => drop(self.renewal.lock()),
-            }
-        };
-        if let Some(hold) = arrived.slot.take() {
-            node.free_slot(hold);
         }
-        if let Some(share) = arrived.take_share() {
-            share.give_back(now.undoubted());
+        self.judge_on_new(&query, call, named_by, now, slow);
+        None
+    }
+
+    #[inline(always)]
+    fn query<'a>(
+        &self,
+        call: &'a Call<'_>,
+        buffer: &'a mut Option<Key<'static>>,
+    ) -> ResourceQuery<'a> {
+        ResourceQuery {
+            direction: call.direction,
+            name: call
+                .resource
+                .shortened(&self.registry.shared().hash, buffer),
         }
-        verdict
     }
 
     /// Judges a call whose resource is not known, or was made by older rules.
@@ -275,20 +131,105 @@ impl Engine {
         call: &Call<'_>,
         named_by: Option<u64>,
         now: Glance,
-    ) -> Option<Verdict> {
+        slow: &mut SlowVerdict,
+    ) {
         if named_by.is_none() {
-            self.shared.provided.note_direct_call();
+            self.registry.shared().provided.note_direct_call();
         }
         loop {
-            let resource = self.find_or_make(query, call.is_matched, now);
+            let resource = self.registry.find_or_make(query, call.is_matched, now);
             if named_by.is_some_and(|version| version != resource.version()) {
-                return None;
+                return slow.leave_open(Open::Renamed);
             }
-            match judge(self, &resource, call, now, &mut Arrival::default()) {
-                Ok(verdict) => return Some(verdict),
-                // Wait for the reload, and judge the call by the new rules.
-                Err(Reloaded) => drop(self.renewal.lock()),
+            if resource.rules().has_shadows() {
+                return slow.leave_open(Open::HasShadows);
+            }
+            match self.judge_on(&resource, call, now, &mut Arrival::default()) {
+                Ok(verdict) => {
+                    slow.set(verdict);
+                    return;
+                }
+                // The call is judged by the new rules.
+                Err(Reloaded) => self.registry.wait_for_reload(),
             }
         }
+    }
+
+    /// The resource that `call` is judged on now, and a reading of the clock.
+    #[cold]
+    pub(crate) fn resource_of(&self, call: &Call<'_>) -> (Arc<Resource>, Glance) {
+        let now = self.registry.shared().time.read();
+        let mut buffer = None;
+        let query = self.query(call, &mut buffer);
+        let resource = self.registry.find_or_make(&query, call.is_matched, now);
+        (resource, now)
+    }
+
+    /// Judges `call` to `resource` by all checks but those in shadow mode.
+    pub(crate) fn judge_on(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        arrived: &mut Arrival,
+    ) -> Result<Verdict, Reloaded> {
+        judge(self.by_ref(), resource, call, now, arrived)
+    }
+
+    /// Has `judge` judge a call that has waited for a slot of `node`: see [`JudgeAgain`].
+    #[cold]
+    pub(crate) fn judge_from_line(
+        &self,
+        call: &Call<'_>,
+        node: &Node,
+        arrived: &mut Arrival,
+        judge: impl Fn(&Arc<Resource>, Glance, &mut Arrival) -> Result<Verdict, Reloaded>,
+    ) -> Verdict {
+        let now = self.registry.shared().time.read();
+        let mut buffer = None;
+        let query = self.query(call, &mut buffer);
+        let verdict = loop {
+            let resource = self.registry.find_or_make(&query, call.is_matched, now);
+            if !resource.node().counts_with(node) {
+                // It has a place of its own by now, or has lost it.
+                if let Some(hold) = arrived.slot.take() {
+                    node.free_slot(hold);
+                }
+                arrived.place = None;
+            }
+            match judge(&resource, now, arrived) {
+                Ok(verdict) => break verdict,
+                Err(Reloaded) => self.registry.wait_for_reload(),
+            }
+        };
+        if let Some(hold) = arrived.slot.take() {
+            node.free_slot(hold);
+        }
+        if let Some(share) = arrived.take_share() {
+            share.give_back(now.undoubted());
+        }
+        verdict
+    }
+}
+
+impl JudgeAgain for Engine {
+    fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict {
+        self.judge_from_line(call, node, arrived, |resource, now, arrived| {
+            self.judge_on(resource, call, now, arrived)
+        })
+    }
+
+    fn blocked_by_share(
+        &self,
+        nodes: &CallNodes,
+        call: &Call<'_>,
+        now: Tick,
+        rule: u32,
+    ) -> Blocked {
+        blocked_by_share(&self.registry, nodes, call, now, rule)
+    }
+
+    fn catch_up(&self, resource: &Resource, now: Tick) {
+        self.registry.catch_up(resource, now);
     }
 }

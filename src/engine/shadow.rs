@@ -17,11 +17,12 @@ use arc_swap::{ArcSwap, Guard};
 use crate::base::carry_over::partners;
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
+use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
-use crate::engine::call::nodes::Reloaded;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::{Change, Engine};
-use crate::hook::{BlockEvent, Interest, Subject};
+use crate::engine::context::Shared;
+use crate::engine::registry::{Change, Registry, Reloaded};
+use crate::hook::{BlockEvent, Hooks, Interest, Subject};
 use crate::rule::{Named, Part, Rule, RuleSet};
 
 /// The rules of an engine that are in shadow mode.
@@ -81,7 +82,7 @@ impl Shadows {
     /// none, and were none.
     pub(crate) fn prepare(
         &self,
-        engine: &Engine,
+        shared: &Shared,
         set: &RuleSet,
         begun: Tick,
     ) -> Option<NextShadows> {
@@ -107,11 +108,11 @@ impl Shadows {
             let engine = match old {
                 Some(old) => {
                     let listed = set.listed().clone();
-                    let change = old.engine.prepare(listed, new.part, begun);
+                    let change = old.registry().prepare(listed, new.part, begun);
                     changes.push((old.engine.clone(), change));
                     old.engine.clone()
                 }
-                None => new.engine(engine, set),
+                None => new.engine(shared, set),
             };
             all.push(StdArc::new(new.shadow(engine)));
         }
@@ -122,7 +123,7 @@ impl Shadows {
     /// Has calls judged by `next` from here on, together with the set that they are of.
     pub(crate) fn put_in_force(&self, next: &NextShadows) {
         for (engine, change) in &next.changes {
-            engine.put_shadow_in_force(change);
+            engine.registry().put_in_force(change, || {});
         }
         self.list.store(next.list.clone());
     }
@@ -149,7 +150,8 @@ impl NextShadows {
     /// What is left to do once they are in force.
     pub(crate) fn settle(&self) {
         for (engine, change) in &self.changes {
-            engine.settle_shadow(change);
+            let registry = engine.registry();
+            registry.settle(registry.begin_reload(), change);
         }
     }
 }
@@ -181,6 +183,36 @@ impl List {
         places.dedup();
         places.into_iter().map(|&place| &*self.all[place])
     }
+
+    /// Has `call` to `resource`, which the enforced rules have given `verdict`, judged by these
+    /// rules.
+    #[cold]
+    pub(crate) fn judge(
+        &self,
+        hooks: &Hooks,
+        resource: &str,
+        call: &Call<'_>,
+        verdict: Verdict,
+    ) -> Verdict {
+        if matches!(verdict, Verdict::Block(_)) {
+            return verdict;
+        }
+        let entries = self.of(resource, &call.resource).filter_map(|shadow| {
+            let call = shadow.view(resource, call)?;
+            shadow.judge(hooks, &call)
+        });
+        match verdict {
+            Verdict::Pass(mut entry) => {
+                entry.attach_shadows(entries.collect());
+                Verdict::Pass(entry)
+            }
+            // It is not known when it will start: it says nothing about its end.
+            other => {
+                entries.for_each(Entry::cancel);
+                other
+            }
+        }
+    }
 }
 
 // === impl Wanted ===
@@ -199,10 +231,9 @@ impl<'a> Wanted<'a> {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }
 
-    /// An engine for the rule, beside `engine`.
-    fn engine(&self, engine: &Engine, set: &RuleSet) -> StdArc<Engine> {
-        let shared = engine.shared().for_shadow(self.part);
-        Engine::new(set.listed().clone(), shared)
+    /// An engine for the rule, beside the one that `shared` belongs to.
+    fn engine(&self, shared: &Shared, set: &RuleSet) -> StdArc<Engine> {
+        Engine::alone(set.listed().clone(), shared.for_shadow(self.part))
     }
 
     /// The rule with its engine.
@@ -239,8 +270,8 @@ impl Shadow {
         &self.id
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn registry(&self) -> &Registry {
+        self.engine.registry()
     }
 
     /// The call as one of the rule's resource, if it is one. A call that is counted
@@ -258,7 +289,7 @@ impl Shadow {
     }
 
     /// The entry of `call` as the rule sees it, if it lets it pass.
-    fn judge(&self, engine: &Engine, call: &Call<'_>) -> Option<Entry> {
+    fn judge(&self, hooks: &Hooks, call: &Call<'_>) -> Option<Entry> {
         let blocked = match self.engine.try_enter(call) {
             Verdict::Pass(entry) => return Some(entry),
             Verdict::Wait(waiting) => match waiting.begin_at_once() {
@@ -267,7 +298,6 @@ impl Shadow {
             },
             Verdict::Block(blocked) => blocked,
         };
-        let hooks = &engine.shared().hooks;
         if hooks.want(Interest::SHADOW_BLOCK) {
             let event = BlockEvent {
                 subject: Subject {
@@ -282,36 +312,6 @@ impl Shadow {
             hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
         }
         None
-    }
-}
-
-/// Has `call` to `resource`, which the enforced rules have given `verdict`, judged
-/// by the rules in shadow mode of the same set.
-#[cold]
-pub(crate) fn judge_shadows(
-    engine: &Engine,
-    list: &List,
-    resource: &str,
-    call: &Call<'_>,
-    verdict: Verdict,
-) -> Verdict {
-    if matches!(verdict, Verdict::Block(_)) {
-        return verdict;
-    }
-    let entries = list.of(resource, &call.resource).filter_map(|shadow| {
-        let call = shadow.view(resource, call)?;
-        shadow.judge(engine, &call)
-    });
-    match verdict {
-        Verdict::Pass(mut entry) => {
-            entry.attach_shadows(entries.collect());
-            Verdict::Pass(entry)
-        }
-        // Nobody knows when it will start: it says nothing about its end.
-        other => {
-            entries.for_each(Entry::cancel);
-            other
-        }
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
             let sentinel = Sentinel::builder()
                 .rules(crate::rule::Rule::from(rule).shadow())
                 .build();
-            let shadow = &sentinel.engine().shadows().list()[0];
+            let shadow = &sentinel.core().shadows().list()[0];
             let call = Call::new(key);
             let view = shadow.view("elsewhere", &call);
             assert_eq!(view.is_some(), is_for_it, "{resource} for {key:?}");
@@ -362,8 +362,8 @@ mod tests {
         let everywhere = FlowRule::per_second("*", 1).shadow();
         let rules = Rules::build(rules.chain([everywhere])).unwrap();
         let sentinel = Sentinel::new(rules);
-        let engine = sentinel.engine();
-        let list = engine.shadows().list.load();
+        let core = sentinel.core();
+        let list = core.shadows().list.load();
         let seen = |resource: &str, name: &str| -> Vec<_> {
             let name = Key::Str(name);
             let of = list.of(resource, &name);
@@ -372,9 +372,9 @@ mod tests {
         assert_eq!(seen("r3", "r3"), ["flow-3", "flow-13", "flow-20"]);
         assert_eq!(seen("__overflow__", "r3"), ["flow-3", "flow-13", "flow-20"]);
         assert_eq!(seen("elsewhere", "elsewhere"), ["flow-20"]);
-        let set = engine.rules();
+        let set = core.registry().rules();
         let are_shared = list.all.iter().all(|shadow| {
-            let rules = shadow.engine().rules();
+            let rules = shadow.registry().rules();
             std::ptr::eq(rules.rules(), set.rules())
         });
         assert!(are_shared && set.rules().iter().all(Rule::is_shadow));

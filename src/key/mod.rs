@@ -139,7 +139,7 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 use crate::call::{Direction, Key};
-use crate::engine::Routes;
+use crate::engine::registry::Routes;
 
 pub use cookie::Cookie;
 pub use forwarded::ForwardedIp;

@@ -15,7 +15,7 @@ use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
 use crate::engine::call::entry::Entry;
-use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
+use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::OnFinding;
 use crate::hook::finding::{Finding, LayerFacts};
 use crate::key::{Head, KeyExtractor};
@@ -692,29 +692,30 @@ impl Settings {
     /// Describes `request` as a [`Call`] and has the engine judge it, or skips it: see
     /// [`SlowVerdict`].
     #[inline]
-    pub(super) fn judge_request<B>(
+    pub(super) fn judge<B>(
         &self,
         request: &Request<B>,
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
-        self.describe(request, |call, named_by| {
-            let again = || self.judge_again(request);
-            self.sentinel.judge(call, named_by, slow, again)
-        })
-        .flatten()
+        let judged = self.describe(request, |call, named_by| {
+            self.sentinel.judge(call, named_by, slow)
+        });
+        let pass = judged.flatten();
+        if pass.is_none() && slow.open() == Open::Renamed {
+            self.judge_renamed(request, slow);
+        }
+        pass
     }
 
-    /// Judges `request` if other rules came into force after it was named: by their
-    /// templates it may have another name. `None` if that exempts it.
+    /// Judges `request` once more, as other rules came into force after it was named: by their
+    /// templates it may have another name, or be exempt.
     #[cold]
-    fn judge_again<B>(&self, request: &Request<B>) -> Option<Verdict> {
-        loop {
-            let judged = self.describe(request, |call, named_by| {
-                self.sentinel.judge_renamed(call, named_by)
-            })?;
-            if judged.is_some() {
-                return judged;
-            }
+    fn judge_renamed<B>(&self, request: &Request<B>, slow: &mut SlowVerdict) {
+        while slow.open() == Open::Renamed {
+            *slow = SlowVerdict::empty();
+            self.describe(request, |call, named_by| {
+                self.sentinel.judge_renamed(call, named_by, slow);
+            });
         }
     }
 

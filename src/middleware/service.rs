@@ -121,7 +121,7 @@ impl<S, M: Mode> SentinelService<S, M> {
         S: Service<Request<B>> + Clone,
     {
         let mut slow = SlowVerdict::empty();
-        match &mut self.settings.judge_request(&request, &mut slow) {
+        match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
                 if self.is_unready {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::breaker::BreakerState;
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
-use crate::engine::shadow::Shadow;
+use crate::engine::shadow::{Shadow, Shadows};
 use crate::stat::Totals;
 
 /// A copy of a circuit breaker of a resource. To operate the breaker, look it up with
@@ -208,14 +208,13 @@ impl HotParamSnapshot {
 // === impl ShadowSnapshot ===
 
 impl ShadowSnapshot {
-    /// Those of the rules of `engine`, in their order.
-    pub(super) fn of(engine: &Engine) -> Vec<Self> {
+    /// Those of the rules in `shadows`, in their order.
+    pub(super) fn of(shadows: &Shadows) -> Vec<Self> {
         let copy = |shadow: Arc<Shadow>| Self {
             rule: shadow.id().clone(),
-            would_block: would_block(shadow.engine()),
+            would_block: would_block(shadow.registry()),
         };
-        let shadows = engine.shadows().list();
-        shadows.into_iter().map(copy).collect()
+        shadows.list().into_iter().map(copy).collect()
     }
 
     /// Returns the id of the rule; empty if [all rules](crate::Builder::shadow) are in
@@ -233,12 +232,12 @@ impl ShadowSnapshot {
     }
 }
 
-/// How many calls the rules of `engine`, which is one of shadow mode, would have refused.
-pub(super) fn would_block(engine: &Engine) -> u64 {
-    let time = &engine.shared().time;
+/// How many calls the rules in shadow mode that `registry` counts for would have refused.
+pub(super) fn would_block(registry: &Registry) -> u64 {
+    let time = &registry.shared().time;
     let now = time.read();
     let mut living = 0_u64;
-    let gone = engine.resources().read_all(|resource| {
+    let gone = registry.resources().read_all(|resource| {
         let node = resource.node().latest();
         let totals = node.totals(time.check(now, node.seen()));
         living = living.wrapping_add(totals.block());

@@ -46,20 +46,20 @@ impl ShadowView {
     /// resources that have been evicted.
     #[must_use]
     pub fn would_block(&self) -> u64 {
-        known::would_block(self.0.engine())
+        known::would_block(self.0.registry())
     }
 
     /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen
     /// none. Calls that it would have refused are counted as blocked.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
-        view::find(self.0.engine(), resource.into(), Direction::Inbound)
+        view::find(self.0.registry(), resource.into(), Direction::Inbound)
     }
 
     /// Returns a copy of all its statistics.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(self.0.engine())
+        Snapshot::of_shadow(self.0.registry())
     }
 }
 

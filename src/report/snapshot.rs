@@ -8,7 +8,8 @@ use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use crate::call::Direction;
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::Core;
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::branch::{Branch, BranchKind};
 use crate::hook::finding::Finding;
@@ -416,23 +417,37 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn of(engine: &Engine) -> Self {
-        let time = &engine.shared().time;
+    pub(crate) fn of(core: &Core) -> Self {
+        let shadows = ShadowSnapshot::of(core.shadows());
+        Self::of_tables(core.registry(), shadows, core.findings_so_far())
+    }
+
+    /// That of a rule in shadow mode.
+    pub(super) fn of_shadow(registry: &Registry) -> Self {
+        Self::of_tables(registry, Vec::new(), registry.findings(Vec::new(), false))
+    }
+
+    fn of_tables(
+        registry: &Registry,
+        shadows: Vec<ShadowSnapshot>,
+        findings: Vec<Finding>,
+    ) -> Self {
+        let time = &registry.shared().time;
         let now = time.read();
         let present = |node: &Node| time.check(now, node.seen());
-        let rules = engine.rules();
+        let rules = registry.rules();
         let (mut nodes, mut ids) = (Vec::new(), HashSet::new());
         let mut totals = Totals::default();
-        let gone = engine.resources().read_all(|resource| {
+        let gone = registry.resources().read_all(|resource| {
             ids.insert(resource.id());
-            let resource = engine.renewed(resource, &rules);
+            let resource = registry.renewed(resource, &rules);
             let node = NodeSnapshot::of_resource(&resource, &rules, present(resource.node()));
             totals.add(node.totals());
             nodes.push(node);
         });
         gone.retired.iter().for_each(|retired| totals.add(retired));
         let (resources, mut origins) = (nodes.len(), 0);
-        let gone_branches = engine.branches().read_all(|branch| {
+        let gone_branches = registry.branches().read_all(|branch| {
             origins += 1;
             // That of an evicted resource would look like one of its successor.
             if ids.contains(&branch.resource_id()) {
@@ -446,10 +461,10 @@ impl Snapshot {
             resources,
             origins,
             evicted: gone.evicted + gone_branches.evicted,
-            overflowed: engine.overflowed(),
+            overflowed: registry.overflowed(),
             rules: RuleSnapshots::of(&rules),
-            shadows: ShadowSnapshot::of(engine),
-            findings: engine.findings_so_far(),
+            shadows,
+            findings,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::base::sync::Arc;
 use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::branch::BranchKind;
 use crate::stat::{Event, Node, NodeBucket, Totals};
@@ -47,9 +47,13 @@ pub struct NodeView {
 }
 
 /// The node of `resource`, if there have been calls to it.
-pub(crate) fn find(engine: &Engine, resource: Key<'_>, direction: Direction) -> Option<NodeView> {
-    let now = engine.shared().time.read();
-    engine.known(direction, resource, now).map(NodeView::new)
+pub(crate) fn find(
+    registry: &Registry,
+    resource: Key<'_>,
+    direction: Direction,
+) -> Option<NodeView> {
+    let now = registry.shared().time.read();
+    registry.known(direction, resource, now).map(NodeView::new)
 }
 
 impl NodeView {
@@ -308,24 +312,24 @@ impl BreakerView {
 /// ```
 #[derive(Clone, Copy)]
 pub struct InboundView<'a> {
-    engine: &'a Engine,
+    registry: &'a Registry,
     /// Only calls through this context.
     context: Option<Key<'a>>,
 }
 
 impl<'a> InboundView<'a> {
-    pub(crate) const fn new(engine: &'a Engine, context: Option<Key<'a>>) -> Self {
-        Self { engine, context }
+    pub(crate) const fn new(registry: &'a Registry, context: Option<Key<'a>>) -> Self {
+        Self { registry, context }
     }
 
     /// Calls `read` with each node and its present, and returns what evicted nodes have counted:
     /// one that is being evicted is seen either alive or retired.
     fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
-        let shared = self.engine.shared();
+        let shared = self.registry.shared();
         let (now, mut room) = (shared.time.read(), None);
         let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
         let Some(context) = &self.context else {
-            let gone = self.engine.resources().read_all(|resource| {
+            let gone = self.registry.resources().read_all(|resource| {
                 if resource.direction() == Direction::Inbound {
                     read(&resource.node().latest());
                 }
@@ -334,7 +338,7 @@ impl<'a> InboundView<'a> {
         };
         // As it is kept.
         let context = context.shortened(&shared.hash, &mut room);
-        self.engine.branches().read_all(|branch| {
+        self.registry.branches().read_all(|branch| {
             let is_inbound = branch.direction() == Direction::Inbound;
             let is_context = is_inbound && branch.kind() == BranchKind::Context;
             if is_context && branch.name() == *context {
@@ -359,7 +363,7 @@ impl<'a> InboundView<'a> {
     pub fn qps(&self, event: Event) -> f64 {
         event.per_second(
             self.sum(event),
-            self.engine.shared().config.shape.interval(),
+            self.registry.shared().config.shape.interval(),
         )
     }
 

@@ -1,5 +1,6 @@
 //! One call in the engine: what it is counted in, and how it ends or waits.
 
+pub(crate) mod arrival;
 pub(crate) mod entry;
 pub(crate) mod nodes;
 pub(crate) mod ring;

@@ -73,12 +73,27 @@ pub(crate) struct FastPass {
     started: Started,
 }
 
-/// Where the verdict on a call is written that did not pass on the fast path.
+/// Where the answer to a call is written that did not pass on the fast path.
 ///
-/// A function that takes one returns `Some` [`FastPass`], or `None`. With `None` the
-/// verdict is in here; only if a layer has skipped the call there is no verdict at all.
+/// A function that takes one returns `Some` [`FastPass`], or `None`. With `None` the verdict
+/// is in here, unless the call is not settled.
 #[derive(Debug)]
-pub(crate) struct SlowVerdict(Option<Verdict>);
+pub(crate) struct SlowVerdict {
+    verdict: Option<Verdict>,
+    open: Open,
+}
+
+/// Why there is no verdict on a call that did not pass on the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// There is one; if not, a layer has skipped the call.
+    Nothing,
+    /// Other rules are in force than those that have named the call: by their templates it may
+    /// have another name, and must be described once more.
+    Renamed,
+    /// Rules in shadow mode are to judge it as well.
+    HasShadows,
+}
 
 // === impl FastPass ===
 
@@ -131,30 +146,45 @@ fn end_unused(pass: FastPass) {
 impl SlowVerdict {
     #[inline(always)]
     pub(crate) const fn empty() -> Self {
-        Self(None)
+        Self {
+            verdict: None,
+            open: Open::Nothing,
+        }
     }
 
     /// Writes the `verdict`, and returns what the writer returns: that there is no
     /// [`FastPass`].
     #[inline(always)]
     pub(crate) fn set(&mut self, verdict: Verdict) -> Option<FastPass> {
-        debug_assert!(self.0.is_none(), "a call has one verdict");
+        debug_assert!(self.verdict.is_none(), "a call has one verdict");
         // Nothing was written, so nothing needs to be dropped.
-        mem::forget(self.0.replace(verdict));
+        mem::forget(self.verdict.replace(verdict));
         None
+    }
+
+    /// Writes why there is no verdict.
+    #[inline(always)]
+    pub(crate) fn leave_open(&mut self, why: Open) {
+        self.open = why;
+    }
+
+    #[inline(always)]
+    pub(crate) const fn open(&self) -> Open {
+        self.open
     }
 
     /// For a call that passed on the fast path: nothing was written, so nothing needs to
     /// be dropped.
     #[inline(always)]
     pub(crate) fn forget_empty(self) {
-        debug_assert!(self.0.is_none(), "a call that passed has one verdict");
+        debug_assert!(self.verdict.is_none(), "a call that passed has one verdict");
         mem::forget(self);
     }
 
     /// What was written; `None` if the call was skipped.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> Option<Verdict> {
-        self.0
+        debug_assert_eq!(self.open, Open::Nothing, "the call has been settled");
+        self.verdict
     }
 }

@@ -1,7 +1,7 @@
 //! How a call that has passed the checks takes its place and its tokens and starts, or else
 //! waits or is refused.
 
-use super::arrival::Arrival;
+use super::EngineRef;
 use super::fast_path::take_own_ring;
 use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
@@ -10,18 +10,19 @@ use crate::base::sync::Arc;
 use crate::blocked::BlockKind;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
-use crate::engine::call::nodes::{CallNodes, Claims, Reloaded};
+use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::{NoTokens, RuledRing};
 use crate::engine::call::verdict::Verdict;
+use crate::engine::registry::Reloaded;
 use crate::engine::resource::{NoPlace, Place, Resource};
 
 /// Starts a call that takes its tokens on the resource's own ring alone, or refuses it. It
 /// does what [`take_and_enter`] does where nothing can be claimed, with a tenth fewer
 /// instructions.
 pub(super) fn enter_own_ring(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
@@ -46,7 +47,7 @@ pub(super) fn enter_own_ring(
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
 /// queue says so.
 pub(super) fn enter_all_rings(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
@@ -57,7 +58,7 @@ pub(super) fn enter_all_rings(
         let blocked = resource.blocked(BlockKind::MissingKey, rule);
         return Ok(refuse(Counted::On(&nodes), call, now, blocked));
     }
-    let nodes = CallNodes::find(engine, resource, call, now)?;
+    let nodes = CallNodes::find(engine.registry, resource, call, now)?;
     let mut claims = Claims::default();
     if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {
         return Ok(verdict);
@@ -72,7 +73,7 @@ pub(super) fn enter_all_rings(
 /// related resources, a turn in each queue. Returns a refusal, or has the call wait for a share,
 /// if something cannot be had; then `claims` are given up, as they are if the rings have moved.
 fn claim(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -94,7 +95,7 @@ fn claim(
                 )));
             }
             Err(none) => {
-                let retry_at = |from| nodes.retry_at(engine, call, now, from);
+                let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
                 let rest = none.room_at().and_then(retry_at);
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
@@ -103,7 +104,7 @@ fn claim(
             claims.quota = nodes.params_left(call, now);
         }
     }
-    let full = match nodes.full_related(engine, now, call.weight) {
+    let full = match nodes.full_related(engine.registry, now, call.weight) {
         Ok(None) => match nodes.queue_up(now, call.weight, &mut claims.turns) {
             Ok(()) => return Ok(None),
             Err(rule) => Ok((rule, Some(now))),
@@ -119,7 +120,7 @@ fn claim(
 
 /// Takes the call's place and its tokens, and starts it.
 fn take_and_enter(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -178,7 +179,7 @@ fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<P
 /// A call that lacks something is refused, or waits.
 #[cold]
 fn go_without(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -215,7 +216,7 @@ fn go_without(
 /// Has a call wait whose turn in the queue of `rule` comes later: its tokens are held for
 /// that time.
 fn wait_for_turn(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -258,7 +259,7 @@ fn take_all(
 /// what it has claimed.
 #[cold]
 pub(super) fn wait_or_refuse(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,

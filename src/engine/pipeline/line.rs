@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use super::arrival::{Arrival, PlaceInLine};
+use super::EngineRef;
 use super::refusal::{Counted, refuse, refuse_share};
 use crate::base::sync::Arc;
 use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
-use crate::engine::Engine;
-use crate::engine::call::nodes::{CallNodes, Reloaded};
+use crate::engine::call::arrival::{Arrival, stand_in_line};
+use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::{InLine, Waiting};
+use crate::engine::registry::Reloaded;
 use crate::engine::resource::Resource;
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Node;
@@ -19,14 +20,14 @@ use crate::stat::Node;
 /// refuses it, if that is full or the call is not patient.
 #[cold]
 pub(super) fn line_up(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
     slots: SlotLimit,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let nodes = CallNodes::find(engine, resource, call, now)?;
+    let nodes = CallNodes::find(engine.registry, resource, call, now)?;
     let before = arrived.place;
     let Some(place) = stand_in_line(resource, slots, call.patience, before) else {
         let blocked = resource.blocked_by_slots(slots);
@@ -48,7 +49,7 @@ pub(super) fn line_up(
 /// it, as above.
 #[cold]
 pub(super) fn line_up_for_share(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -58,7 +59,7 @@ pub(super) fn line_up_for_share(
     let resource = nodes.resource();
     let params = resource.params().expect("one of them has refused the call");
     let Some(place) = params.stand_in_line(&none, call, arrived.share_places()) else {
-        let retry_at = |from| nodes.retry_at(engine, call, now, from);
+        let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
         let rest = none.room_at().and_then(retry_at);
         return refuse_share(Counted::On(nodes), call, now, none, rest);
     };
@@ -74,7 +75,7 @@ pub(super) fn line_up_for_share(
 /// Has a call wait that stands in `line`, for what is `left` of its time at most. It holds
 /// nothing meanwhile.
 fn wait_in_line(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -82,7 +83,7 @@ fn wait_in_line(
     arrived: &mut Arrival,
 ) -> Verdict {
     nodes.each(Node::note_in_line);
-    engine.catch_up(nodes.resource(), now);
+    engine.registry.catch_up(nodes.resource(), now);
     let mut own = std::mem::take(arrived);
     // Whoever has begun to judge the call gives these back.
     arrived.slot = own.slot.take();
@@ -93,31 +94,14 @@ fn wait_in_line(
     }
     let call_kept = OwnedCall::from(call);
     let times = (now, left);
-    let waiting = Waiting::in_line(engine, nodes, call_kept, line, own, times, call.weight);
+    let waiting = Waiting::in_line(
+        engine.again(),
+        nodes,
+        call_kept,
+        line,
+        own,
+        times,
+        call.weight,
+    );
     Verdict::Wait(waiting)
-}
-
-/// A place in line for a slot, unless the call may not wait there. One that has stood there
-/// `before` has its old place. The caller goes on with [`Engine::catch_up`].
-pub(crate) fn stand_in_line(
-    resource: &Resource,
-    slots: SlotLimit,
-    patience: Option<Duration>,
-    before: Option<PlaceInLine>,
-) -> Option<PlaceInLine> {
-    let queue = resource.slot_queue(slots)?;
-    let left = before.map_or(queue.max_wait, |place| place.left);
-    let left = left.min(patience.unwrap_or(Duration::MAX));
-    // A limit of 0 lets no call in.
-    if left.is_zero() || slots.limit == 0 {
-        return None;
-    }
-    let ticket = before.map(|place| place.ticket);
-    let ticket = resource.node().line_up(queue.max_waiting, ticket)?;
-    resource.shared().lined_up.note();
-    Some(PlaceInLine {
-        ticket,
-        left,
-        slots,
-    })
 }

@@ -21,7 +21,7 @@
 //!             resource
 //! loan        where a ring has none and the call is prioritized: for tokens    wait.rs
 //!             of a bucket to come
-//! shadow      rules in shadow mode, of calls that the others let pass          shadow.rs
+//! shadow      rules in shadow mode, of calls that the others let pass          ../shadow.rs
 //! ```
 //!
 //! The order is the semantics, and is written down here only: cheap checks come first, and
@@ -53,7 +53,6 @@
 //! path through all checks. A call whose resource must be made first, or made anew after a
 //! reload, begins with [`judge()`].
 
-mod arrival;
 mod enter;
 mod fast_path;
 mod line;
@@ -62,8 +61,26 @@ mod refusal;
 mod slow_path;
 mod wait;
 
-pub(crate) use arrival::{Arrival, OfShares, PlaceInLine};
+use std::sync::{Arc, Weak};
+
+use crate::engine::call::waiting::JudgeAgain;
+use crate::engine::registry::Registry;
+
 pub(crate) use fast_path::try_fast_path;
-pub(crate) use line::stand_in_line;
 pub(crate) use refusal::blocked_by_share;
-pub(crate) use slow_path::{fall_back, judge};
+pub(crate) use slow_path::{NotJudged, fall_back, judge};
+
+/// An engine as its pipeline needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineRef<'a> {
+    pub(crate) registry: &'a Registry,
+    /// What judges calls that have waited.
+    pub(crate) again: &'a Weak<dyn JudgeAgain>,
+}
+
+impl EngineRef<'_> {
+    /// For a call that waits. It keeps the engine alive.
+    fn again(self) -> Arc<dyn JudgeAgain> {
+        self.again.upgrade().expect("the caller holds the engine")
+    }
+}

@@ -6,9 +6,9 @@ use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::Engine;
 use crate::engine::call::nodes::{CallNodes, later};
 use crate::engine::call::verdict::Verdict;
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
@@ -94,7 +94,7 @@ pub(super) fn refuse_share(
 /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
 /// left the line.
 pub(crate) fn blocked_by_share(
-    engine: &Engine,
+    registry: &Registry,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -102,7 +102,7 @@ pub(crate) fn blocked_by_share(
 ) -> Blocked {
     let resource = nodes.resource();
     let (kind, limit) = rate_of_value(resource, call, rule);
-    let at = nodes.retry_at(engine, call, now, now);
+    let at = nodes.retry_at(registry, call, now, now);
     let retry_after = at.map(|at| resource.time_until(at, now));
     let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
     match limit {

@@ -1,7 +1,7 @@
 //! The slow path: every check of the [pipeline](super), for calls that the fast path
 //! does not let pass.
 
-use super::arrival::Arrival;
+use super::EngineRef;
 use super::enter::{enter_all_rings, enter_own_ring, wait_or_refuse};
 use super::fast_path::Fallback;
 use super::line::line_up;
@@ -12,30 +12,47 @@ use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::Engine;
-use crate::engine::call::nodes::{CallNodes, Claims, Reloaded};
+use crate::engine::call::arrival::Arrival;
+use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::{NoTokens, own_ring_room_at};
 use crate::engine::call::verdict::Verdict;
+use crate::engine::registry::Reloaded;
 use crate::engine::resource::{NoPlace, PathKind, Resource};
-use crate::engine::shadow::judge_shadows;
 use crate::rule::SlotLimit;
 
-/// Goes on where the fast path has stopped, and asks nobody twice.
+/// Why a call has no verdict yet.
+#[derive(Debug)]
+pub(crate) enum NotJudged {
+    /// A reload has replaced rings meanwhile: it must be judged again.
+    Reloaded,
+    /// Rules in shadow mode are to judge it as well, by their own engines.
+    HasShadows,
+}
+
+impl From<Reloaded> for NotJudged {
+    fn from(_: Reloaded) -> Self {
+        Self::Reloaded
+    }
+}
+
+/// Continues where the fast path has stopped, and repeats no check.
 #[inline(never)]
 pub(crate) fn fall_back(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Glance,
     why: Fallback,
-) -> Result<Verdict, Reloaded> {
+) -> Result<Verdict, NotJudged> {
     let alone = Counted::Alone(resource);
     match why {
-        Fallback::MoreToAsk => judge(engine, resource, call, now, &mut Arrival::default()),
+        Fallback::MoreToAsk if resource.rules().has_shadows() => Err(NotJudged::HasShadows),
+        Fallback::MoreToAsk => Ok(judge(engine, resource, call, now, &mut Arrival::default())?),
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
             if resource.slot_queue(slots).is_some() {
-                return line_up(engine, resource, call, now, slots, &mut Arrival::default());
+                let arrived = &mut Arrival::default();
+                return Ok(line_up(engine, resource, call, now, slots, arrived)?);
             }
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
@@ -46,13 +63,14 @@ pub(crate) fn fall_back(
             Ok(refuse_share(alone, call, now, none, rest))
         }
         Fallback::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
-            NoTokens::Moved => Err(Reloaded),
+            NoTokens::Moved => Err(NotJudged::Reloaded),
             NoTokens::Full(rule) => {
                 let now = resource.check_time(now);
                 if call.prioritized {
                     let nodes = CallNodes::only(resource.clone());
                     let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
-                    return wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
+                    let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
+                    return Ok(verdict?);
                 }
                 let at = own_ring_room_at(resource, now, call.weight);
                 Ok(refuse_flow(alone, call, now, rule, at))
@@ -61,43 +79,16 @@ pub(crate) fn fall_back(
     }
 }
 
-/// Judges `call` to `resource` from the first check on: by the enforced rules, and then by
-/// those in shadow mode, unless it waits and will be judged again. What it has `arrived` with
-/// is left there, as far as the verdict does not need it.
+/// Judges `call` to `resource` from the first check on. What it has `arrived` with is left
+/// there, as far as the verdict does not need it.
 pub(crate) fn judge(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Glance,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
-    if !resource.rules().has_shadows() {
-        return judge_enforced(engine, resource, call, now, arrived);
-    }
-    // Those beside the rules that judge it: a rule that changes its mode is either in this list
-    // or enforced.
-    let shadows = engine.shadows().of_version(resource.version())?;
-    let verdict = judge_enforced(engine, resource, call, now, arrived)?;
-    if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
-        return Ok(verdict);
-    }
-    Ok(judge_shadows(
-        engine,
-        &shadows,
-        resource.text(),
-        call,
-        verdict,
-    ))
-}
-
-fn judge_enforced(
-    engine: &Engine,
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
-    arrived: &mut Arrival,
-) -> Result<Verdict, Reloaded> {
     if let Err(none) = precheck(resource, call, now, arrived.slot.is_some()) {
         return match none {
             NoPlace::NoSlot(slots) if may_line_up(resource, call, slots) => {
@@ -124,7 +115,7 @@ fn may_line_up(resource: &Resource, call: &Call<'_>, slots: SlotLimit) -> bool {
 /// Refuses a call whose nodes have not been looked up yet: it counts on them as well.
 #[cold]
 fn refuse_early(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,
     now: Tick,
@@ -135,11 +126,11 @@ fn refuse_early(
         blocked = blocked.with_retry_after(None);
         CallNodes::without_branches(resource.clone())
     } else {
-        CallNodes::find(engine, resource, call, now)?
+        CallNodes::find(engine.registry, resource, call, now)?
     };
     if let Some(wait) = blocked.retry_after() {
         // What has not been asked must have room by then as well.
-        let at = nodes.retry_at(engine, call, now, now + wait);
+        let at = nodes.retry_at(engine.registry, call, now, now + wait);
         // Their time is that of the resource, which the clock may be behind.
         let until = |at| resource.time_until(at, now).max(wait);
         blocked = blocked.with_retry_after(at.map(until));

@@ -3,20 +3,21 @@
 
 use std::time::Duration;
 
-use super::arrival::Arrival;
+use super::EngineRef;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::Engine;
-use crate::engine::call::nodes::{CallNodes, Claims, Reloaded};
+use crate::engine::call::arrival::Arrival;
+use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::{Held, NoTokens};
 use crate::engine::call::waiting::{Promised, Waiting};
+use crate::engine::registry::Reloaded;
 use crate::stat::{Node, Wish};
 
 /// Holds tokens on every ring for a call that waits: for the turn that it has among its
 /// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
 /// then the claims are given up.
 pub(super) fn wait(
-    engine: &Engine,
+    engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
@@ -36,7 +37,14 @@ pub(super) fn wait(
         patience: call.patience,
     };
     let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
-    let waiting = Waiting::promised(engine, nodes, promised, arrived.place, times, call.weight);
+    let waiting = Waiting::promised(
+        engine.again(),
+        nodes,
+        promised,
+        arrived.place,
+        times,
+        call.weight,
+    );
     Ok(Some(waiting))
 }
 

@@ -98,9 +98,9 @@ mod tests {
     fn path_of(builder: Builder) -> PathKind {
         let sentinel = builder.build();
         drop(sentinel.try_enter(Call::new("r")));
-        let engine = sentinel.engine();
-        let now = engine.shared().time.read();
-        engine
+        let registry = sentinel.registry();
+        let now = registry.shared().time.read();
+        registry
             .known(Direction::Inbound, "r", now)
             .unwrap()
             .path_kind()
@@ -161,9 +161,9 @@ mod tests {
     fn a_limit_on_inbound_calls_is_nothing_to_outbound_ones() {
         let sentinel = Sentinel::new(SystemRule::new().qps(9));
         drop(sentinel.try_enter(Call::new("r").outbound()));
-        let engine = sentinel.engine();
-        let now = engine.shared().time.read();
-        let resource = engine.known(Direction::Outbound, "r", now).unwrap();
+        let registry = sentinel.registry();
+        let now = registry.shared().time.read();
+        let resource = registry.known(Direction::Outbound, "r", now).unwrap();
         assert_eq!(resource.path_kind(), PathKind::Fast);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::call::Direction;
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::registry::Registry;
 use crate::sentinel::Sentinel;
 use crate::stat::NodeBucket;
 
@@ -42,10 +42,10 @@ pub(super) fn minute_of(
 }
 
 /// That of all resources that keep one.
-pub(super) fn minute_of_all(engine: &Engine, now: Tick) -> Minute {
-    let time = &engine.shared().time;
+pub(super) fn minute_of_all(registry: &Registry, now: Tick) -> Minute {
+    let time = &registry.shared().time;
     let mut minute = [Second::default(); SECONDS];
-    let _ = engine.resources().read_all(|resource| {
+    let _ = registry.resources().read_all(|resource| {
         let node = resource.node().latest();
         let present = time.check(time.read(), node.seen());
         add(&mut minute, &node.seconds(present).unwrap_or_default(), now);

@@ -307,7 +307,7 @@ impl fmt::Debug for Page {
 
 /// The present of `sentinel`.
 fn now(sentinel: &Sentinel) -> Tick {
-    let time = &sentinel.engine().shared().time;
+    let time = &sentinel.registry().shared().time;
     time.check_making(time.read())
 }
 

@@ -16,7 +16,7 @@ use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
 use crate::call::Direction;
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::registry::Registry;
 use crate::report::{BreakerSnapshot, NodeSnapshot, Scope, Snapshot};
 use crate::rule::{Rule, RuleSet};
 use crate::sentinel::Sentinel;
@@ -66,10 +66,10 @@ struct Keys {
 
 /// The state of `sentinel` as `query` asks for it.
 pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Query) -> String {
-    let engine = sentinel.engine();
-    let time = &engine.shared().time;
+    let registry = sentinel.registry();
+    let time = &registry.shared().time;
     let now = time.check_making(time.read());
-    let rules = engine.rules();
+    let rules = registry.rules();
     let lines = kept.lines(&rules);
     let snapshot = kept.snapshot(sentinel, now);
     let nodes: Vec<_> = snapshot
@@ -102,7 +102,7 @@ pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Que
         write_breakers(json, &listed, &others);
         write_rules(json, &snapshot, &nodes, &lines);
         write_findings(json, &snapshot);
-        write_system(json, engine, &snapshot, now);
+        write_system(json, registry, &snapshot, now);
     });
     json.into_text()
 }
@@ -178,7 +178,7 @@ fn write_focus(json: &mut Json, sentinel: &Sentinel, query: &Query, now: Tick) {
             None => {
                 json.plain("resource", "null");
                 json.plain("direction", "null");
-                Some(minute_of_all(sentinel.engine(), now))
+                Some(minute_of_all(sentinel.registry(), now))
             }
         };
         match minute {
@@ -357,8 +357,8 @@ fn write_findings(json: &mut Json, snapshot: &Snapshot) {
     });
 }
 
-fn write_system(json: &mut Json, engine: &Engine, snapshot: &Snapshot, now: Tick) {
-    let sampler = engine.shared().config.sampler.as_ref();
+fn write_system(json: &mut Json, registry: &Registry, snapshot: &Snapshot, now: Tick) {
+    let sampler = registry.shared().config.sampler.as_ref();
     json.member("system", |json| {
         let readings = sampler.map(|sampler| sampler.sample(now));
         json.number("load", readings.and_then(|readings| readings.load()));

@@ -14,8 +14,8 @@ use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::Engine;
 use crate::engine::call::ring::{Held, NoTokens, RuledRing, own_ring, side_rings};
+use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::Resource;
 use crate::engine::resource::branch::{Branch, BranchKind};
 use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
@@ -23,10 +23,6 @@ use crate::stat::Node;
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
-
-/// A reload has replaced the rings while the call was judged: it must be judged again.
-#[derive(Debug)]
-pub(crate) struct Reloaded;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -76,7 +72,7 @@ impl CallNodes {
 
     /// Everything that counts `call`.
     pub(crate) fn find(
-        engine: &Engine,
+        registry: &Registry,
         resource: &Arc<Resource>,
         call: &Call<'_>,
         now: Tick,
@@ -104,7 +100,7 @@ impl CallNodes {
             is_wanted.then_some((BranchKind::Context, context))
         });
         let branch = |wanted| match wanted {
-            Some((kind, name)) => engine.branch(resource, kind, name, now),
+            Some((kind, name)) => registry.branch(resource, kind, name, now),
             None => Ok(None),
         };
         Ok(Self {
@@ -173,13 +169,13 @@ impl CallNodes {
     /// the call, what was seen says nothing.
     pub(crate) fn full_related(
         &self,
-        engine: &Engine,
+        registry: &Registry,
         now: Tick,
         n: u32,
     ) -> Result<Option<(u32, Option<Tick>)>, Reloaded> {
         let related = self.resource.related().iter();
         let full = related
-            .filter_map(|&index| Some((index, self.full_at(engine, index, now, n)?)))
+            .filter_map(|&index| Some((index, self.full_at(registry, index, now, n)?)))
             .reduce(|(first, latest), (_, at)| (first, later(latest, at)));
         if self.resource.related().is_empty() || self.resource.is_fresh() {
             Ok(full)
@@ -190,13 +186,13 @@ impl CallNodes {
 
     /// When the resource that the rule `index` looks at has room again, if it has
     /// none now.
-    fn full_at(&self, engine: &Engine, index: u32, now: Tick, n: u32) -> Option<Option<Tick>> {
+    fn full_at(&self, registry: &Registry, index: u32, now: Tick, n: u32) -> Option<Option<Tick>> {
         let rule = self.resource.rules().flow(index)?;
         let Basis::Related(related) = rule.basis() else {
             return None;
         };
         let glance = Glance::again(now);
-        let related = engine.known(self.resource.direction(), related, glance)?;
+        let related = registry.known(self.resource.direction(), related, glance)?;
         // It may have seen the clock further on than the resource that is called.
         let there = related.check_time(glance);
         let related = Self::without_branches(related);

@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::{CallNodes, Reloaded};
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::Engine;
 use crate::engine::call::ring::own_ring_room_at;
+use crate::engine::registry::Registry;
 use crate::stat::{Nothing, Visit};
 
 /// How often rules are asked at most for a time that suits all. Most agree in the second
@@ -34,12 +34,12 @@ impl CallNodes {
     /// When `call` is let in, `from` some time on, if nobody else comes; `None` if never.
     pub(crate) fn retry_at(
         &self,
-        engine: &Engine,
+        registry: &Registry,
         call: &Call<'_>,
         now: Tick,
         from: Tick,
     ) -> Option<Tick> {
-        let related = match self.full_related(engine, now, call.weight) {
+        let related = match self.full_related(registry, now, call.weight) {
             Ok(Some((_, at))) => at,
             // Where a reload comes in between, nobody knows.
             Ok(None) | Err(Reloaded) => Some(now),

@@ -5,7 +5,6 @@ use std::task::Waker;
 use super::{Inner, Rest};
 use crate::blocked::Blocked;
 use crate::clock::Tick;
-use crate::engine::pipeline::blocked_by_share;
 use crate::rule::{OwnShare, ShareInLine};
 use crate::stat::{Node, SlotHold};
 
@@ -105,7 +104,7 @@ impl Inner {
         let blocked = match (line, &self.rest) {
             (InLine::ForShare, Rest::Judged(call)) => {
                 let rule = self.share_place().rule;
-                call.with(|call| blocked_by_share(&self.engine, &self.nodes, call, now, rule))
+                call.with(|call| self.again.blocked_by_share(&self.nodes, call, now, rule))
             }
             _ => {
                 let slots = self.place.expect(STANDS_THERE).slots;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::engine::call::nodes::CallNodes;
+use crate::engine::resource::Resource;
 use crate::rule::{OwnShare, ShareInLine, SlotLimit};
 use crate::stat::SlotHold;
 
@@ -49,7 +50,7 @@ impl Arrival {
     }
 
     /// Its places in the lines of its values, if it had any.
-    pub(super) fn share_places(&self) -> &[ShareInLine] {
+    pub(crate) fn share_places(&self) -> &[ShareInLine] {
         self.shares.as_deref().map_or(&[], |shares| &shares.places)
     }
 
@@ -59,9 +60,35 @@ impl Arrival {
     }
 
     /// The call starts at `now`: its wait is counted, if it had one.
-    pub(super) fn count_wait(&self, nodes: &CallNodes, now: Tick) {
+    pub(crate) fn count_wait(&self, nodes: &CallNodes, now: Tick) {
         if self.since.is_some() {
             nodes.each(|node| node.waited_in_line(self.waited(now)));
         }
     }
+}
+
+/// A place in line for a slot, unless the call may not wait there. One that has stood there
+/// `before` has its old place. The caller goes on with
+/// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up).
+pub(crate) fn stand_in_line(
+    resource: &Resource,
+    slots: SlotLimit,
+    patience: Option<Duration>,
+    before: Option<PlaceInLine>,
+) -> Option<PlaceInLine> {
+    let queue = resource.slot_queue(slots)?;
+    let left = before.map_or(queue.max_wait, |place| place.left);
+    let left = left.min(patience.unwrap_or(Duration::MAX));
+    // A limit of 0 lets no call in.
+    if left.is_zero() || slots.limit == 0 {
+        return None;
+    }
+    let ticket = before.map(|place| place.ticket);
+    let ticket = resource.node().line_up(queue.max_waiting, ticket)?;
+    resource.shared().lined_up.note();
+    Some(PlaceInLine {
+        ticket,
+        left,
+        slots,
+    })
 }

@@ -158,7 +158,7 @@ mod tests {
         key: Key<'_>,
         f: impl FnOnce(Fingerprint, &ResourceQuery<'_>, &StdArc<Shared>) -> R,
     ) -> R {
-        let shared = sentinel.engine().shared();
+        let shared = sentinel.registry().shared();
         let query = ResourceQuery {
             direction: Direction::Inbound,
             name: &key,
@@ -188,7 +188,7 @@ mod tests {
         }
         let found = kept(&sentinel, "job").unwrap();
         let now = found.shared().time.read();
-        let known = sentinel.engine().known(Direction::Inbound, "job", now);
+        let known = sentinel.registry().known(Direction::Inbound, "job", now);
         assert!(Arc::ptr_eq(&found, &known.unwrap()));
         // Another thread has slots of its own.
         std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ mod tests {
         // Whatever the fingerprint says.
         with(&one, Key::Str("job"), |fingerprint, query, shared| {
             assert!(find(fingerprint, query, shared).is_some());
-            assert!(find(fingerprint, query, other.engine().shared()).is_none());
+            assert!(find(fingerprint, query, other.registry().shared()).is_none());
         });
     }
 
@@ -259,7 +259,7 @@ mod tests {
         assert!(kept(&sentinel, "one").is_some());
         clock.advance(Duration::from_secs(3_600));
         // While somebody reads the table, what it has lost is not freed.
-        let reader = sentinel.engine().resources().guard();
+        let reader = sentinel.registry().resources().guard();
         call(&sentinel, "other");
         assert!(kept(&sentinel, "one").is_none());
         drop(reader);
@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn what_was_replaced_is_not_found_although_it_has_taken_newer_rules_over() {
         let sentinel = Sentinel::new(Rules::new());
-        let engine = sentinel.engine();
-        let now = engine.shared().time.read();
-        let known = || engine.known(Direction::Inbound, "job", now).unwrap();
+        let registry = sentinel.registry();
+        let now = registry.shared().time.read();
+        let known = || registry.known(Direction::Inbound, "job", now).unwrap();
         for _ in 0..2 {
             call(&sentinel, "job");
         }
@@ -281,7 +281,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&known(), &old));
         sentinel.reload(Rules::new());
         // Who has found it before both reloads, and goes on only now.
-        assert!(old.take_over(&engine.rules()));
+        assert!(old.take_over(&registry.rules()));
         assert!(old.is_fresh());
         assert!(kept(&sentinel, "job").is_none());
         call(&sentinel, "job");
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
     }
 
-    /// A name that has the slot of `name` in another engine.
+    /// A name that has the slot of `name` in another registry.
     fn rival(sentinel: &Sentinel, name: &str, other: &Sentinel) -> String {
         let slot = |sentinel: &Sentinel, name: &str| {
             with(sentinel, Key::Str(name), |fingerprint, _, _| {

@@ -1,22 +1,21 @@
 //! Finding resources and branches in the tables, and making those that are not there.
 
-use super::Engine;
+use super::recent::{self, Fingerprint};
+use super::{Registry, Reloaded};
 use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::nodes::Reloaded;
-use crate::engine::recent::{self, Fingerprint};
 use crate::engine::resource::branch::{Branch, BranchKind, BranchQuery};
 use crate::engine::resource::{Resource, ResourceQuery};
 
-impl Engine {
+impl Registry {
     // --- resources ---
 
     /// The resource that `query` asks for, if it is known and was made by the present rules:
     /// from the thread's cache or else from the table.
     #[inline]
-    pub(super) fn find_fresh(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
+    pub(crate) fn find_fresh(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
         let fingerprint = Fingerprint::of(query, &self.shared);
         let cached = fingerprint.and_then(|it| recent::find(it, query, &self.shared));
         cached.or_else(|| self.find_fresh_in_table(query, fingerprint))
@@ -42,7 +41,7 @@ impl Engine {
     /// full there is a place only for one that has a rule, or that `has_place`; for any
     /// other it is the resource of the overflow. Who sends the name of what many calls share
     /// has no part in that: such a text is known by its hash, and no rule names it.
-    pub(super) fn find_or_make(
+    pub(crate) fn find_or_make(
         &self,
         query: &ResourceQuery<'_>,
         has_place: bool,
@@ -275,11 +274,11 @@ mod tests {
         let rule = || FlowRule::per_second("r", 0).by_origin().strict();
         let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
         let sentinel = Sentinel::new(rule());
-        let engine = sentinel.engine();
+        let registry = sentinel.registry();
         let call = |origin| drop(sentinel.try_enter(Call::new("r").origin(origin)));
         call("a");
-        let now = engine.shared().time.read();
-        let resource = || engine.known(Direction::Inbound, "r", now).unwrap();
+        let now = registry.shared().time.read();
+        let resource = || registry.known(Direction::Inbound, "r", now).unwrap();
         let old = resource();
         sentinel.reload(Rules::build(others.chain([rule()])).unwrap());
         call("b");
@@ -290,7 +289,7 @@ mod tests {
                 kind: BranchKind::Origin,
                 name: &name,
             };
-            engine.make_branch(resource, &query, now.undoubted())
+            registry.make_branch(resource, &query, now.undoubted())
         };
         // It has looked for the branch before the reload, and makes it after.
         assert!(

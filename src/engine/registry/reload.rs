@@ -4,14 +4,13 @@
 use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
 
-use super::Engine;
+use super::Registry;
 use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::resource::{Resource, ResourceQuery};
-use crate::engine::shadow::NextShadows;
-use crate::rule::{Listed, Part, RuleSet, Rules};
+use crate::rule::{Listed, Part, RuleSet};
 use crate::stat::Resident;
 
 /// Most sets of rules before the present one that resources may go by until they are
@@ -19,72 +18,50 @@ use crate::stat::Resident;
 const MOST_OLDER: usize = 8;
 
 /// Sets of rules that were in force.
-pub(super) type Older = Vec<Weak<RuleSet>>;
+pub(crate) type Older = Vec<Weak<RuleSet>>;
 
 /// Other rules, made ready to come into force.
 #[derive(Debug)]
 pub(crate) struct Change {
     old: StdArc<RuleSet>,
     new: StdArc<RuleSet>,
-    /// Those in shadow mode, if there are or were any.
-    shadows: Option<NextShadows>,
     begun: Tick,
 }
 
-impl Engine {
-    /// Puts `rules` in force. Every call from here on is judged by them; what
-    /// they do not change keeps its counts. False, and nothing happens, if they are in force.
-    pub(crate) fn reload(&self, rules: Rules) -> bool {
-        // Which may be what makes the node of all inbound calls.
-        let begun = self.shared.time.check_making(self.shared.time.read());
-        let older = self.older.lock();
-        if *self.rules.load().rules() == rules {
-            return false;
-        }
-        let listed = self.rules.load().listed().followed_by(rules);
-        let change = self.prepare(listed, self.shared.part, begun);
-        let renewal = self.renewal.lock();
-        self.put_in_force(&change);
-        drop(renewal);
-        self.settle(older, &change);
-        true
+impl Change {
+    /// The rules that are to come.
+    pub(crate) fn rules(&self) -> &RuleSet {
+        &self.new
+    }
+}
+
+impl Registry {
+    /// Begins a reload: no other one is at work until the returned lock is dropped.
+    pub(crate) fn begin_reload(&self) -> impl DerefMut<Target = Older> {
+        self.older.lock()
     }
 
-    /// Makes the set that is to come, and those of the engines in shadow mode, beside the
-    /// calls. Only one reload is at work at a time.
+    /// Makes the set that is to come, beside the calls.
     pub(crate) fn prepare(&self, listed: Listed, part: Part, begun: Tick) -> Change {
         let old = self.rules.load_full();
         let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
-        Change {
-            shadows: self.shadows.prepare(self, &new, begun),
-            old,
-            new,
-            begun,
-        }
+        Change { old, new, begun }
     }
 
-    /// The same for an engine in shadow mode, whose rules come into force with those of the
-    /// engine beside it.
-    pub(crate) fn put_shadow_in_force(&self, change: &Change) {
+    /// Has calls judged by the rules of `change` from here on, and puts in force what goes
+    /// with them.
+    pub(crate) fn put_in_force(&self, change: &Change, with_them: impl FnOnce()) {
         let _renewal = self.renewal.lock();
-        self.put_in_force(change);
-    }
-
-    /// The rest, once an engine in shadow mode goes by other rules.
-    pub(crate) fn settle_shadow(&self, change: &Change) {
-        self.settle(self.older.lock(), change);
+        self.replace_rules(change, with_them);
     }
 
     /// What is left to do once other rules are in force.
-    fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &Change) {
+    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &Change) {
         let Change { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
         older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        if let Some(shadows) = &change.shadows {
-            shadows.settle();
-        }
         // What has lost its rules must not stay pinned until somebody calls it.
         let now = self.shared.time.read();
         for name in old.resources().filter(|name| !new.names(name)) {
@@ -109,10 +86,14 @@ impl Engine {
         }
     }
 
-    /// Has calls judged by the rules of `change` from here on, while `renewal` is held. Calls
-    /// wait for that lock: the sets are made, and the user's clock, which may be slow, is read
-    /// before.
-    fn put_in_force(&self, change: &Change) {
+    /// Waits until a reload that is at work has put its rules in force.
+    pub(crate) fn wait_for_reload(&self) {
+        drop(self.renewal.lock());
+    }
+
+    /// Replaces the rules while `renewal` is held. Calls wait for that lock: the sets are made,
+    /// and the user's clock, which may be slow, is read before.
+    fn replace_rules(&self, change: &Change, with_them: impl FnOnce()) {
         let new = &change.new;
         let has_templates = new.has_templates();
         if !new.limits().is_empty() {
@@ -124,10 +105,8 @@ impl Engine {
         // From this store on every resource is stale. The next call to it
         // waits for the lock, finds the rules, and makes it anew.
         self.shared.version.store(new.version(), Ordering::Release);
-        // A call looks for those in shadow mode of the version that it is judged by.
-        if let Some(shadows) = &change.shadows {
-            self.shadows.put_in_force(shadows);
-        }
+        // A call looks for rules in shadow mode of the version that it is judged by.
+        with_them();
         self.rules.store(new.clone());
         // Only now: while the old rules are in force, theirs are to be found. `Routes` reads it.
         self.has_templates.store(has_templates, Ordering::Release);
@@ -175,7 +154,7 @@ mod tests {
     use super::*;
     use crate::call::Call;
     use crate::engine::call::verdict::Verdict;
-    use crate::rule::FlowRule;
+    use crate::rule::{FlowRule, Rules};
     use crate::sentinel::Sentinel;
 
     fn rules(limit: u32) -> Rules {
@@ -187,7 +166,7 @@ mod tests {
         let sets = (1..=40).map(|n| {
             sentinel.reload(rules(n));
             era(sentinel, n);
-            StdArc::downgrade(&sentinel.engine().rules())
+            StdArc::downgrade(&sentinel.registry().rules())
         });
         let sets: Vec<_> = sets.collect();
         sets.iter().filter(|set| set.strong_count() > 0).count()
@@ -211,9 +190,9 @@ mod tests {
         (0..40).for_each(|n| call(&sentinel, n));
         let left = left_of(&sentinel, call);
         assert!(left <= 9, "{left}");
-        let now = sentinel.engine().shared().time.read();
-        sentinel.engine().renew_all(now, |_| true);
-        sentinel.engine().resources().read_all(|resource| {
+        let now = sentinel.registry().shared().time.read();
+        sentinel.registry().renew_all(now, |_| true);
+        sentinel.registry().resources().read_all(|resource| {
             assert!(resource.is_fresh(), "{}", resource.text());
         });
     }
@@ -221,7 +200,7 @@ mod tests {
     #[test]
     fn no_call_waits_while_a_reload_makes_its_set() {
         let sentinel = Sentinel::new(rules(100));
-        let _making = sentinel.engine().older.lock();
+        let _making = sentinel.registry().older.lock();
         for name in ["named 1", "unnamed"] {
             assert!(matches!(
                 sentinel.try_enter(Call::new(name)),

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
 
-use super::Engine;
+use super::Registry;
 use crate::blocked::BlockKind;
 use crate::call::{Direction, Key, OVERFLOW};
 use crate::engine::resource::branch::BranchKind;
@@ -38,24 +38,21 @@ struct Origins {
     missing: u64,
 }
 
-impl Engine {
-    /// All that looks like a mistake now. Hooks are told of what they have not been told yet.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let found = self.look_for_findings();
-        found.iter().for_each(|finding| self.shared.tell(finding));
+impl Registry {
+    /// All that looks like a mistake now, to calls that lack a key also what the rules
+    /// `beside` these are `missing`. Hooks are told of it once: of all, or only of what no
+    /// further call can explain, for a reader that may come before the first calls.
+    pub(crate) fn findings(&self, missing: Vec<Finding>, has_come_late: bool) -> Vec<Finding> {
+        let found = self.look_for_findings(missing);
+        let certain = |finding: &&Finding| has_come_late || finding.has_evidence();
+        found
+            .iter()
+            .filter(certain)
+            .for_each(|finding| self.shared.tell(finding));
         found
     }
 
-    /// The same for a reader that may come at any time, also before the first calls: hooks are
-    /// told only of what no further call can explain.
-    pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
-        let found = self.look_for_findings();
-        let certain = found.iter().filter(|finding| finding.has_evidence());
-        certain.for_each(|finding| self.shared.tell(finding));
-        found
-    }
-
-    fn look_for_findings(&self) -> Vec<Finding> {
+    fn look_for_findings(&self, missing_beside: Vec<Finding>) -> Vec<Finding> {
         let (set, mut called) = (self.rules(), self.called());
         let mut found = Vec::new();
         if called.total == 0 && !set.rules().is_empty() {
@@ -71,10 +68,8 @@ impl Engine {
             }
             found.extend(self.of_rule(rule, &id, &set, &called));
         }
-        let (mut missing, shadows) = (self.missing_keys(), self.shadows().list());
-        for shadow in shadows {
-            missing.extend(shadow.engine().missing_keys());
-        }
+        let mut missing = self.missing_keys();
+        missing.extend(missing_beside);
         // That no layer provides a key says more than that no call had it.
         let is_new = |it: &Finding| found.iter().all(|known| known.rule() != it.rule());
         missing.retain(is_new);
@@ -170,7 +165,7 @@ impl Engine {
     }
 
     /// The rules that have met calls, and none with the key that they look at.
-    fn missing_keys(&self) -> Vec<Finding> {
+    pub(crate) fn missing_keys(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let mut origins: HashMap<u64, Origins> = HashMap::new();
         self.branches.read_all(|branch| {

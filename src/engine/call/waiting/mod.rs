@@ -27,19 +27,35 @@ use crate::base::sync::StopSignal;
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
-use crate::call::OwnedCall;
+use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
-use crate::engine::Engine;
+use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::pipeline::{Arrival, OfShares, PlaceInLine, stand_in_line};
-use crate::engine::resource::{NoPlace, Place};
+use crate::engine::resource::{NoPlace, Place, Resource};
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
 pub(crate) use line::InLine;
+
+/// An engine, for a call that has waited: it holds the call's resource, and the rules that are
+/// in force by then.
+pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
+    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check on and by the
+    /// present rules. What is left of what it has `arrived` with is released.
+    fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict;
+
+    /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
+    /// left the line.
+    fn blocked_by_share(&self, nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32)
+    -> Blocked;
+
+    /// Has the node of `resource` go by the present rules: see
+    /// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up).
+    fn catch_up(&self, resource: &Resource, now: Tick);
+}
 
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
@@ -92,7 +108,7 @@ pub struct Waiting {
 
 struct Inner {
     /// What judges the call, or its place in line, by the rules that are in force then.
-    engine: StdArc<Engine>,
+    again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
     n: u32,
     /// When the call came.
@@ -180,7 +196,7 @@ impl Waiting {
     /// A call that is promised its tokens, and may have stood in line before. Of `times`, the
     /// first is that at which it came, the second that at which this wait begins.
     pub(crate) fn promised(
-        engine: &Engine,
+        again: StdArc<dyn JudgeAgain>,
         nodes: CallNodes,
         promised: Promised,
         place: Option<PlaceInLine>,
@@ -188,7 +204,7 @@ impl Waiting {
         n: u32,
     ) -> Self {
         Self::of(Inner {
-            engine: engine.handle(),
+            again,
             nodes,
             n,
             since,
@@ -205,7 +221,7 @@ impl Waiting {
     /// A call that stands in `line` since `asked`, for what is `left` of its time there at most.
     /// Where it stands is in `own`.
     pub(crate) fn in_line(
-        engine: &Engine,
+        again: StdArc<dyn JudgeAgain>,
         nodes: CallNodes,
         call: OwnedCall,
         line: InLine,
@@ -214,7 +230,7 @@ impl Waiting {
         n: u32,
     ) -> Self {
         Self::of(Inner {
-            engine: engine.handle(),
+            again,
             nodes,
             n,
             since: own.since.unwrap_or(asked),
@@ -451,7 +467,7 @@ impl Inner {
                     shares,
                     since: Some(self.since),
                 };
-                call.with(|call| self.engine.judge_from_line(call, self.node(), &mut arrived))
+                call.with(|call| self.again.judge_again(call, self.node(), &mut arrived))
             }
             Rest::Promised(_) => self.start(now, slot),
         }
@@ -486,7 +502,7 @@ impl Inner {
         self.until = now + place.left;
         self.sleep = None;
         self.place = Some(place);
-        self.engine.catch_up(self.nodes.resource(), now);
+        self.again.catch_up(self.nodes.resource(), now);
     }
 
     /// The entry of the call, which has its tokens and its `place`.

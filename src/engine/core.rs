@@ -1,0 +1,196 @@
+//! The engine of the enforced rules, and beside it those of the rules in shadow mode.
+
+use std::sync::{Arc as StdArc, Weak};
+
+use super::Engine;
+use crate::base::sync::Arc;
+use crate::blocked::Blocked;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::call::arrival::Arrival;
+use crate::engine::call::nodes::CallNodes;
+use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Verdict};
+use crate::engine::call::waiting::JudgeAgain;
+use crate::engine::context::Shared;
+use crate::engine::pipeline::blocked_by_share;
+use crate::engine::registry::{Registry, Reloaded};
+use crate::engine::resource::Resource;
+use crate::engine::shadow::Shadows;
+use crate::hook::Finding;
+use crate::rule::{Listed, Rules};
+use crate::stat::Node;
+
+/// See the [module](self). What a handle of it refers to.
+#[derive(Debug)]
+pub(crate) struct Core {
+    engine: Engine,
+    shadows: Shadows,
+}
+
+impl Core {
+    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
+        let core = StdArc::new_cyclic(|own: &Weak<Self>| Self {
+            engine: Engine::new(rules, shared, own.clone()),
+            shadows: Shadows::default(),
+        });
+        let (shared, rules) = (core.registry().shared(), core.registry().rules());
+        // Only those in force now need a time, and these are made by one of their own.
+        if let Some(shadows) = core.shadows.prepare(shared, &rules, Tick::ZERO) {
+            core.shadows.put_in_force(&shadows);
+        }
+        core
+    }
+
+    /// What is counted, and the enforced rules.
+    pub(crate) const fn registry(&self) -> &Registry {
+        self.engine.registry()
+    }
+
+    /// The rules in shadow mode.
+    pub(crate) const fn shadows(&self) -> &Shadows {
+        &self.shadows
+    }
+
+    /// Judges `call`, and starts it if it passes at once.
+    #[inline]
+    pub(crate) fn try_enter(&self, call: &Call<'_>) -> Verdict {
+        let mut slow = SlowVerdict::empty();
+        match self.judge(call, None, &mut slow) {
+            Some(pass) => Verdict::Pass(pass.into_entry()),
+            None => slow.into_inner().expect("only layers skip calls"),
+        }
+    }
+
+    /// The same, with the answer in two forms: see [`Engine::judge`].
+    #[inline]
+    pub(crate) fn judge(
+        &self,
+        call: &Call<'_>,
+        named_by: Option<u64>,
+        slow: &mut SlowVerdict,
+    ) -> Option<FastPass> {
+        let pass = self.engine.judge(call, named_by, slow);
+        if pass.is_none() && slow.open() == Open::HasShadows {
+            self.judge_slowly(call, named_by, slow);
+        }
+        pass
+    }
+
+    /// The same without the fast path: for a call that was named once more, and for one that
+    /// rules in shadow mode are to judge as well.
+    #[cold]
+    pub(crate) fn judge_slowly(
+        &self,
+        call: &Call<'_>,
+        named_by: Option<u64>,
+        slow: &mut SlowVerdict,
+    ) {
+        loop {
+            let (resource, now) = self.engine.resource_of(call);
+            if named_by.is_some_and(|version| version != resource.version()) {
+                return slow.leave_open(Open::Renamed);
+            }
+            match self.judge_on(&resource, call, now, &mut Arrival::default()) {
+                Ok(verdict) => {
+                    slow.leave_open(Open::Nothing);
+                    slow.set(verdict);
+                    return;
+                }
+                Err(Reloaded) => self.registry().wait_for_reload(),
+            }
+        }
+    }
+
+    /// Judges `call` to `resource` by the enforced rules, and then by those in shadow mode,
+    /// unless it waits and will be judged again.
+    fn judge_on(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        arrived: &mut Arrival,
+    ) -> Result<Verdict, Reloaded> {
+        if !resource.rules().has_shadows() {
+            return self.engine.judge_on(resource, call, now, arrived);
+        }
+        // Those beside the rules that judge it: a rule that changes its mode is either in this
+        // list or enforced.
+        let shadows = self.shadows.of_version(resource.version())?;
+        let verdict = self.engine.judge_on(resource, call, now, arrived)?;
+        if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
+            return Ok(verdict);
+        }
+        let hooks = &self.registry().shared().hooks;
+        Ok(shadows.judge(hooks, resource.text(), call, verdict))
+    }
+
+    /// Puts `rules` in force. Every call from here on is judged by them; what
+    /// they do not change keeps its counts. False, and nothing happens, if they are in force.
+    pub(crate) fn reload(&self, rules: Rules) -> bool {
+        let (registry, shared) = (self.registry(), self.registry().shared());
+        // Which may be what makes the node of all inbound calls.
+        let begun = shared.time.check_making(shared.time.read());
+        let older = registry.begin_reload();
+        let present = registry.rules();
+        if *present.rules() == rules {
+            return false;
+        }
+        let listed = present.listed().followed_by(rules);
+        let change = registry.prepare(listed, shared.part, begun);
+        let shadows = self.shadows.prepare(shared, change.rules(), begun);
+        registry.put_in_force(&change, || {
+            if let Some(shadows) = &shadows {
+                self.shadows.put_in_force(shadows);
+            }
+        });
+        registry.settle(older, &change);
+        if let Some(shadows) = &shadows {
+            shadows.settle();
+        }
+        true
+    }
+
+    /// All that looks like a mistake now. Hooks are told of what they have not been told yet.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        self.registry().findings(self.missing_beside(), true)
+    }
+
+    /// The same for a reader that may come at any time, also before the first calls: hooks are
+    /// told only of what no further call can explain.
+    pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
+        self.registry().findings(self.missing_beside(), false)
+    }
+
+    /// The keys that calls lacked which rules in shadow mode look at.
+    fn missing_beside(&self) -> Vec<Finding> {
+        let shadows = self.shadows.list();
+        let missing = shadows
+            .iter()
+            .map(|shadow| shadow.registry().missing_keys());
+        missing.flatten().collect()
+    }
+}
+
+impl JudgeAgain for Core {
+    fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict {
+        self.engine
+            .judge_from_line(call, node, arrived, |resource, now, arrived| {
+                self.judge_on(resource, call, now, arrived)
+            })
+    }
+
+    fn blocked_by_share(
+        &self,
+        nodes: &CallNodes,
+        call: &Call<'_>,
+        now: Tick,
+        rule: u32,
+    ) -> Blocked {
+        blocked_by_share(self.registry(), nodes, call, now, rule)
+    }
+
+    fn catch_up(&self, resource: &Resource, now: Tick) {
+        self.registry().catch_up(resource, now);
+    }
+}

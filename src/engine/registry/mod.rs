@@ -1,0 +1,145 @@
+//! What is counted and the rules in force: the two tables of an engine.
+//!
+//! Resources are in one table and their branches, for single origins and contexts, in the
+//! other. Both are bounded. Each resource has been made by one version of the rules; a reload
+//! makes it stale, and the next call to it has it made anew.
+
+mod findings;
+mod lookup;
+pub(crate) mod recent;
+mod reload;
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::Arc as StdArc;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::base::sync::{AtomicBool, AtomicU64, Lock, Ordering};
+use crate::engine::context::Shared;
+use crate::engine::resource::Resource;
+use crate::engine::resource::branch::Branch;
+use crate::rule::{Listed, RuleSet};
+use crate::stat::Table;
+
+pub(crate) use reload::{Change, Older};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shared: StdArc<Shared>,
+    rules: ArcSwap<RuleSet>,
+    /// Whether a path may match a template other than itself.
+    has_templates: AtomicBool,
+    resources: Table<Resource>,
+    branches: Table<Branch>,
+    /// The id of the next resource.
+    next_id: AtomicU64,
+    /// Calls that found no place of their own.
+    overflowed: AtomicU64,
+    /// Held while something is made anew by other rules.
+    renewal: Lock<()>,
+    /// The sets before that something still holds. Held by a reload while it makes its
+    /// set: no call waits for it.
+    older: Lock<Older>,
+}
+
+/// A call was judged by rules, or on rings, that a reload has just replaced: it must be judged
+/// again.
+#[derive(Debug)]
+pub(crate) struct Reloaded;
+
+/// The route templates of the rules in force, loaded when they are first asked
+/// for: most requests never ask.
+pub(crate) struct Routes<'a> {
+    registry: &'a Registry,
+    loaded: OnceCell<Guard<StdArc<RuleSet>>>,
+    /// That of the rules which calls were judged by before anything was asked.
+    version: u64,
+}
+
+impl fmt::Debug for Routes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+impl Routes<'_> {
+    /// The version of the rules by whose templates, or lack of them, a call was named. If
+    /// others came into force between two looks at them, an older one, by which no call is
+    /// judged any more.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        let loaded = self.loaded.get();
+        loaded.map_or(self.version, |rules| rules.version().min(self.version))
+    }
+
+    /// The template that `path` matches; `None` as well if it is the path itself.
+    #[inline]
+    pub(crate) fn matching(&self, path: &str) -> Option<&str> {
+        // Pairs with the last store in `put_in_force`: who sees that the new rules have none sees
+        // their version when the call is judged. That they have some is stored before it.
+        if !self.registry.has_templates.load(Ordering::Acquire) {
+            return None;
+        }
+        self.naming(path)
+    }
+
+    /// The same, and the path itself if a rule has it for its name.
+    #[inline(never)]
+    pub(crate) fn naming(&self, path: &str) -> Option<&str> {
+        let rules = self.loaded.get_or_init(|| self.registry.rules.load());
+        rules.rules().templates().matching(path)
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> Self {
+        let rules = RuleSet::new(rules, 0, shared.part);
+        if !rules.limits().is_empty() {
+            shared.count_inbound(shared.time.check_making(shared.time.read()));
+        }
+        Self {
+            has_templates: AtomicBool::new(rules.has_templates()),
+            rules: ArcSwap::from_pointee(rules),
+            resources: Table::new(shared.config.max_resources),
+            branches: Table::new(shared.config.max_origins),
+            shared: StdArc::new(shared),
+            next_id: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            renewal: Lock::new(()),
+            older: Lock::default(),
+        }
+    }
+
+    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) const fn resources(&self) -> &Table<Resource> {
+        &self.resources
+    }
+
+    pub(crate) const fn branches(&self) -> &Table<Branch> {
+        &self.branches
+    }
+
+    /// How many calls were counted with everything that has no place.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn routes(&self) -> Routes<'_> {
+        Routes {
+            registry: self,
+            loaded: OnceCell::new(),
+            // Pairs with the store of the version in `put_in_force`.
+            version: self.shared.version.load(Ordering::Acquire),
+        }
+    }
+
+    /// The rules that are in force.
+    pub(crate) fn rules(&self) -> StdArc<RuleSet> {
+        self.rules.load_full()
+    }
+}
