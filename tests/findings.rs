@@ -326,6 +326,37 @@ fn other_mistakes_are_errors_when_rules_are_made() {
     }
 }
 
+/// A misspelt parameter, no connect info, and a slash too many.
+#[tokio::test]
+async fn the_program_of_the_readme_tells_each_of_three_mistakes() {
+    let per_client = HotParamRule::per_minute("/login", 5).missing(MissingKey::Refuse);
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/users/{user}", 5))
+        .with(per_client)
+        .with(IsolationRule::new("/report/", 2));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = told.clone();
+    let layer = SentinelLayer::new(rules)
+        .param(PeerIp)
+        .on_finding(move |finding| log.lock().unwrap().push(finding.to_string()));
+    let app = Router::new()
+        .route("/users/{id}", get(|| async { "hello" }))
+        .route("/login", get(|| async { "welcome" }))
+        .route("/report", get(|| async { "done" }))
+        .layer(layer);
+    call(&app, &["/users/7", "/login", "/report"], None).await;
+    let told = told.lock().unwrap();
+    let words = [
+        "\"/users/{user}\" has met no call, although calls came: \"/users/{id}\" was called",
+        "\"/login\" without its key: 8 calls, and all of them were refused",
+        "\"/report/\" has met no call, although calls came: \"/report\" was called",
+    ];
+    assert_eq!(told.len(), words.len(), "{told:#?}");
+    for (told, words) in told.iter().zip(words) {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_without_mistakes_has_no_findings() {
     let rules: Vec<Rule> = vec![

@@ -1,4 +1,4 @@
-//! The page of guarantees names tests that exist, and no page is too wide.
+//! The page of guarantees names tests that exist, and all pages keep to their form.
 //!
 //! Each section of that page ends with a paragraph such as
 //!
@@ -135,5 +135,38 @@ fn no_line_of_prose_has_more_than_120_columns() {
     for page in pages {
         let text = fs::read_to_string(root().join(page)).unwrap();
         assert_eq!(too_long(&text), [""; 0], "{page}");
+    }
+}
+
+/// The sections of `page` with a rule on origins.
+fn by_origin(page: &str) -> Vec<&str> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in page.lines() {
+        if line.starts_with("##") {
+            section = line.trim_start_matches('#').trim();
+        }
+        if line.contains(".by_origin()") && found.last() != Some(&section) {
+            found.push(section);
+        }
+    }
+    found
+}
+
+/// Limits per caller are rules on parameters, but where a caller needs another rule.
+#[test]
+fn pages_and_examples_limit_each_caller_in_one_way() {
+    let read = |path: &Path| fs::read_to_string(path).unwrap();
+    let cookbook = read(&root().join("docs/cookbook.md"));
+    let sections = ["When a caller needs another rule", "Made-up keys"];
+    assert_eq!(by_origin(&cookbook), sections);
+    let migration = read(&root().join("docs/migration.md"));
+    assert_eq!(by_origin(&migration), ["Sentinel for Java"]);
+    assert_eq!(by_origin(&read(&root().join("README.md"))), [""; 0]);
+    let examples = fs::read_dir(root().join("examples")).unwrap();
+    let files: Vec<_> = examples.map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 10);
+    for file in files.iter().filter(|file| file.is_file()) {
+        assert_eq!(by_origin(&read(file)), [""; 0], "{}", file.display());
     }
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use axum::routing::{any, get as on_get};
 use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt;
 use tower_sentinel::key::{
-    Authority, ClientAddr, ForwardedIp, Header, KeyExtractor, MethodRoute, Path, PeerIp, Resource,
-    Route, from_fn,
+    Authority, ClientAddr, ForwardedIp, Head, Header, KeyExtractor, MethodRoute, Path, PeerIp,
+    Resource, Route, cut_ip, from_fn,
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::{
@@ -292,6 +292,28 @@ fn the_peer_is_found_wherever_a_server_leaves_it() {
     }
     let nowhere = || get("/x");
     assert_caller(&per_caller(PeerIp), nowhere, None, "nowhere");
+}
+
+#[test]
+fn an_address_that_is_cut_by_hand_is_the_key_of_a_layer() {
+    for (ip, key) in [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("64:ff9b::192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::a", "2001:db8:1:2::"),
+        ("::1", "::"),
+    ] {
+        let ip: IpAddr = ip.parse().unwrap();
+        let mut request = get("/x");
+        request
+            .extensions_mut()
+            .insert(ClientAddr(SocketAddr::new(ip, 1)));
+        let head = Head::of(&request);
+        assert_eq!(cut_ip(ip, 64).to_string(), key);
+        assert_eq!(PeerIp.key(head), Some(Key::Ip(cut_ip(ip, 64))));
+        let wide = ForwardedIp::hops(0).ipv6_prefix(48);
+        assert_eq!(wide.key(head), Some(Key::Ip(cut_ip(ip, 48))));
+    }
 }
 
 #[test]
