@@ -67,7 +67,9 @@ async fn main() -> Result<(), BoxError> {
         .route_service("/sentinel", Page::new(&sentinel).title("examples/axum"));
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener =
+        listener.map_err(|error| format!("port {port}: {error}; set PORT to another"))?;
     print_what_to_try(listener.local_addr()?);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await?;

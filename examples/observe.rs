@@ -70,7 +70,9 @@ async fn main() -> Result<(), BoxError> {
     let app = shop.clone().route_service("/sentinel", page);
 
     let port = set("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener =
+        listener.map_err(|error| format!("port {port}: {error}; set PORT to another"))?;
     println!("the live page: http://{}/sentinel", listener.local_addr()?);
     if set("LOAD").as_deref() != Some("none") {
         for (n, (path, rate)) in CUSTOMERS.into_iter().enumerate() {

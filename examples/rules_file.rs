@@ -48,7 +48,9 @@ async fn main() -> Result<(), BoxError> {
         .fallback(|uri: Uri| async move { format!("this is {}\n", uri.path()) })
         .layer(SentinelLayer::with(sentinel.clone()));
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener =
+        listener.map_err(|error| format!("port {port}: {error}; set PORT to another"))?;
     print_what_to_try(&listener.local_addr()?.to_string(), &path);
 
     // It checks the file for changes until it is dropped.

@@ -68,7 +68,9 @@ async fn main() -> Result<(), BoxError> {
         .route("/orders", get(|headers| answer("orders", headers)))
         .layer(layer);
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener =
+        listener.map_err(|error| format!("port {port}: {error}; set PORT to another"))?;
     print_what_to_try(&listener.local_addr()?.to_string());
     axum::serve(listener, app).await?;
     Ok(())
