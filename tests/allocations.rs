@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::stat::{LeapArray, Node};
+use tower_sentinel::stat::{Edges, LeapArray, Node};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
     ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
@@ -58,6 +59,69 @@ fn assert_allocates_nothing(what: &str, clock: &ManualClock, mut call: impl FnMu
         }
     });
     assert_eq!(turning.count_total, 0, "{what}, while time goes on");
+}
+
+#[test]
+fn calls_whose_times_are_counted_allocate_nothing_beside_a_reader() {
+    let clock = ManualClock::new();
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", OPEN))
+        .with(IsolationRule::new("r", 2));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(clock.clone())
+        .histograms(Edges::default())
+        .build();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // What it allocates is measured on its own thread, and nowhere here.
+        let reader = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let node = sentinel.node("r");
+                let count = node
+                    .and_then(|node| node.rt_histogram())
+                    .map_or(0, |it| it.count());
+                assert!(count >= most, "{count} after {most}");
+                most = count;
+            }
+        });
+        assert_allocates_nothing("histograms", &clock, || {
+            let running = sentinel.try_enter(Call::new("r"));
+            clock.advance(Duration::from_micros(700));
+            drop(running);
+        });
+        is_over.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    let times = sentinel.node("r").unwrap().rt_histogram().unwrap();
+    let seen: Vec<_> = times.buckets().map(|(_, count)| count).collect();
+    assert_eq!(seen[..2], [0, 404], "of {seen:?}");
+    assert_eq!(times.count(), 404);
+}
+
+#[test]
+fn a_histogram_takes_what_its_documentation_says() {
+    let footprint = |on: bool, waits: bool| {
+        let clock = ManualClock::new();
+        let queue = FlowRule::per_second("r", 1).throttle(MINUTE);
+        let builder = Sentinel::builder().rules(queue).clock(clock.clone());
+        let builder = if on {
+            builder.histograms(Edges::default())
+        } else {
+            builder
+        };
+        let sentinel = builder.build();
+        drop(sentinel.try_enter(Call::new("r")));
+        if let (true, Verdict::Wait(waiting)) = (waits, sentinel.try_enter(Call::new("r"))) {
+            clock.advance(Duration::from_secs(1));
+            drop(waiting.admit().unwrap());
+        }
+        sentinel.node("r").unwrap().footprint()
+    };
+    let [one, more] = [false, true].map(|waits| footprint(true, waits) - footprint(false, waits));
+    assert!((144..=200).contains(&one), "{one}");
+    assert_eq!(more, one + 144);
 }
 
 fn assert_passes(sentinel: &Sentinel, call: Call<'_>) {
@@ -485,21 +549,21 @@ fn a_resource_at_rest_is_small() {
     // Its words fill one cache line; the rest is its shape.
     assert!(array.footprint() <= 64 + 40, "{}", array.footprint());
     let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
-    assert!(node.footprint() <= 520, "{}", node.footprint());
+    assert!(node.footprint() <= 528, "{}", node.footprint());
 
     let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
     let call = || drop(sentinel.try_enter(Call::new("r")));
     (0..10).for_each(|_| call());
     // With its rule, its name's place and what the table keeps.
     let view = sentinel.node("r").unwrap();
-    assert!(view.footprint() <= 768, "{}", view.footprint());
+    assert!(view.footprint() <= 776, "{}", view.footprint());
     // What each kind of rule has refused.
     (0..10).for_each(|_| call());
-    assert!(view.footprint() <= 768 + 136, "{}", view.footprint());
+    assert!(view.footprint() <= 776 + 136, "{}", view.footprint());
     // The seconds of a minute are made in the second second.
     clock.advance(Duration::from_secs(1));
     call();
-    assert!(view.footprint() <= 768 + 3_600, "{}", view.footprint());
+    assert!(view.footprint() <= 776 + 3_600, "{}", view.footprint());
 }
 
 /// How many bytes more a resource with such rules takes than it tells: in a thread that

@@ -39,8 +39,8 @@ use tower_sentinel::source::{
     WatchStatus,
 };
 use tower_sentinel::stat::{
-    Bucket, BucketCount, Event, Full, InvalidWindow, LeapArray, Loan, Node, NodeBucket, Outcome,
-    Quota, Totals, WindowView,
+    Bucket, BucketCount, Edges, Event, Full, Histogram, InvalidEdges, InvalidWindow, LeapArray,
+    Loan, Node, NodeBucket, Outcome, Quota, Totals, WindowView,
 };
 use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SamplerHandle, SystemProbe,
@@ -88,7 +88,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, WatchStatus, tower_sentinel::observe::Body, Page, InvalidAccess,
+        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, InvalidAccess,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
@@ -105,7 +105,7 @@ fn types_are_shared_cloned_and_printed() {
         Capacity, Completion, Scope, Interest,
     );
     all!(error:
-        Blocked, InvalidRules, InvalidRule, InvalidWindow, InvalidLimiter, NoRoom, Full,
+        Blocked, InvalidRules, InvalidRule, InvalidEdges, InvalidWindow, InvalidLimiter, NoRoom, Full,
         DocumentError, Problems, SourceError, InvalidAccess,
     );
     all!(made_by_default:

@@ -25,6 +25,8 @@ const BRANCH_BUCKETS: u64 = 32;
 pub(crate) struct Config {
     /// How figures per second are kept.
     pub(crate) shape: StdArc<Shape>,
+    /// The same for resources, where times may be counted by their length.
+    pub(crate) shape_of_resources: StdArc<Shape>,
     /// Which nodes keep the seconds of the last minute as well.
     pub(crate) minute: Minute,
     pub(crate) minute_of_branches: bool,
@@ -85,8 +87,10 @@ pub(crate) struct Shared {
 
 impl Default for Config {
     fn default() -> Self {
+        let shape = StdArc::new(Shape::new(500_000_000, 2));
         Self {
-            shape: StdArc::new(Shape::new(500_000_000, 2)),
+            shape: shape.clone(),
+            shape_of_resources: shape,
             minute: Minute::Known,
             minute_of_branches: false,
             occupy_timeout: Duration::from_millis(500),
@@ -113,26 +117,29 @@ impl Shared {
         now: Tick,
     ) -> (Node, Gate) {
         let config = &self.config;
-        let (most, keeps_minute) = match of {
+        let (shape, most, keeps_minute) = match of {
             NodeOf::Resource { is_known } => {
                 let is_wanted = config.minute == Minute::Known && is_known;
-                (RESOURCE_BUCKETS, is_wanted || config.minute == Minute::All)
+                let keeps_minute = is_wanted || config.minute == Minute::All;
+                (&config.shape_of_resources, RESOURCE_BUCKETS, keeps_minute)
             }
-            NodeOf::Branch => (BRANCH_BUCKETS, config.minute_of_branches),
+            NodeOf::Branch => (&config.shape, BRANCH_BUCKETS, config.minute_of_branches),
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));
-        let (shape, sampler) = (&config.shape, config.sampler.as_ref());
         let plan = Plan::new(rules, before, shape, most, patience);
-        plan.build(shape, keeps_minute, sampler, now)
+        plan.build(shape, keeps_minute, config.sampler.as_ref(), now)
     }
 
     /// The same for an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: Part) -> Self {
+        let mut config = self.config.clone();
+        // Nobody reads them.
+        config.shape_of_resources = config.shape.clone();
         Self {
-            config: self.config.clone(),
+            config,
             // A sampler that both ask must not take one of them for a clock that has stepped.
             time: self.time.clone(),
             hooks: Hooks::default(),

@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::branch::BranchKind;
-use crate::stat::{Event, Node, NodeBucket, Totals};
+use crate::stat::{Event, Histogram, Node, NodeBucket, Totals};
 
 /// The current statistics of one resource, and the state of the rules that were in force
 /// when the view was made.
@@ -167,6 +167,22 @@ impl NodeView {
     #[must_use]
     pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
         self.read(Node::seconds)
+    }
+
+    /// Returns how many calls took how long, by the times that are added up in
+    /// [`Totals::rt`]; `None` unless [`Builder::histograms`](crate::Builder::histograms) is on.
+    /// Times above a minute are beyond every edge.
+    #[must_use]
+    pub fn rt_histogram(&self) -> Option<Histogram> {
+        let [times, _] = self.resource.node().histograms()?;
+        Some(times)
+    }
+
+    /// Returns how many calls waited how long before they started, likewise.
+    #[must_use]
+    pub fn wait_histogram(&self) -> Option<Histogram> {
+        let [_, waits] = self.resource.node().histograms()?;
+        Some(waits)
     }
 
     /// Returns the bytes that the resource occupies, heap included, without its name.

@@ -22,13 +22,14 @@
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
-use super::cuts::{Cuts, MAX_JUMP, ROUND, StepHead};
+use super::cuts::{Cuts, StepHead};
 use super::event::Outcome;
 use super::extremes::Extremes;
+use super::histogram::Times;
 use super::leap_array::LeapArray;
 use super::minute::{Minute, ThisSecond};
+use super::shape::Shape;
 use super::slots::{Line, Slots};
-use super::word::divide;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
@@ -61,19 +62,6 @@ const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
 } else {
     62
 };
-
-/// How time is cut for the figures of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// One step of the head: the shorter of a bucket and a second.
-    pub(crate) step_ns: u64,
-    /// Buckets of the window that figures per second are read from.
-    pub(crate) buckets: u32,
-    /// Steps of one bucket.
-    pub(crate) stride: u32,
-    /// Steps of one second.
-    pub(crate) per_second: u32,
-}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -108,6 +96,8 @@ pub(super) struct Counters {
     pub(super) slots: Slots,
     pub(super) bucket_cuts: Cuts<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
+    /// How long calls took, if somebody wants to know.
+    pub(super) times: Option<Box<Times>>,
     later: OnceLock<Box<Later>>,
     pub(super) shape: StdArc<Shape>,
     /// Whether and since when the last minute is kept second by second.
@@ -135,58 +125,6 @@ pub(super) struct SecondCuts {
     /// The first second that they know.
     pub(super) first: u64,
     pub(super) cuts: Cuts<SECOND_WORDS>,
-}
-
-// === impl Shape ===
-
-impl Shape {
-    /// Figures over `buckets` buckets of `bucket_ns` each, which is a part or a
-    /// multiple of a second.
-    pub(crate) fn new(bucket_ns: u64, buckets: u32) -> Self {
-        const SECOND_NS: u64 = 1_000_000_000;
-        let step_ns = bucket_ns.min(SECOND_NS);
-        debug_assert!(bucket_ns % step_ns == 0 && SECOND_NS % step_ns == 0);
-        Self {
-            step_ns,
-            buckets,
-            stride: (bucket_ns / step_ns) as u32,
-            per_second: (SECOND_NS / step_ns) as u32,
-        }
-    }
-
-    /// The bucket that `step` lies in.
-    #[inline]
-    pub(super) fn bucket(&self, step: u64) -> u64 {
-        if self.stride == 1 {
-            step
-        } else {
-            divide(step, self.stride.into())
-        }
-    }
-
-    /// The second that `step` lies in.
-    pub(super) fn second(&self, step: u64) -> u64 {
-        step / u64::from(self.per_second)
-    }
-
-    /// Where a jump from step `from` towards step `to` ends. It is no longer than stamps
-    /// can tell, and whole rounds of all of them are nothing to them.
-    pub(super) fn landing(&self, from: u64, to: u64) -> u64 {
-        let round = ROUND * u64::from(self.stride.max(self.per_second));
-        let way = to - from;
-        let rounds = way.saturating_sub(MAX_JUMP) / round * round;
-        from + rounds + way.min(MAX_JUMP)
-    }
-
-    /// When `step` ends, in ns.
-    const fn end_of(&self, step: u64) -> u64 {
-        step.saturating_add(1).saturating_mul(self.step_ns)
-    }
-
-    /// The time that the window covers.
-    pub(crate) fn interval(&self) -> Duration {
-        Duration::from_nanos(self.step_ns) * self.stride * self.buckets
-    }
 }
 
 // === impl Counters ===
@@ -222,6 +160,7 @@ impl Counters {
             slots: Slots::new(),
             bucket_cuts: Cuts::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
+            times: shape.edges.clone().map(|edges| Box::new(Times::new(edges))),
             later: OnceLock::new(),
             minute: Minute::new(keeps_minute, shape.second(head)),
             shape,
@@ -233,6 +172,7 @@ impl Counters {
         size_of::<Self>()
             + self.bucket_cuts.footprint()
             + self.extremes.footprint()
+            + self.times.as_ref().map_or(0, |times| times.footprint())
             + self.later.get().map_or(0, |_| size_of::<Later>())
             + self.second_cuts().map_or(0, |it| it.cuts.footprint())
     }
@@ -319,6 +259,9 @@ impl Counters {
         self.done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Acquire);
         self.extremes.note_rt(self.bucket(), rt_us as u32);
+        if let Some(times) = &self.times {
+            times.note_rt(if rt_ns > MAX_RT_NS { u64::MAX } else { rt_us });
+        }
         if n != 1 {
             self.extra
                 .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
@@ -374,8 +317,11 @@ impl Counters {
             self.later().lent.add(second, occupied);
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
-        self.waited_us
-            .fetch_add(nanos(wait) / 1_000, Ordering::Relaxed);
+        let us = nanos(wait) / 1_000;
+        self.waited_us.fetch_add(us, Ordering::Relaxed);
+        if let Some(times) = &self.times {
+            times.note_wait(us);
+        }
     }
 
     pub(super) fn dropped_waiting(&self) {

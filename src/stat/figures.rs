@@ -7,6 +7,7 @@ use super::counters::{
 use super::cuts::difference;
 use super::event::Event;
 use super::extremes::Extreme;
+use super::histogram::Histogram;
 use super::leap_array::LeapArray;
 use super::totals::{NodeBucket, Totals};
 use crate::base::sync::{AtomicU64, Ordering};
@@ -226,6 +227,11 @@ impl Counters {
         }
     }
 
+    /// How long calls took, and how long others waited before they started, if it is counted.
+    pub(super) fn histograms(&self) -> Option<[Histogram; 2]> {
+        Some(self.times.as_ref()?.read())
+    }
+
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let done = load(&self.done);
@@ -291,8 +297,8 @@ const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::counters::Shape;
     use super::super::leap_array::Grid;
+    use super::super::shape::Shape;
     use super::*;
 
     #[test]

@@ -9,8 +9,8 @@ use super::quota;
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;
-use crate::stat::counters::Shape;
 use crate::stat::leap_array::Grid;
+use crate::stat::shape::Shape;
 use crate::stat::{Node, Outcome};
 
 model! {

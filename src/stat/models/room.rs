@@ -12,8 +12,9 @@ use super::{array, quota};
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
-use crate::stat::counters::{Counters, Shape};
+use crate::stat::counters::Counters;
 use crate::stat::extremes::{Extreme, Extremes};
+use crate::stat::shape::Shape;
 use crate::stat::slots::SlotHold;
 
 model! {

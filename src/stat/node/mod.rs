@@ -14,11 +14,13 @@ use std::borrow::Cow;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use super::counters::{Counters, Shape};
+use super::counters::Counters;
 use super::event::{Event, Outcome};
+use super::histogram::Histogram;
 use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::{Loan, Wish};
 use super::quota::Quota;
+use super::shape::Shape;
 use super::totals::{NodeBucket, Totals};
 use super::window::InvalidWindow;
 use super::word::divide;
@@ -74,7 +76,7 @@ use crate::clock::{Tick, nanos};
 ///
 /// # Memory
 ///
-/// 520 bytes for two buckets, where a pointer has 64 bits:
+/// 528 bytes for two buckets, where a pointer has 64 bits:
 ///
 /// | part | bytes |
 /// |---|---|
@@ -86,7 +88,7 @@ use crate::clock::{Tick, nanos};
 /// | calls that wait, for tokens and for a slot; slots in use | 16 |
 /// | the newest step, the last one used | 16 |
 /// | places of the rings of cuts and of extremes | 32 |
-/// | place of what comes later, and the shape of time | 32 |
+/// | places of histograms and of what comes later, and the shape of time | 40 |
 /// | cuts of six counters at three buckets | 144 |
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
@@ -566,6 +568,11 @@ impl Node {
     pub fn totals(&self, now: Tick) -> Totals {
         self.advance_for_read(now);
         self.counters.totals(&self.ring)
+    }
+
+    /// How long calls took, and how long others waited before they started, if it is counted.
+    pub(crate) fn histograms(&self) -> Option<[Histogram; 2]> {
+        self.counters.histograms()
     }
 
     /// Returns the ring, to read buckets that have tokens held for them.

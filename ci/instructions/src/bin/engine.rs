@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_sentinel::hook::{Hook, Interest};
+use tower_sentinel::stat::Edges;
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules, Sentinel,
     Tick, Verdict,
@@ -38,7 +39,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let slots = IsolationRule::new("/users/{id}", 5);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
-        "passed" => (rule(OPEN).into(), call, true),
+        "passed" | "histogram" => (rule(OPEN).into(), call, true),
         "after-idle" => (rule(OPEN).buckets(100).into(), call, true),
         "slots" => (Rules::new().with(rule(OPEN)).with(slots), call, true),
         "refused" => (rule(0).into(), call, false),
@@ -58,10 +59,12 @@ fn main() {
     let idle = (name == "after-idle").then_some(HOUR);
     let calls: u32 = next().parse().expect("a number of calls");
     let clock = ManualClock::starting_at(Tick::from_millis(10_000));
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .clock(clock.clone())
-        .build();
+    let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+    let sentinel = match &*name {
+        "histogram" => builder.histograms(Edges::default()),
+        _ => builder,
+    };
+    let sentinel = sentinel.build();
     if name == "breaker-hook" {
         sentinel.hooks().register("alarm", Arc::new(Alarm));
     }

@@ -1,0 +1,311 @@
+//! How many times lie in which range: what a mean does not tell.
+//!
+//! A time costs one relaxed addition. Its cell is found by its bit length, which leads to the
+//! first edge that can be its own, and then by a few comparisons:
+//!
+//! ```text
+//! edges, in µs   500   1 000   2 500   5 000        the last cell has no edge
+//! cells        [     |       |       |       |     ]
+//! 1 700 µs has 11 bits: 2¹⁰ = 1 024 or more, so the search begins at 2 500, and ends there
+//! ```
+
+use std::fmt;
+use std::sync::{Arc as StdArc, OnceLock};
+use std::time::Duration;
+
+use super::counters::MAX_RT;
+use crate::base::sync::{AtomicU64, Ordering};
+
+/// Most edges.
+const MOST_EDGES: usize = 32;
+/// Bits of the longest time with an edge, in µs, and 0.
+const LENGTHS: usize = 27;
+const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
+
+/// Where the ranges of a histogram of times end: see [`Builder::histograms`].
+///
+/// A time belongs to the first edge that is not shorter than it. Times longer than the last edge
+/// have a range of their own.
+///
+/// The default has the 17 edges 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1,
+/// 2.5, 5, 7.5 and 10 s: those of Prometheus's clients, and one more for answers from memory.
+///
+/// [`Builder::histograms`]: crate::Builder::histograms
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::stat::Edges;
+///
+/// let ms = Duration::from_millis;
+/// let edges = Edges::new([ms(10), ms(100), ms(1_000)])?;
+/// assert_eq!(edges.iter().last(), Some(ms(1_000)));
+/// assert_eq!(Edges::default().iter().count(), 17);
+///
+/// let error = Edges::new([ms(10), ms(5)]).unwrap_err();
+/// assert_eq!(error.to_string(), "edge 1 is 5ms, must be longer than the one before, 10ms");
+/// # Ok::<(), tower_sentinel::stat::InvalidEdges>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Edges {
+    /// In µs, ascending.
+    us: Box<[u32]>,
+    /// By the bit length of a time in µs: the first edge that is not shorter than all such times.
+    first: [u8; LENGTHS],
+}
+
+/// The error of edges that cannot be used, with the reason.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::stat::Edges;
+///
+/// let error = Edges::new([Duration::from_secs(61)]).unwrap_err();
+/// assert_eq!(error.to_string(), "edge 0 is 61s, must be whole microseconds between 1 µs and 60 s");
+/// let error = Edges::new([]).unwrap_err();
+/// assert_eq!(error.to_string(), "there are 0 edges, must be between 1 and 32");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidEdges(String);
+
+/// How many times lay in which range.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::stat::Edges;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+///
+/// let ms = Duration::from_millis;
+/// let clock = ManualClock::new();
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_second("job", 9))
+///     .histograms(Edges::new([ms(10), ms(100)])?)
+///     .clock(clock.clone())
+///     .build();
+/// for took in [3, 10, 11, 500] {
+///     let running = sentinel.try_enter(Call::new("job"));
+///     clock.advance(ms(took));
+///     drop(running);
+/// }
+/// let node = sentinel.node("job").expect("it has been called");
+/// let times = node.rt_histogram().expect("it is on");
+/// let buckets: Vec<_> = times.buckets().collect();
+/// assert_eq!(buckets, [(Some(ms(10)), 2), (Some(ms(100)), 3), (None, 4)]);
+/// assert_eq!(times.count(), 4);
+/// # Ok::<(), tower_sentinel::stat::InvalidEdges>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    edges: StdArc<Edges>,
+    /// Each alone, that without an edge last.
+    counts: Box<[u64]>,
+}
+
+/// The cells that the times of one resource are counted in.
+#[derive(Debug)]
+pub(super) struct Times {
+    edges: StdArc<Edges>,
+    rt: Cells,
+    /// Made with the first call that waits.
+    waits: OnceLock<Cells>,
+}
+
+/// One for each edge, and one for all that is longer.
+type Cells = Box<[AtomicU64]>;
+
+// === impl Edges ===
+
+impl Edges {
+    /// Creates edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidEdges`] names the edge that is not.
+    pub fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidEdges> {
+        // One more than there may be tells that there are too many.
+        let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
+        if edges.is_empty() || edges.len() > MOST_EDGES {
+            let count = match edges.len() {
+                0 => "0".to_owned(),
+                _ => format!("more than {MOST_EDGES}"),
+            };
+            let told = format!("there are {count} edges, must be between 1 and {MOST_EDGES}");
+            return Err(InvalidEdges(told));
+        }
+        let mut us = Vec::with_capacity(edges.len());
+        for (place, edge) in edges.iter().enumerate() {
+            let is_whole = edge.subsec_nanos() % 1_000 == 0;
+            if !is_whole || edge.is_zero() || *edge > MAX_RT {
+                let allowed = "whole microseconds between 1 µs and 60 s";
+                let told = format!("edge {place} is {edge:?}, must be {allowed}");
+                return Err(InvalidEdges(told));
+            }
+            if let Some(before) = place.checked_sub(1).map(|before| edges[before]) {
+                if *edge <= before {
+                    let allowed = format!("longer than the one before, {before:?}");
+                    let told = format!("edge {place} is {edge:?}, must be {allowed}");
+                    return Err(InvalidEdges(told));
+                }
+            }
+            us.push(edge.as_micros() as u32);
+        }
+        Ok(Self::of(us.into()))
+    }
+
+    fn of(us: Box<[u32]>) -> Self {
+        let first = std::array::from_fn(|bits| {
+            let shortest = if bits == 0 { 0 } else { 1 << (bits - 1) };
+            us.iter().take_while(|&&edge| edge < shortest).count() as u8
+        });
+        Self { us, first }
+    }
+
+    /// Iterates over the edges, from the shortest on.
+    pub fn iter(&self) -> impl Iterator<Item = Duration> + '_ {
+        let edges = self.us.iter();
+        edges.map(|&us| Duration::from_micros(us.into()))
+    }
+
+    fn cells(&self) -> Cells {
+        (0..=self.us.len()).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    /// The place of the cell of a time in µs.
+    #[inline]
+    fn place(&self, us: u64) -> usize {
+        let length = (u64::BITS - us.leading_zeros()) as usize;
+        let Some(&first) = self.first.get(length) else {
+            return self.us.len();
+        };
+        let mut place = usize::from(first);
+        while self.us.get(place).is_some_and(|&edge| u64::from(edge) < us) {
+            place += 1;
+        }
+        place
+    }
+}
+
+impl Default for Edges {
+    fn default() -> Self {
+        const MS: [u32; 17] = [
+            0, 1, 2, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 10_000,
+        ];
+        let mut us = MS.map(|ms| ms * 1_000);
+        us[0] = 500;
+        us[2] = 2_500;
+        Self::of(us.into())
+    }
+}
+
+impl fmt::Debug for Edges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+// === impl InvalidEdges ===
+
+impl fmt::Display for InvalidEdges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidEdges {}
+
+// === impl Histogram ===
+
+impl Histogram {
+    /// Iterates over the edges, each with the number of times that were not longer; last comes
+    /// `None` with all of them.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
+        let edges = self.edges.iter().map(Some).chain([None]);
+        edges.zip(self.counts.iter().scan(0_u64, |sum, count| {
+            *sum = sum.wrapping_add(*count);
+            Some(*sum)
+        }))
+    }
+
+    /// Returns the number of times.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts
+            .iter()
+            .fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+}
+
+// === impl Times ===
+
+impl Times {
+    pub(super) fn new(edges: StdArc<Edges>) -> Self {
+        Self {
+            rt: edges.cells(),
+            waits: OnceLock::new(),
+            edges,
+        }
+    }
+
+    /// A call took so many µs.
+    #[inline]
+    pub(super) fn note_rt(&self, us: u64) {
+        self.rt[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call has waited for so many µs.
+    pub(super) fn note_wait(&self, us: u64) {
+        let waits = self.waits.get_or_init(|| self.edges.cells());
+        waits[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What calls took, and what they have waited: each cell is read once.
+    pub(super) fn read(&self) -> [Histogram; 2] {
+        let none = Cells::default();
+        let waits = self.waits.get().unwrap_or(&none);
+        [&self.rt, waits].map(|cells| {
+            let count = |place| {
+                cells
+                    .get(place)
+                    .map_or(0, |it: &AtomicU64| it.load(Ordering::Relaxed))
+            };
+            Histogram {
+                edges: self.edges.clone(),
+                counts: (0..self.rt.len()).map(count).collect(),
+            }
+        })
+    }
+
+    /// Bytes that they occupy, but for the edges, which all share.
+    pub(super) fn footprint(&self) -> usize {
+        let waits = self.waits.get().map_or(0, |waits| size_of_val(&**waits));
+        size_of::<Self>() + size_of_val(&*self.rt) + waits
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_has_the_cell_of_the_first_edge_that_is_no_shorter() {
+        let sets = [
+            Edges::default(),
+            Edges::new([Duration::from_micros(1)]).unwrap(),
+            Edges::new([MAX_RT]).unwrap(),
+            Edges::new((1..=32).map(|n| Duration::from_micros(n * n))).unwrap(),
+            Edges::new((0..26).map(|n| Duration::from_micros(1 << n))).unwrap(),
+        ];
+        for edges in sets {
+            let around = |us: u64| [us.saturating_sub(1), us, us + 1];
+            let powers = (0..64).map(|bits| 1_u64 << bits).filter(|us| *us < 1 << 63);
+            let own = edges.us.iter().map(|&us| us.into());
+            for us in powers.chain(own).flat_map(around).chain(0..3_000) {
+                let by_hand = edges.us.iter().take_while(|&&edge| u64::from(edge) < us);
+                assert_eq!(edges.place(us), by_hand.count(), "{us} of {edges:?}");
+            }
+        }
+    }
+}
