@@ -383,6 +383,19 @@ fn no_extractor_and_no_skip_allocates() {
 }
 
 #[test]
+fn a_call_that_need_not_wait_for_a_place_of_its_value_allocates_nothing() {
+    let rule = HotParamRule::concurrency("r", 2).queue(MINUTE);
+    let (sentinel, clock) = engine(rule);
+    let call = || assert_passes(&sentinel, Call::new("r").param("ann"));
+    assert_allocates_nothing("a queue of a value", &clock, call);
+    // Nor beside those of another value that wait.
+    let other = Call::new("r").param("bob");
+    let _running = [0, 1].map(|_| sentinel.try_enter(other));
+    let _waiting = sentinel.try_enter(other);
+    assert_allocates_nothing("beside calls that wait", &clock, call);
+}
+
+#[test]
 fn a_call_whose_turn_it_is_allocates_nothing() {
     let queue = FlowRule::per_second("r", 1_000).throttle(MINUTE);
     let (sentinel, clock) = engine(

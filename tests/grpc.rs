@@ -34,13 +34,13 @@ use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::key::{Head, PeerIp};
+use tower_sentinel::key::{Head, Header, PeerIp};
 use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
 use tower_sentinel::rejection::{Grpc, Rejection};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, IsolationRule, MissingKey,
-    NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    MissingKey, NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use support::{Server, assert_at_rest, engine, eventually, ms, ready};
@@ -299,8 +299,19 @@ impl Service<Request<Body>> for Pairs {
 #[tokio::test]
 async fn two_hundred_calls_that_may_wait_pass_two_at_a_time() {
     let rule = IsolationRule::new(SAY, 2).queue(Duration::from_secs(3_600));
+    pass_two_at_a_time(rule.into()).await;
+}
+
+#[tokio::test]
+async fn two_hundred_calls_of_a_value_that_may_wait_pass_two_at_a_time() {
+    let rule = HotParamRule::concurrency(SAY, 2).queue(Duration::from_secs(3_600));
+    pass_two_at_a_time(rule.into()).await;
+}
+
+/// Two hundred calls at once, of one client.
+async fn pass_two_at_a_time(rule: Rules) {
     let (sentinel, _clock) = engine(rule);
-    let layer = SentinelLayer::with(sentinel.clone());
+    let layer = SentinelLayer::with(sentinel.clone()).param(Header::from_static("user-agent"));
     let pairs = Pairs {
         both: Arc::new(Barrier::new(2)),
         running: Arc::default(),

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get as route;
 use futures_util::future::join_all;
 use tokio::sync::Barrier;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::key::Header;
 use tower_sentinel::middleware::CallLayer;
-use tower_sentinel::{BlockKind, Blocked, BoxError, Call, IsolationRule, SentinelLayer};
+use tower_sentinel::{
+    BlockKind, Blocked, BoxError, Call, HotParamRule, IsolationRule, Rule, Rules, SentinelLayer,
+};
 
 use support::{Server, assert_at_rest, engine, fetch, get, ms, poll_now};
 
@@ -73,6 +76,35 @@ async fn in_axum_two_hundred_calls_pass_two_at_a_time() {
 }
 
 #[tokio::test]
+async fn in_axum_two_hundred_calls_of_each_user_pass_two_at_a_time() {
+    const USERS: [&str; 2] = ["ann", "bob"];
+    let rule = HotParamRule::concurrency("/x", 2).queue(Duration::from_secs(3_600));
+    let (sentinel, _clock) = engine(rule);
+    let works = USERS.map(|_| Work::new());
+    let layer = SentinelLayer::with(sentinel.clone()).param(Header::from_static("x-user"));
+    let run = async |State(works): State<[Arc<Work>; 2]>, headers: HeaderMap| {
+        let index = usize::from(headers["x-user"] == USERS[1]);
+        works[index].run().await;
+    };
+    let app = Router::new()
+        .route("/x", route(run))
+        .layer(layer)
+        .with_state(works.clone());
+    let calls = (0..400).map(|index| {
+        let mut request = get("/x");
+        let user = USERS[index % 2].parse().unwrap();
+        request.headers_mut().insert("x-user", user);
+        app.clone().oneshot(request)
+    });
+    for answer in join_all(calls).await {
+        assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(works.map(|work| work.most()), [2, 2]);
+    let totals = assert_at_rest(&sentinel, "/x");
+    assert_eq!((totals.complete(), totals.block()), (400, 0));
+}
+
+#[tokio::test]
 async fn over_connections_two_hundred_calls_pass_two_at_a_time() {
     let (sentinel, _clock) = engine(two_at_once("/x"));
     let work = Work::new();
@@ -115,9 +147,43 @@ async fn under_a_call_layer_two_hundred_calls_pass_two_at_a_time() {
     assert_eq!(assert_at_rest(&sentinel, "job").complete(), 200);
 }
 
+#[tokio::test]
+async fn under_a_call_layer_two_hundred_calls_of_a_value_pass_two_at_a_time() {
+    let rule = HotParamRule::concurrency("job", 2).queue(Duration::from_secs(3_600));
+    let (sentinel, _clock) = engine(rule);
+    let work = Work::new();
+    let held = work.clone();
+    let service = service_fn(move |_: u64| {
+        let work = held.clone();
+        async move {
+            work.run().await;
+            Ok::<_, BoxError>(())
+        }
+    });
+    let layer = CallLayer::with(sentinel.clone(), |tenant: &u64| {
+        Call::new("job").param(*tenant)
+    });
+    let service = layer.layer(service);
+    for answer in join_all((0..200).map(|_| service.clone().oneshot(7))).await {
+        answer.unwrap();
+    }
+    assert_eq!(work.most(), 2);
+    assert_eq!(assert_at_rest(&sentinel, "job").complete(), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_time_in_line_is_over_gets_429() {
-    let (sentinel, _clock) = engine(IsolationRule::new("/x", 1).queue(ms(2_500)));
+    time_in_line_is_over(IsolationRule::new("/x", 1).queue(ms(2_500)).into()).await;
+    let of_value = HotParamRule::concurrency("/x", 1).queue(ms(2_500));
+    time_in_line_is_over(of_value.into()).await;
+}
+
+async fn time_in_line_is_over(rule: Rules) {
+    let kind = match rule.iter().next() {
+        Some(Rule::HotParam(_)) => BlockKind::HotParam,
+        _ => BlockKind::Isolation,
+    };
+    let (sentinel, _clock) = engine(rule);
     let work = Work::new();
     let app = Router::new()
         .route(
@@ -142,7 +208,7 @@ async fn a_call_whose_time_in_line_is_over_gets_429() {
     work.both.wait().await;
     assert_eq!(runs.await.unwrap().status(), StatusCode::OK);
     let totals = assert_at_rest(&sentinel, "/x");
-    assert_eq!(totals.block_by(BlockKind::Isolation), 1);
+    assert_eq!(totals.block_by(kind), 1);
 }
 
 #[tokio::test(start_paused = true)]

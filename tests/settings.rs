@@ -165,6 +165,41 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
 }
 
 #[test]
+fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
+    let allowed = "left out without `concurrency`";
+    let rates = || HotParamRule::per_second("r", 1);
+    for rule in [
+        rates(),
+        rates().window(),
+        rates().throttle(SECOND),
+        HotParamRule::concurrency("r", 1).window(),
+    ] {
+        let queue = ("queue", "1s".to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule.clone().queue(SECOND)), queue);
+        // Also what lets no call wait.
+        let none = ("queue", "0ns".to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule.clone().queue(Duration::ZERO)), none);
+        let most = ("max_waiting", "3".to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule.max_waiting(3)), most);
+    }
+    let at_once = || HotParamRule::concurrency("r", 1);
+    let hour = Duration::from_secs(3_600);
+    let longer = hour + Duration::from_nanos(1);
+    let queue = ("queue", format!("{longer:?}"), "at most 1 hour".to_owned());
+    assert_eq!(problem(at_once().queue(longer)), queue);
+    let allowed = format!("between 0 and {}", u32::MAX);
+    let most = ("max_waiting", (1_u64 << 32).to_string(), allowed);
+    assert_eq!(problem(at_once().max_waiting(1_u64 << 32)), most);
+    let good = [
+        at_once().queue(hour).max_waiting(u32::MAX),
+        at_once().queue(Duration::ZERO).max_waiting(0),
+        at_once().max_waiting(3),
+    ];
+    assert!(Rules::build(good[..2].iter().cloned()).is_ok());
+    assert!(Rules::build(good[2..].iter().cloned()).is_ok());
+}
+
+#[test]
 fn a_set_is_made_of_whatever_rules_are_at_hand() {
     let flow = || FlowRule::per_second("a", 1);
     let slots = || IsolationRule::new("a", 1);

@@ -91,6 +91,9 @@ const EXCLUDING: &str = r#"
 {"kind": "authority", "resource": "a"} |  | without a list | `allow` or `deny`
 {"kind": "authority", "resource": "a", "allow": [], "deny": []} | .deny | a list of 0 | absent beside `allow`
 {"kind": "system"} |  | without a limit (none) | at least one of load, cpu
+{"kind": "hot-param", "resource": "a", "threshold": 1, "queue": "2s"} | .queue | "2s" | left out without `concurrency`
+{"kind": "hot-param", "resource": "a", "threshold": 1, "throttle": "2s", "max_waiting": 3} | .max_waiting | 3 | left out without `concurrency`
+{"kind": "hot-param", "resource": "a", "concurrency": 1, "queue": "61m"} | .queue | "61m" | at most 1 hour
 {"kind": "hot-param", "resource": "a", "threshold": 1, "concurrency": 1} | .threshold | 1 | absent beside `concurrency`
 {"kind": "hot-param", "resource": "a", "threshold": 1, "param": "x", "param_at": 1} | .param_at | 1 | absent beside `param`
 {"kind": "hot-param", "resource": "a", "threshold": 1, "throttle": 1, "window": true} | .throttle | 1 | absent beside `window`

@@ -272,6 +272,16 @@ fn hot_params() -> Vec<(Value, Rule)> {
             json!({"kind": "hot-param", "resource": "/a", "concurrency": 4}),
             HotParamRule::concurrency("/a", 4).into(),
         ),
+        (
+            json!({
+                "kind": "hot-param", "resource": "/a", "concurrency": 4, "queue": "2s",
+                "max_waiting": 9,
+            }),
+            HotParamRule::concurrency("/a", 4)
+                .queue(ms(2_000))
+                .max_waiting(9)
+                .into(),
+        ),
     ]
 }
 
