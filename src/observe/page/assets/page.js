@@ -7,7 +7,8 @@ const EVERY = 1000, SLOWEST = 10000, PATIENCE = 8000, MOST_ROWS = 500;
 const KEY = "tower-sentinel " + location.pathname;
 
 const view = { n: 50, sort: "refused", q: "", focus: "", direction: "" };
-let state = null, before = new Map(), inFlight = new Map();
+const before = new Map(), inFlight = new Map();
+let state = null;
 let paused = false, failures = 0, timer = 0, running = null, lastAnswer = 0;
 let token = sessionStorage.getItem(KEY) || "";
 
@@ -216,7 +217,7 @@ function makePlot(id, series) {
     : { y: { range: fromZero(4) } };
   const [left, right] = Object.keys(scales);
   const time = {
-    ...axis("x", 2), size: 28, space: 70, grid: { show: false },
+    ...axis("x", 2), size: 28, space: 90, grid: { show: false },
     values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString([], { timeStyle: "medium" })),
   };
   const options = {
@@ -336,16 +337,15 @@ function fillSpark(image, seconds) {
   image.setAttribute("aria-label", words);
 }
 
-/** Of which kind most refusals since the last answer were. */
+/** Of which kind most refusals since the last answer were, or before it, if there were none. */
 function reason(row) {
-  const by = row.totals.block_by, old = before.get(keyOf(row)) || {};
-  let most = "", count = 0;
+  const by = row.totals.block_by, known = before.get(keyOf(row)) || { by: {}, most: "" };
+  let { most } = known, count = 0;
   for (const [kind, now] of Object.entries(by)) {
-    if (now - (old[kind] || 0) > count) {
-      count = now - (old[kind] || 0);
-      most = kind;
-    }
+    const more = now - (known.by[kind] || 0);
+    if (more > count) [count, most] = [more, kind];
   }
+  before.set(keyOf(row), { by, most });
   return most;
 }
 
@@ -377,8 +377,8 @@ function showRows() {
     setText(head.lastChild, isTripped ? "breaker " + item.breaker : "");
     fillSpark(minute.firstChild, item.seconds);
     setText(pass, number(item.pass_qps) + (item.limit_qps != null ? " / " + number(item.limit_qps) : ""));
-    const why = item.block_qps > 0 ? " " + reason(item) : "";
-    setText(refused, number(item.block_qps) + why);
+    const why = reason(item);
+    setText(refused, number(item.block_qps) + (item.block_qps > 0 ? " " + why : ""));
     refused.className = item.block_qps > 0 ? "is-refused" : "";
     setText(failed, number(item.error_qps));
     failed.className = item.error_qps > 0 ? "n is-failed" : "n";
@@ -386,7 +386,8 @@ function showRows() {
     const most = item.limit_concurrency != null ? " / " + number(item.limit_concurrency) : "";
     setText(running, number(item.concurrency) + most + (item.waiting ? ", " + number(item.waiting) + " wait" : ""));
   });
-  before = new Map(nodes.map((item) => [keyOf(item), item.totals.block_by]));
+  const shownKeys = new Set(nodes.map(keyOf));
+  for (const key of before.keys()) if (!shownKeys.has(key)) before.delete(key);
 }
 
 function showBreakers() {
