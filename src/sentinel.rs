@@ -17,12 +17,12 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::engine::Core;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
-use crate::engine::context::{Config, Minute, Shared};
+use crate::engine::context::{Config, EngineContext, Minute};
 use crate::engine::registry::Routes;
 use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
-use crate::rule::{InvalidRules, Part, Rule, Rules};
+use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
 use crate::stat::{Edges, InvalidWindow, LinedUp, Outcome, Shape};
 use crate::system::Sampler;
 
@@ -865,7 +865,7 @@ impl Builder {
         let mut shape = Shape::clone(&self.config.shape);
         shape.edges = self.edges.map(Arc::new);
         self.config.shape_of_resources = Arc::new(shape);
-        let shared = Shared {
+        let shared = EngineContext {
             config: self.config,
             time: Timekeeper::new(self.clock),
             hooks: self.hooks,
@@ -877,9 +877,9 @@ impl Builder {
             version: AtomicU64::new(0),
             lined_up: LinedUp::default(),
             part: if self.shadow {
-                Part::Nothing
+                RuleSelection::Nothing
             } else {
-                Part::Enforced
+                RuleSelection::Enforced
             },
         };
         Sentinel {

@@ -268,7 +268,7 @@ fn a_minute_and_an_hour_have_constructors() {
         let limiter = limiter.build(now).unwrap();
         assert!(limiter.try_acquire(now, "a", 60).is_ok());
         let full = limiter.try_acquire(now, "a", 1).unwrap_err();
-        assert_eq!(full.room_at(), Some(now + token));
+        assert_eq!(full.available_at(), Some(now + token));
     }
 }
 

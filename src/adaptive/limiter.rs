@@ -106,7 +106,7 @@ impl Limiter {
     /// and the probe that are under way.
     ///
     /// For a limiter that no call has seen yet.
-    pub(crate) fn going_on_from(self, old: &Arc<Self>, now: Tick) -> Arc<Self> {
+    pub(crate) fn inheriting(self, old: &Arc<Self>, now: Tick) -> Arc<Self> {
         if self.settings == old.settings {
             return old.clone();
         }

@@ -8,12 +8,12 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What `call` returns; `None` if it panics.
-pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
-    caught_or(|| Some(call()), |_| None)
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_panic_or(|| Some(call()), |_| None)
 }
 
 /// What `call` returns; if it panics, what `told` makes of that.
-pub(crate) fn caught_or<T>(
+pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
     told: impl FnOnce(&(dyn Any + Send)) -> T,
 ) -> T {

@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// See the [module](self). Who drops it [stops](Self::stop) it before.
 #[derive(Debug)]
-pub(crate) struct Repeater {
+pub(crate) struct PeriodicThread {
     stop: Arc<StopSignal>,
     /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks
     /// from it, the system may have given what the handle stands for to another thread,
@@ -23,7 +23,7 @@ pub(crate) struct Repeater {
     process: u32,
 }
 
-impl Repeater {
+impl PeriodicThread {
     /// Runs `act`, which does not panic, on a thread called `name`: at once and then
     /// `every` so often, at least 10 ms apart.
     ///
@@ -99,7 +99,7 @@ mod tests {
             let _ = released.recv_timeout(Duration::from_secs(10));
             let _ = say.send(());
         };
-        let mut theirs = Repeater::spawn("parent", Duration::from_secs(3_600), act).unwrap();
+        let mut theirs = PeriodicThread::spawn("parent", Duration::from_secs(3_600), act).unwrap();
         theirs.process = theirs.process.wrapping_add(1);
         theirs.stop();
         assert!(ended.try_recv().is_err(), "it has waited for the thread");

@@ -4,7 +4,7 @@
 //! it is gone. Waiting is a choice of the engine's, so it must not surprise its user with
 //! that: the call is refused instead.
 //!
-//! Whether a runtime has a timer is only told by that panic. It is caught, but the hook of the
+//! Whether a runtime has a timer is only told by that panic. It is catch_panic, but the hook of the
 //! process for panics has reported it by then. So it is found out once for a runtime: one
 //! that has none never gets one.
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::Sleep;
 
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{Lock, thread_local};
 
 /// How many runtimes without a timer are known at a time, the newest ones.
@@ -77,7 +77,7 @@ fn ask<T>(runtime: Id, try_it: impl FnOnce() -> T) -> Result<T, NoTimer> {
         return Err(NoTimer);
     }
     IS_ASKING.set(true);
-    let tried = caught(try_it);
+    let tried = catch_panic(try_it);
     IS_ASKING.set(false);
     tried.ok_or_else(|| {
         known.truncate(MOST_KNOWN - 1);
@@ -96,7 +96,7 @@ impl Future for Timer {
         // is polled elsewhere, tokio panics, and the sleep is none any more.
         let is_there = Handle::try_current().is_ok_and(|handle| handle.id() == runtime);
         let polled = if is_there {
-            caught(poll).ok_or(NoTimer)
+            catch_panic(poll).ok_or(NoTimer)
         } else {
             ask(runtime, &mut poll)
         };

@@ -48,7 +48,7 @@ pub enum BlockKind {
     /// runs outside of tokio, or the tokio runtime was built without a timer.
     ///
     /// A runtime without a timer panics when it is first asked for one, and the panic is
-    /// caught. So the panic hook is called, once for the runtime, and a program that is
+    /// catch_panic. So the panic hook is called, once for the runtime, and a program that is
     /// compiled to abort on panics ends: build its runtime with `enable_time`.
     NoTimer,
     /// The call has no key, and a rule refuses such calls.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::BreakerState;
 use super::circuit::{Answer, Breaker, Changes, End};
+use super::packed::{Kind, Word};
 use super::spec::Spec;
-use super::word::{Kind, Word};
-use crate::base::carry_over::partners;
+use crate::base::carry_over::carry_over;
 use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
 
@@ -95,7 +95,7 @@ impl Breakers {
     ) -> Self {
         let specs: Vec<_> = specs.into_iter().take(MAX_BREAKERS).collect();
         let epoch = old.map_or_else(|| Arc::new(AtomicU32::new(0)), |old| old.epoch.clone());
-        let partners = partners(
+        let carry_over = carry_over(
             &specs,
             old.map_or(&[][..], |old| &old.list),
             &[
@@ -107,7 +107,7 @@ impl Breakers {
         let since = epoch.load(Ordering::Acquire);
         let list = specs
             .into_iter()
-            .zip(partners)
+            .zip(carry_over)
             .enumerate()
             .map(|(index, (spec, old))| Breaker::new(spec, index, now, since, old))
             .collect();
@@ -126,7 +126,7 @@ impl Breakers {
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
-            if !new.iter().any(|new| new.goes_on_from(old)) {
+            if !new.iter().any(|new| new.inherits(old)) {
                 old.rename(None);
             }
         }

@@ -62,10 +62,10 @@ mod fraction;
 mod history;
 mod kept;
 mod last_calls;
+mod packed;
 mod spec;
 mod stamped;
 mod window;
-mod word;
 
 use std::fmt;
 

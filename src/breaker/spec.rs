@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::counts::Sum;
 use super::fraction::Fraction;
-use super::word::Word;
+use super::packed::Word;
 
 /// Most probes at once: what its place in the word of a breaker holds.
 pub(crate) const MAX_PROBES: u32 = 63;

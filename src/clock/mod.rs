@@ -143,7 +143,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// A source of [`Tick`]s.
 ///
-/// An implementation must be cheap, must not block and should not panic: a panic is caught,
+/// An implementation must be cheap, must not block and should not panic: a panic is catch_panic,
 /// and time stands still at the last reading until the clock answers again. It should be
 /// monotonic across all threads; where it steps back, the engine's time stands still for up
 /// to a second and then goes on. The [guarantees](crate::guide::guarantees#clocks) say what
@@ -154,7 +154,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// by this one. But if this clock has run at less than half the speed of tokio's, or has
 /// stepped back, the call does not wait for it, and starts before its turn.
 ///
-/// Do not use wall time. Apart from its steps, there is another reason: on a machine that
+/// Do not use wall time. ExtraRings from its steps, there is another reason: on a machine that
 /// learns the date only after the program has started, it jumps ahead by decades. Windows
 /// cope with that. But the time of a table of values stands still 18 years after the table
 /// was made: what a value of a [`HotParamRule`](crate::HotParamRule) has spent of a

@@ -19,13 +19,13 @@
 //! confirmed in any case.
 //!
 //! A clock may panic. It is the user's, and is read while slots and tokens are held, also
-//! by destructors. So that is caught here, and time stands still until it answers.
+//! by destructors. So that is catch_panic here, and time stands still until it answers.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU64, Lock, Ordering};
 use crate::clock::{Clock, ManualClock, MonotonicClock, SLACK, SLACK_NS, Tick, nanos};
 
@@ -94,7 +94,7 @@ impl Glance {
 impl<C: Clock> Clock for Caught<C> {
     fn now(&self) -> Tick {
         let last = Tick::from_nanos(self.last.load(Ordering::Relaxed));
-        let now = caught(|| self.clock.now()).unwrap_or(last);
+        let now = catch_panic(|| self.clock.now()).unwrap_or(last);
         // Not with each reading: all calls read this line.
         if now.as_nanos().abs_diff(last.as_nanos()) > LATEST_NS {
             self.last.store(now.as_nanos(), Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Timekeeper {
         let Some(mut behind) = self.0.behind.try_lock() else {
             return seen;
         };
-        // Another thread may have caught up since, so only now the time is certain.
+        // Another thread may have catch_panic up since, so only now the time is certain.
         let now = self.read().0;
         if now >= seen {
             return self.confirmed(now, seen);

@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hooks, Interest};
-use crate::rule::{Before, FlowRule, Gate, Part, Plan};
+use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
 use crate::system::Sampler;
 
@@ -60,11 +60,11 @@ pub(crate) enum NodeOf {
     Resource {
         is_known: bool,
     },
-    Branch,
+    ScopeNode,
 }
 
 /// What does not change while an engine lives, and what all its parts need.
-pub(crate) struct Shared {
+pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     /// Whether a reload has to look for calls in line for a slot.
     pub(crate) lined_up: LinedUp,
     /// Which rules of a set are judged by, at first.
-    pub(crate) part: Part,
+    pub(crate) part: RuleSelection,
 }
 
 impl Default for Config {
@@ -104,9 +104,9 @@ impl Default for Config {
     }
 }
 
-impl Shared {
+impl EngineContext {
     /// A node for `rules` on a resource whose calls may wait in a queue for
-    /// `longest_wait`, and the gate over it. They go on from what was there `before`:
+    /// `longest_wait`, and the compiled over it. They go on from what was there `before`:
     /// the node is that one, over another ring if the rules need it.
     pub(crate) fn node<'a>(
         &self,
@@ -115,7 +115,7 @@ impl Shared {
         longest_wait: Duration,
         of: NodeOf,
         now: Tick,
-    ) -> (Node, Gate) {
+    ) -> (Node, CompiledRules) {
         let config = &self.config;
         let (shape, most, keeps_minute) = match of {
             NodeOf::Resource { is_known } => {
@@ -123,7 +123,7 @@ impl Shared {
                 let keeps_minute = is_wanted || config.minute == Minute::All;
                 (&config.shape_of_resources, RESOURCE_BUCKETS, keeps_minute)
             }
-            NodeOf::Branch => (&config.shape, BRANCH_BUCKETS, config.minute_of_branches),
+            NodeOf::ScopeNode => (&config.shape, BRANCH_BUCKETS, config.minute_of_branches),
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = config
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// The same for an engine in shadow mode.
-    pub(crate) fn for_shadow(&self, part: Part) -> Self {
+    pub(crate) fn for_shadow(&self, part: RuleSelection) -> Self {
         let mut config = self.config.clone();
         // Nobody reads them.
         config.shape_of_resources = config.shape.clone();
@@ -180,10 +180,10 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for EngineContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The seeds are secret.
-        f.debug_struct("Shared")
+        f.debug_struct("EngineContext")
             .field("time", &self.time)
             .field("hooks", &self.hooks)
             .field("version", &self.version)

@@ -12,13 +12,13 @@ use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Verdict};
 use crate::engine::call::waiting::JudgeAgain;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::pipeline::blocked_by_share;
 use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::Resource;
 use crate::engine::shadow::Shadows;
 use crate::hook::Finding;
-use crate::rule::{Listed, Rules};
+use crate::rule::{NumberedRules, Rules};
 use crate::stat::Node;
 
 /// See the [module](self). What a handle of it refers to.
@@ -29,7 +29,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
+    pub(crate) fn new(rules: impl Into<NumberedRules>, shared: EngineContext) -> StdArc<Self> {
         let core = StdArc::new_cyclic(|own: &Weak<Self>| Self {
             engine: Engine::new(rules, shared, own.clone()),
             shadows: Shadows::default(),

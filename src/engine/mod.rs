@@ -19,13 +19,13 @@ use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::engine::call::waiting::JudgeAgain;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
     EngineRef, NotJudged, blocked_by_share, fall_back, judge, try_fast_path,
 };
 use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
-use crate::rule::Listed;
+use crate::rule::NumberedRules;
 use crate::stat::Node;
 
 pub use call::entry::Entry;
@@ -43,8 +43,8 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        rules: impl Into<Listed>,
-        shared: Shared,
+        rules: impl Into<NumberedRules>,
+        shared: EngineContext,
         again: Weak<dyn JudgeAgain>,
     ) -> Self {
         let registry = Registry::new(rules, shared);
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// An engine that judges waiting calls by itself.
-    pub(crate) fn alone(rules: impl Into<Listed>, shared: Shared) -> StdArc<Self> {
+    pub(crate) fn alone(rules: impl Into<NumberedRules>, shared: EngineContext) -> StdArc<Self> {
         StdArc::new_cyclic(|own: &Weak<Self>| Self::new(rules, shared, own.clone()))
     }
 
@@ -193,7 +193,7 @@ impl Engine {
             if !resource.node().counts_with(node) {
                 // It has a place of its own by now, or has lost it.
                 if let Some(hold) = arrived.slot.take() {
-                    node.free_slot(hold);
+                    node.release_slot(hold);
                 }
                 arrived.place = None;
             }
@@ -203,7 +203,7 @@ impl Engine {
             }
         };
         if let Some(hold) = arrived.slot.take() {
-            node.free_slot(hold);
+            node.release_slot(hold);
         }
         if let Some(share) = arrived.take_share() {
             share.give_back(now.undoubted());

@@ -14,16 +14,16 @@ use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::base::carry_over::partners;
+use crate::base::carry_over::carry_over;
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::registry::{Change, Registry, Reloaded};
 use crate::hook::{BlockEvent, Hooks, Interest, Subject};
-use crate::rule::{Named, Part, Rule, RuleSet};
+use crate::rule::{Named, Rule, RuleSelection, RuleSet};
 
 /// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ struct Target {
 
 /// A rule that is to be in shadow mode.
 struct Wanted<'a> {
-    part: Part,
+    part: RuleSelection,
     id: StdArc<str>,
     rule: Option<&'a Rule>,
 }
@@ -82,7 +82,7 @@ impl Shadows {
     /// none, and were none.
     pub(crate) fn prepare(
         &self,
-        shared: &Shared,
+        shared: &EngineContext,
         set: &RuleSet,
         begun: Tick,
     ) -> Option<NextShadows> {
@@ -96,7 +96,7 @@ impl Shadows {
         if wanted.is_empty() && old.all.is_empty() {
             return None;
         }
-        let partners = partners(
+        let carry_over = carry_over(
             &wanted,
             &old.all,
             &[&|new, old| new.rule == old.rule.as_ref(), &|new, old| {
@@ -104,7 +104,7 @@ impl Shadows {
             }],
         );
         let (mut all, mut changes) = (Vec::new(), Vec::new());
-        for (new, old) in wanted.iter().zip(partners) {
+        for (new, old) in wanted.iter().zip(carry_over) {
             let engine = match old {
                 Some(old) => {
                     let listed = set.listed().clone();
@@ -218,9 +218,9 @@ impl List {
 // === impl Wanted ===
 
 impl<'a> Wanted<'a> {
-    fn new(part: Part, set: &'a RuleSet) -> Self {
+    fn new(part: RuleSelection, set: &'a RuleSet) -> Self {
         let (id, rule) = match part {
-            Part::Only(index) => (set.id(index), set.rules().iter().nth(index as usize)),
+            RuleSelection::Only(index) => (set.id(index), set.rules().iter().nth(index as usize)),
             _ => (StdArc::default(), None),
         };
         Self { part, id, rule }
@@ -232,7 +232,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// An engine for the rule, beside the one that `shared` belongs to.
-    fn engine(&self, shared: &Shared, set: &RuleSet) -> StdArc<Engine> {
+    fn engine(&self, shared: &EngineContext, set: &RuleSet) -> StdArc<Engine> {
         Engine::alone(set.listed().clone(), shared.for_shadow(self.part))
     }
 

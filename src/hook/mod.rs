@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 use crate::blocked::Blocked;
 use crate::breaker::BreakerState;
@@ -489,12 +489,12 @@ impl Hooks {
         // A guard would keep a slot of this thread busy while hooks run.
         let hooks = self.list.load_full();
         for known in hooks.iter().filter(|it| it.interest.contains(event)) {
-            if caught(|| call(&*known.hook)).is_none() {
+            if catch_panic(|| call(&*known.hook)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
         // One that was removed meanwhile ends here, if nobody else holds it.
-        if caught(|| drop(hooks)).is_none() {
+        if catch_panic(|| drop(hooks)).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -89,7 +89,7 @@ pub(crate) struct Pinned(u32);
 pub(crate) struct Full {
     /// From when on there is, if nobody else comes; now for calls at once, which
     /// end when they will. `None` if there never is.
-    pub(crate) room_at: Option<Tick>,
+    pub(crate) available_at: Option<Tick>,
 }
 
 // === impl HotKeys ===
@@ -184,7 +184,13 @@ impl HotKeys {
     }
 
     /// From when on `key` has room for `n` tokens, `now` if it has; takes nothing.
-    pub(crate) fn room_at(&self, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
+    pub(crate) fn available_at(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &Limit,
+        n: u32,
+    ) -> Option<Tick> {
         let wait_ns = match *limit {
             _ if n == 0 => Some(0),
             Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
@@ -217,9 +223,9 @@ impl HotKeys {
             Limit::Queue(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
-                .and_then(|most| self.room_at(now, key, &limit.waiting(most), 1)),
+                .and_then(|most| self.available_at(now, key, &limit.waiting(most), 1)),
             // Nothing may leave when the next bucket of a window begins.
-            _ => self.room_at(now, key, limit, left.saturating_add(1)),
+            _ => self.available_at(now, key, limit, left.saturating_add(1)),
         };
         more.unwrap_or(now)
     }
@@ -314,7 +320,7 @@ impl HotKeys {
     #[inline]
     pub(super) fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
         self.table.take(key.0, judge).map_err(|wait_ns| Full {
-            room_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
+            available_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
         })
     }
 

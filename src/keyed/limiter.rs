@@ -51,38 +51,38 @@ impl std::error::Error for InvalidLimiter {}
 ///
 /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
 /// assert_eq!(refused.to_string(), "the key has spent its quota");
-/// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(refused.available_at(), Some(now + Duration::from_millis(200)));
 /// assert_eq!(refused.retry_after(), Some(Duration::from_millis(200)));
 ///
 /// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
 /// assert_eq!(never.to_string(), "more than the key may ever spend at once");
-/// assert_eq!(never.room_at(), None);
+/// assert_eq!(never.available_at(), None);
 /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
     now: Tick,
-    room_at: Option<Tick>,
+    available_at: Option<Tick>,
 }
 
 impl NoRoom {
     /// Returns when there is room, if the key spends nothing until then; `None` if there
     /// never is, because more was requested than the key may ever have.
     #[must_use]
-    pub const fn room_at(&self) -> Option<Tick> {
-        self.room_at
+    pub const fn available_at(&self) -> Option<Tick> {
+        self.available_at
     }
 
     /// Returns the same as a time from the moment of the call.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.room_at.map(|at| at - self.now)
+        self.available_at.map(|at| at - self.now)
     }
 }
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.room_at {
+        f.write_str(match self.available_at {
             Some(_) => "the key has spent its quota",
             None => "more than the key may ever spend at once",
         })
@@ -157,13 +157,13 @@ impl std::error::Error for NoRoom {}
 ///
 /// assert!(limiter.try_acquire(now, client, 7).is_ok());
 /// let refused = limiter.try_acquire(now, client, 1).unwrap_err();
-/// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(refused.available_at(), Some(now + Duration::from_millis(200)));
 /// assert_eq!(limiter.left(now + Duration::from_millis(400), client), 2);
 ///
 /// // Others have their own quota. Nobody ever has eight.
 /// assert!(limiter.try_acquire(now, "ann", 1).is_ok());
 /// let refused = limiter.try_acquire(now, "ann", 8).unwrap_err();
-/// assert_eq!(refused.room_at(), None);
+/// assert_eq!(refused.available_at(), None);
 /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
 /// ```
 ///
@@ -327,7 +327,7 @@ impl<C> KeyedLimiter<C> {
         let taken = self.keys.take(now, key, &self.limit, n);
         taken.map(|_| ()).map_err(|full| NoRoom {
             now,
-            room_at: full.room_at,
+            available_at: full.available_at,
         })
     }
 
@@ -384,7 +384,7 @@ impl Builder {
     /// let limiter = KeyedLimiter::per_second(2).capacity(10).build(now)?;
     /// assert!(limiter.try_acquire(now, "ann", 10).is_ok());
     /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
-    /// assert_eq!(refused.room_at(), Some(now + Duration::from_millis(500)));
+    /// assert_eq!(refused.available_at(), Some(now + Duration::from_millis(500)));
     /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
     /// ```
     #[doc(alias("burst_size"))]

@@ -24,7 +24,7 @@ use super::keys::{HotKeys, Taken};
 use super::running::{self, Beside, Mark};
 use super::table::{Place, Table};
 use super::{Count, Digest};
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::call::{Key, OwnedKey};
 use crate::clock::Tick;
@@ -348,6 +348,6 @@ impl fmt::Debug for Lines {
 fn wake(woken: Woken) {
     for waker in woken {
         // It is somebody else's code, and may panic: others wait for theirs.
-        let _ = caught(|| waker.wake());
+        let _ = catch_panic(|| waker.wake());
     }
 }

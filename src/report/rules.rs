@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::blocked::Label;
-use crate::rule::{Listed, Rule, RuleSet};
+use crate::rule::{NumberedRules, Rule, RuleSet};
 
 /// A rule in force, and what it has refused.
 ///
@@ -37,7 +37,7 @@ pub struct RuleSnapshot<'a> {
 pub(super) struct RuleSnapshots {
     pub(super) version: u64,
     pub(super) since: SystemTime,
-    listed: Listed,
+    listed: NumberedRules,
     blocked: Box<[u64]>,
 }
 

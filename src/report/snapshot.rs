@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::engine::Core;
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
-use crate::engine::resource::branch::{Branch, BranchKind};
+use crate::engine::resource::scope::{ScopeKind, ScopeNode};
 use crate::hook::finding::Finding;
 use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
@@ -173,13 +173,13 @@ impl NodeSnapshot {
         }
     }
 
-    fn of_branch(branch: &Branch, now: Tick) -> Self {
+    fn of_branch(branch: &ScopeNode, now: Tick) -> Self {
         let name = || branch.name().to_string();
         let scope = match branch.kind() {
-            BranchKind::Origin => Scope::Origin(name()),
-            BranchKind::Missing => Scope::MissingOrigin,
-            BranchKind::Overflow => Scope::OverflowOrigins,
-            BranchKind::Context => Scope::Context(name()),
+            ScopeKind::Origin => Scope::Origin(name()),
+            ScopeKind::Missing => Scope::MissingOrigin,
+            ScopeKind::Overflow => Scope::OverflowOrigins,
+            ScopeKind::Context => Scope::Context(name()),
         };
         Self::new(
             branch.resource(),

@@ -10,7 +10,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
-use crate::engine::resource::branch::BranchKind;
+use crate::engine::resource::scope::ScopeKind;
 use crate::stat::{Event, Histogram, Node, NodeBucket, Totals};
 
 /// The current statistics of one resource, and the state of the rules that were in force
@@ -356,7 +356,7 @@ impl<'a> InboundView<'a> {
         let context = context.shortened(&shared.hash, &mut room);
         self.registry.branches().read_all(|branch| {
             let is_inbound = branch.direction() == Direction::Inbound;
-            let is_context = is_inbound && branch.kind() == BranchKind::Context;
+            let is_context = is_inbound && branch.kind() == ScopeKind::Context;
             if is_context && branch.name() == *context {
                 read(&branch.node().latest());
             }

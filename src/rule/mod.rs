@@ -89,7 +89,7 @@
 // | to write and check rules           | to judge calls by them                                  |
 // |------------------------------------|---------------------------------------------------------|
 // | default, shadow: for all, watch    | set: what applies to a resource and to its origins      |
-// | shaping: how flow rules admit      | plan, gate: the flow rules of one node, and their rings |
+// | shaping: how flow rules admit      | plan, compiled: the flow rules of one node, and their rings |
 // | template, respell, named: names    | queue, threshold: what they know while they run         |
 // | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
 // | limit: what is shown of them       |                                                         |
@@ -97,17 +97,17 @@
 mod adaptive;
 mod authority;
 mod circuit_breaker;
+mod compiled;
 mod default;
 mod flow;
 mod from;
-mod gate;
 mod hot_param;
+#[cfg(feature = "serde")]
+mod incremental;
 mod isolation;
 mod limit;
 mod named;
 mod needs;
-#[cfg(feature = "serde")]
-mod one_by_one;
 mod params;
 mod plan;
 mod problem;
@@ -151,18 +151,18 @@ pub use system::SystemRule;
 pub use crate::base::number::{Number, WholeNumber};
 
 pub(crate) use authority::Authorities;
+pub(crate) use compiled::{CompiledRules, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use gate::{Gate, Quotas};
 pub(crate) use hot_param::most_keys;
 pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
-pub(crate) use set::{ContextRules, Listed, OriginRules, ResourceRules, RuleSet, SlotLimit};
+pub(crate) use set::{ContextRules, NumberedRules, OriginRules, ResourceRules, RuleSet, SlotLimit};
 #[cfg(any(feature = "page", feature = "serde"))]
 pub(crate) use setting::Setting;
-pub(crate) use shadow::Part;
+pub(crate) use shadow::RuleSelection;
 pub(crate) use template::{Templates, check_template};
 #[cfg(feature = "serde")]
 pub(crate) use template::{by_method, respelled_name};

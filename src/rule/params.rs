@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::hot_param::{HotParamRule, ParamOf};
 use super::threshold::whole_rate;
 use super::{MissingKey, RuleSet};
-use crate::base::carry_over::partners;
+use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::call::{Call, Key, OwnedKey};
@@ -39,7 +39,7 @@ pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
 struct HotParam {
     index: u32,
     rule: HotParamRule,
-    /// Shared with the rule that it goes on from, for the calls in flight.
+    /// EngineContext with the rule that it goes on from, for the calls in flight.
     keys: Arc<HotKeys>,
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
@@ -74,7 +74,7 @@ pub(crate) enum NoShare {
         rule: u32,
         /// Whole tokens, and in which time; in none for calls at once.
         limit: (u32, Duration),
-        room_at: Option<Tick>,
+        available_at: Option<Tick>,
     },
     /// It has no value.
     Missing { rule: u32 },
@@ -98,7 +98,7 @@ impl HotParams {
             .iter()
             .filter_map(|&index| Some((index, set.hot_param(index, most_origins)?)))
             .collect();
-        let partners = partners(
+        let carry_over = carry_over(
             &rules,
             old.map_or(&[][..], |old| &old.0),
             &[
@@ -109,7 +109,7 @@ impl HotParams {
         );
         let mut all: Box<[_]> = rules
             .into_iter()
-            .zip(partners)
+            .zip(carry_over)
             .map(|((index, rule), old)| HotParam::new(index, rule, old, now, on_missing(index)))
             .collect();
         let running = all
@@ -172,7 +172,7 @@ impl HotParams {
     }
 
     /// Gives back what [`take_simple`](Self::take_simple) has taken.
-    pub(crate) fn give_back_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
+    pub(crate) fn refund_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
         self.0[0].keys.give_back(time, taken);
     }
 
@@ -432,7 +432,7 @@ impl HotParam {
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
                 limit: self.told(quota),
-                room_at: full.room_at,
+                available_at: full.available_at,
             }),
         }
     }
@@ -445,7 +445,9 @@ impl HotParam {
         };
         let key = self.keys.digest(value);
         let limit = self.quota(key, call).prepared.waiting(Duration::ZERO);
-        let turn = self.keys.room_at(now, key, &limit, self.weight(call))?;
+        let turn = self
+            .keys
+            .available_at(now, key, &limit, self.weight(call))?;
         let at = now + (turn - now).saturating_sub(self.rule.max_wait());
         Some((at, turn))
     }
@@ -481,9 +483,9 @@ impl fmt::Debug for OnMissing {
 
 impl NoShare {
     /// From when on there is room; `None` if there never is.
-    pub(crate) const fn room_at(&self) -> Option<Tick> {
+    pub(crate) const fn available_at(&self) -> Option<Tick> {
         match self {
-            Self::Full { room_at, .. } => *room_at,
+            Self::Full { available_at, .. } => *available_at,
             Self::Missing { .. } => None,
         }
     }
@@ -503,13 +505,13 @@ impl Share {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use crate::rule::{Part, Rules};
+    use crate::rule::{RuleSelection, Rules};
 
     #[test]
     fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
         let make = |threshold: u32, old: Option<&HotParams>| {
             let rule = HotParamRule::per_second("r", threshold).except("a", 2);
-            let set = RuleSet::new(Rules::from(rule), 1, Part::Enforced);
+            let set = RuleSet::new(Rules::from(rule), 1, RuleSelection::Enforced);
             HotParams::new(&set, &[0], 1, old, Tick::ZERO, |_| {
                 OnMissing(Box::new(|_| ()))
             })

@@ -24,7 +24,7 @@
 //!
 //! - A ring ends at most once for a reload, and only one that is left. Nobody casts from
 //!   a ring that stays in use: what passes there later would be missing from the copy.
-//! - The ring of a rule's own goes on as that of one rule at most, as [`partners`] gives
+//! - The ring of a rule's own goes on as that of one rule at most, as [`carry_over`] gives
 //!   nobody away twice.
 //! - The node's ring may be cast several times: for the node, and for every rule that is
 //!   new in a ring of its own, as its calls were counted with all others of the node. So
@@ -38,20 +38,20 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::FlowRule;
+use super::compiled::{CompiledRules, DedicatedRing};
 use super::flow::MOST_WAITING;
-use super::gate::{Gate, Side};
 use super::queue::Queue;
-use crate::base::carry_over::partners;
+use crate::base::carry_over::carry_over;
 use crate::base::sync::Arc;
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, MOST_AHEAD, Node, Shape};
 use crate::system::Sampler;
 
-/// A node with the gate over it, which other rules go on from.
+/// A node with the compiled over it, which other rules go on from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) gate: &'a Gate,
+    pub(crate) compiled: &'a CompiledRules,
 }
 
 /// See the [module](self).
@@ -62,7 +62,7 @@ pub(crate) struct Plan<'a> {
     /// Rules that are judged on the node's ring. They go on from what that has counted.
     shared: Vec<(u32, &'a FlowRule)>,
     /// Rules with a ring of their own. New ones go on from the node's, if there was a node.
-    own_rings: Vec<Placed<'a, Side>>,
+    own_rings: Vec<Placed<'a, DedicatedRing>>,
     /// Rules whose calls wait in a queue. They take no tokens.
     queued: Vec<Placed<'a, Queue>>,
     before: Option<Before<'a>>,
@@ -74,7 +74,7 @@ pub(crate) struct Plan<'a> {
 struct Placed<'a, T> {
     index: u32,
     rule: &'a FlowRule,
-    goes_on_from: Option<&'a T>,
+    inherits: Option<&'a T>,
 }
 
 /// The buckets that a ring needs.
@@ -100,22 +100,22 @@ impl<'a> Plan<'a> {
         let (queued, windowed): (Vec<_>, Vec<_>) = rules
             .into_iter()
             .partition(|(_, rule)| rule.shaping.max_wait.is_some());
-        let sides = old_sides(&windowed, before);
+        let dedicated = old_sides(&windowed, before);
         let mut extent = Extent::of_figures(shape);
         let (mut shared, mut own_rings) = (Vec::new(), Vec::new());
-        for ((index, rule), goes_on_from) in windowed.into_iter().zip(sides) {
+        for ((index, rule), inherits) in windowed.into_iter().zip(dedicated) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
             // Who counted in a ring of its own keeps one, though it might share the
             // node's: that may not know what passed before it went so far back.
-            if fits && goes_on_from.is_none() {
+            if fits && inherits.is_none() {
                 extent = wider;
                 shared.push((index, rule));
             } else {
                 own_rings.push(Placed {
                     index,
                     rule,
-                    goes_on_from,
+                    inherits,
                 });
             }
         }
@@ -129,7 +129,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Carries the plan out: the node, whose figures are of `shape`, and the gate over
+    /// Carries the plan out: the node, whose figures are of `shape`, and the compiled over
     /// it. It keeps the seconds of the last minute from now on if `keeps_minute`. This is the one
     /// place where rings are moved; see the [module](self).
     pub(crate) fn build(
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
         keeps_minute: bool,
         sampler: Option<&Sampler>,
         now: Tick,
-    ) -> (Node, Gate) {
+    ) -> (Node, CompiledRules) {
         let node = match self.before.map(|before| before.node) {
             None => Node::with_grid(self.grid, shape.clone(), keeps_minute, now),
             Some(node) if self.is_served_by(node.ring()) => node.clone(),
@@ -151,35 +151,35 @@ impl<'a> Plan<'a> {
         let quotas = self.shared.iter();
         let quotas = quotas.map(|(index, rule)| (*index, rule.quota(bucket_ns)));
         // Only now: where a rule is new in a ring of its own, the node has left its ring.
-        let sides = self.own_rings.iter().map(|it| {
+        let dedicated = self.own_rings.iter().map(|it| {
             let ring = self.ring_of(it, now);
-            Side::new(it.index, it.rule, ring, it.goes_on_from, sampler)
+            DedicatedRing::new(it.index, it.rule, ring, it.inherits, sampler)
         });
         let queues = self.queued.iter();
-        let queues = queues.map(|it| Queue::new(it.index, it.rule, it.goes_on_from, sampler));
-        let gate = Gate::new(quotas, sides, queues, self.max_waiting());
-        (node, gate)
+        let queues = queues.map(|it| Queue::new(it.index, it.rule, it.inherits, sampler));
+        let compiled = CompiledRules::new(quotas, dedicated, queues, self.max_waiting());
+        (node, compiled)
     }
 
     /// Whether the node's ring can stay: it is as fine and as long, and no rule is new in
     /// a ring of its own.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
-        self.own_rings.iter().all(|it| it.goes_on_from.is_some())
+        self.own_rings.iter().all(|it| it.inherits.is_some())
             && self.grid.bucket_ns % old.bucket_ns == 0
             && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
     /// The ring that `placed` has of its own.
-    fn ring_of(&self, placed: &Placed<'_, Side>, now: Tick) -> Arc<LeapArray> {
+    fn ring_of(&self, placed: &Placed<'_, DedicatedRing>, now: Tick) -> Arc<LeapArray> {
         let bucket_ns = placed.rule.bucket_ns();
         let grid = Grid {
             bucket_ns,
             buckets: placed.rule.counted_buckets(),
             ahead: ahead(bucket_ns, self.patience),
         };
-        let left = match (placed.goes_on_from, self.before) {
+        let left = match (placed.inherits, self.before) {
             (Some(side), _) if serves(side.ring(), grid) => return side.shared_ring(),
             (Some(side), _) => side.ring(),
             // It does not serve, so it has ended.
@@ -207,13 +207,13 @@ impl<'a> Plan<'a> {
 fn old_sides<'a>(
     rules: &[(u32, &'a FlowRule)],
     before: Option<Before<'a>>,
-) -> Vec<Option<&'a Side>> {
+) -> Vec<Option<&'a DedicatedRing>> {
     let known_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
     // Whether `old` may know of calls that `new` counts, and the node's ring does not.
     let learns = |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > known_ns;
-    partners(
+    carry_over(
         rules,
-        before.map_or(&[], |before| before.gate.sides()),
+        before.map_or(&[], |before| before.compiled.dedicated()),
         &[
             &|(_, new), old| *new == old.rule(),
             &|(_, new), old| new.is_named_like(old.rule()) && new.counts_like(old.rule()),
@@ -229,9 +229,9 @@ fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<Before<'a>>,
 ) -> Vec<Placed<'a, Queue>> {
-    let queues = partners(
+    let queues = carry_over(
         &rules,
-        before.map_or(&[], |before| before.gate.queues()),
+        before.map_or(&[], |before| before.compiled.queues()),
         &[
             &|(_, new), old| *new == old.rule(),
             &|(_, new), old| new.is_named_like(old.rule()),
@@ -239,10 +239,10 @@ fn with_old_queues<'a>(
         ],
     );
     let all = rules.into_iter().zip(queues);
-    all.map(|((index, rule), goes_on_from)| Placed {
+    all.map(|((index, rule), inherits)| Placed {
         index,
         rule,
-        goes_on_from,
+        inherits,
     })
     .collect()
 }

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// Shared with the queue that it goes on from, for those who wait in it.
+    /// EngineContext with the queue that it goes on from, for those who wait in it.
     throttle: Arc<Throttle>,
 }
 
@@ -78,14 +78,14 @@ impl Queue {
         let last_turn = self.throttle.last();
         // The last threshold that is asked for is the one that holds then.
         let turn = Cell::new(from);
-        let room_at = |threshold| {
+        let available_at = |threshold| {
             let cost = cost(n, threshold, self.rule.interval())?;
-            turn.set(self.throttle.room_at(now, cost, Duration::ZERO)?);
-            self.throttle.room_at(now, cost, self.max_wait())
+            turn.set(self.throttle.available_at(now, cost, Duration::ZERO)?);
+            self.throttle.available_at(now, cost, self.max_wait())
         };
         let at = self
             .threshold
-            .room_at(now, from, last_turn, ring, room_at)?;
+            .available_at(now, from, last_turn, ring, available_at)?;
         let at = at.max(from);
         Some((at, turn.get().max(at)))
     }

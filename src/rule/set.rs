@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use super::named::Named;
 use super::{
-    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Part, Rule, Rules,
-    SlotQueue, Who,
+    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rule,
+    RuleSelection, Rules, SlotQueue, Who,
 };
 use crate::adaptive::Settings;
 use crate::blocked::BlockKind;
@@ -19,7 +19,7 @@ use crate::system::Limits;
 /// A set of rules with a version: every call is judged by one version.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
-    listed: Listed,
+    listed: NumberedRules,
     by_resource: HashMap<String, ResourceRules>,
     /// What counts on other resources for rules that look at them.
     watchers: HashMap<u32, FlowRule>,
@@ -31,7 +31,7 @@ pub(crate) struct RuleSet {
     has_shadows: bool,
     /// The names that those have.
     shadowed: HashSet<String>,
-    part: Part,
+    part: RuleSelection,
     version: u64,
     /// When it was made.
     made_at: SystemTime,
@@ -41,7 +41,7 @@ pub(crate) struct RuleSet {
 
 /// All rules with their ids, enforced or in shadow mode: one copy for all engines.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct NumberedRules {
     rules: Arc<Rules>,
     labels: Arc<[Arc<Label>]>,
     has_templates: bool,
@@ -95,15 +95,15 @@ pub(crate) struct OriginRules {
     refusing: Option<u32>,
 }
 
-impl From<Rules> for Listed {
+impl From<Rules> for NumberedRules {
     fn from(rules: Rules) -> Self {
-        Self::going_on_from(rules, &[])
+        Self::inheriting(rules, &[])
     }
 }
 
-impl Listed {
+impl NumberedRules {
     /// `rules`, each of which counts on what the one of its id among `old` has refused.
-    fn going_on_from(rules: Rules, old: &[Arc<Label>]) -> Self {
+    fn inheriting(rules: Rules, old: &[Arc<Label>]) -> Self {
         let old: HashMap<_, _> = old.iter().map(|old| (&*old.id, &old.refused)).collect();
         let refused = |id: &str| old.get(id).copied().cloned().unwrap_or_default();
         let label = |index| Arc::new(rules.label(index, refused));
@@ -116,7 +116,7 @@ impl Listed {
 
     /// `rules`, which are to come after these.
     pub(crate) fn followed_by(&self, rules: Rules) -> Self {
-        Self::going_on_from(rules, &self.labels)
+        Self::inheriting(rules, &self.labels)
     }
 
     /// Each rule with its label.
@@ -127,7 +127,7 @@ impl Listed {
 
 impl RuleSet {
     /// Those of `listed` that `part` selects.
-    pub(crate) fn new(listed: impl Into<Listed>, version: u64, part: Part) -> Self {
+    pub(crate) fn new(listed: impl Into<NumberedRules>, version: u64, part: RuleSelection) -> Self {
         let listed = listed.into();
         let rules = listed.rules.clone();
         let has_shadows = !part.shadows(&rules).is_empty();
@@ -149,7 +149,7 @@ impl RuleSet {
         set
     }
 
-    fn empty(listed: Listed, has_shadows: bool, part: Part, version: u64) -> Self {
+    fn empty(listed: NumberedRules, has_shadows: bool, part: RuleSelection, version: u64) -> Self {
         Self {
             listed,
             by_resource: HashMap::new(),
@@ -173,9 +173,9 @@ impl RuleSet {
             labels.push(self.label(rule).clone());
             labels.len() as u32 - 1
         });
-        let listed = Listed {
+        let listed = NumberedRules {
             labels: labels.into(),
-            ..Listed::from(Rules::new())
+            ..NumberedRules::from(Rules::new())
         };
         Self {
             limits,
@@ -225,7 +225,7 @@ impl RuleSet {
         &self.listed.rules
     }
 
-    pub(crate) const fn listed(&self) -> &Listed {
+    pub(crate) const fn listed(&self) -> &NumberedRules {
         &self.listed
     }
 
@@ -252,7 +252,7 @@ impl RuleSet {
     }
 
     /// Which of the rules these are.
-    pub(crate) const fn part(&self) -> Part {
+    pub(crate) const fn part(&self) -> RuleSelection {
         self.part
     }
 
@@ -268,7 +268,7 @@ impl RuleSet {
     }
 
     /// Whether nothing at all is said of a resource.
-    pub(crate) const fn is_bare(&self) -> bool {
+    pub(crate) const fn is_defaults_only(&self) -> bool {
         self.bare.is_none()
     }
 
@@ -519,7 +519,7 @@ mod tests {
             .with(FlowRule::per_second("r", 6).by_origin())
             .with(FlowRule::per_second("r", 7).for_origin("42"))
             .with(FlowRule::per_second("r", 8).in_context("42"));
-        let set = RuleSet::new(rules, 1, Part::Enforced);
+        let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
         let of = set.of("r").unwrap();
         assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[5][..]));
         let origins = of.origins.as_ref().unwrap();
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn a_rule_for_one_origin_asks_for_no_other() {
         let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
-        let set = RuleSet::new(rules, 1, Part::Enforced);
+        let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
         let origins = set.of("r").unwrap().origins.as_ref().unwrap();
         assert!(origins.applies_to(&Key::Str("a")));
         assert!(!origins.applies_to(&Key::Str("b")));

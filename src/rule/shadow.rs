@@ -4,7 +4,7 @@ use super::{Basis, Rule, Rules};
 
 /// Which rules of a set an engine judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RuleSelection {
     /// Those that refuse.
     Enforced,
     /// None: all of them are in shadow mode.
@@ -15,35 +15,35 @@ pub(crate) enum Part {
     Only(u32),
 }
 
-impl Part {
+impl RuleSelection {
     /// The rule to judge by, if `rule`, at `index`, is one of these.
     pub(super) fn select(self, index: u32, rule: &Rule) -> Option<&Rule> {
         match (self, rule) {
-            (Part::Nothing, _) | (Part::Enforced, Rule::Shadow(_)) => None,
-            (Part::Enforced, rule) => Some(rule),
-            (Part::Everything, rule) => Some(rule.itself()),
-            (Part::Only(place), rule) => (place == index).then_some(rule.itself()),
+            (RuleSelection::Nothing, _) | (RuleSelection::Enforced, Rule::Shadow(_)) => None,
+            (RuleSelection::Enforced, rule) => Some(rule),
+            (RuleSelection::Everything, rule) => Some(rule.itself()),
+            (RuleSelection::Only(place), rule) => (place == index).then_some(rule.itself()),
         }
     }
 
     /// Whether all that is refused here would only have been refused.
     pub(crate) const fn is_shadow(self) -> bool {
-        matches!(self, Part::Everything | Part::Only(_))
+        matches!(self, RuleSelection::Everything | RuleSelection::Only(_))
     }
 
     /// Whether `rule` is in shadow mode beside these.
     pub(super) fn leaves_out(self, rule: &Rule) -> bool {
         match self {
-            Part::Enforced => rule.is_shadow(),
-            Part::Nothing => true,
-            Part::Everything | Part::Only(_) => false,
+            RuleSelection::Enforced => rule.is_shadow(),
+            RuleSelection::Nothing => true,
+            RuleSelection::Everything | RuleSelection::Only(_) => false,
         }
     }
 
     /// The rules to judge by, and their places, without looking at all for one.
     pub(super) fn selected(self, rules: &Rules) -> impl Iterator<Item = (u32, &Rule)> {
         let (first, most) = match self {
-            Part::Only(place) => (place, 1),
+            RuleSelection::Only(place) => (place, 1),
             _ => (0, rules.len()),
         };
         let all = (first..).zip(rules.iter().skip(first as usize).take(most));
@@ -54,7 +54,7 @@ impl Part {
     pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
         let all = (0..).zip(rules);
         let others = all.filter(|&(index, rule)| match self {
-            Part::Only(place) => place == index || !rule.is_shadow(),
+            RuleSelection::Only(place) => place == index || !rule.is_shadow(),
             part => part.select(index, rule).is_some(),
         });
         others.map(|(_, rule)| rule.itself()).collect()
@@ -62,14 +62,16 @@ impl Part {
 
     /// Those of `rules` in shadow mode, beside these: each alone, as if it were
     /// the only one to come.
-    pub(crate) fn shadows(self, rules: &Rules) -> Vec<Part> {
+    pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {
-            Part::Enforced => {
+            RuleSelection::Enforced => {
                 let shadows = (0..).zip(rules).filter(|(_, rule)| rule.is_shadow());
-                shadows.map(|(index, _)| Part::Only(index)).collect()
+                shadows
+                    .map(|(index, _)| RuleSelection::Only(index))
+                    .collect()
             }
-            Part::Nothing => vec![Part::Everything],
-            Part::Everything | Part::Only(_) => Vec::new(),
+            RuleSelection::Nothing => vec![RuleSelection::Everything],
+            RuleSelection::Everything | RuleSelection::Only(_) => Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) enum Threshold {
     /// Always as many.
     Fixed(f64),
-    /// More and more under load. Shared with the equal rule that it goes on from.
+    /// More and more under load. EngineContext with the equal rule that it goes on from.
     Warm(Arc<WarmUp>),
     /// Fewer while memory runs out.
     Memory(Box<Memory>),
@@ -61,7 +61,7 @@ impl Threshold {
             let (threshold, interval) = (rule.threshold(), rule.interval());
             let warm = WarmUp::new(threshold, interval, period, shaping.cold_factor());
             return Self::Warm(match old {
-                Some(Self::Warm(old)) => warm.going_on_from(old),
+                Some(Self::Warm(old)) => warm.inheriting(old),
                 _ => Arc::new(warm),
             });
         }
@@ -107,7 +107,7 @@ impl Threshold {
     /// When a call could pass, `from` some time on, if nobody else comes, of which `room`
     /// says from when on it could under a threshold that never changes; `None`: never.
     /// What memory will be in use by then nobody knows.
-    pub(super) fn room_at(
+    pub(super) fn available_at(
         &self,
         now: Tick,
         from: Tick,
@@ -120,7 +120,7 @@ impl Threshold {
                 let known = known_from(ring, now);
                 let passed = |at| passed_before(ring, now, at);
                 warm.refill(now, last_turn, || passed(now));
-                warm.room_at(from, last_turn, known, passed, room)
+                warm.available_at(from, last_turn, known, passed, room)
             }
             Self::Fixed(_) | Self::Memory(_) => room(self.now(now, last_turn, ring)),
         }

@@ -26,7 +26,7 @@ use super::RuleSource;
 use super::access::Access;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::stamp::{LastRead, Stamp};
-use crate::base::panics::caught_or;
+use crate::base::panics::catch_panic_or;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
 use crate::document::{Document, DocumentError, Format, Kind};
@@ -272,7 +272,7 @@ impl FileSource {
             return Err(refused(SourceErrorKind::Empty, "is empty".into()));
         }
         // What the parser leaves behind when it panics is its own affair.
-        let answer = caught_or(
+        let answer = catch_panic_or(
             || Ok((self.parse)(&text)),
             |panic| Err(format!("the parser panicked: {}", panic_text(panic))),
         );

@@ -17,9 +17,9 @@ use std::{fmt, io, thread};
 use super::RuleSource;
 use super::error::SourceError;
 use super::status::WatchStatus;
-use crate::base::panics::{caught, caught_or};
+use crate::base::panics::{catch_panic, catch_panic_or};
 use crate::base::sync::Lock;
-use crate::base::thread::Repeater;
+use crate::base::thread::PeriodicThread;
 use crate::clock::wall_time;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
@@ -196,7 +196,7 @@ pub enum WatchEvent {
 #[must_use = "dropping it stops the watch"]
 pub struct WatchHandle {
     watch: Arc<Watch>,
-    thread: Repeater,
+    thread: PeriodicThread,
 }
 
 // === impl Watch ===
@@ -247,22 +247,22 @@ impl Watch {
         // Forgotten before the lock is free, even if a clock panics.
         let _polling = Polling::new(&self.polling, this);
         let UserCode { source, on_event } = &mut *user_code;
-        let polled = catch_panic(|| source.poll()).unwrap_or_else(Err);
+        let polled = ask_source(|| source.poll()).unwrap_or_else(Err);
         let now = wall_time();
         self.status.with(|status| status.last_poll = Some(now));
         let event = match polled {
             Ok(rules) => {
                 let rules = rules?;
                 // Rules come once, so they are put in force without their warnings if need be.
-                let warnings = catch_panic(|| source.warnings())
+                let warnings = ask_source(|| source.warnings())
                     .unwrap_or_else(|error| vec![error.to_string()]);
                 self.reload(rules, warnings)
             }
             Err(error) => self.fail(error),
         }?;
         if let Some(on_event) = on_event {
-            // There is nobody to be told that who is told everything panicked.
-            let _ = caught(|| on_event(&event));
+            // A panic of the callback has no other place to be reported to.
+            let _ = catch_panic(|| on_event(&event));
         }
         Some(event)
     }
@@ -279,7 +279,7 @@ impl Watch {
         let theirs = watch.clone();
         // It cannot panic: sources and callbacks are caught.
         let poll = move || drop(theirs.poll_once());
-        let thread = Repeater::spawn("sentinel-watch", every, poll)?;
+        let thread = PeriodicThread::spawn("sentinel-watch", every, poll)?;
         Ok(WatchHandle { watch, thread })
     }
 
@@ -408,8 +408,8 @@ impl fmt::Display for WatchEvent {
 }
 
 /// What `call` returns, or what it panicked with.
-fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
-    caught_or(|| Ok(call()), |panic| Err(SourceError::of_panic(panic)))
+fn ask_source<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
+    catch_panic_or(|| Ok(call()), |panic| Err(SourceError::of_panic(panic)))
 }
 
 /// Writes how many warnings there are, and the first.

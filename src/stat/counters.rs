@@ -22,7 +22,7 @@
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
-use super::cuts::{Cuts, StepHead};
+use super::checkpoints::{Checkpoints, StepHead};
 use super::event::Outcome;
 use super::extremes::Extremes;
 use super::histogram::Times;
@@ -94,11 +94,11 @@ pub(super) struct Counters {
     /// Calls that wait for a slot.
     pub(super) in_line: AtomicU32,
     pub(super) slots: Slots,
-    pub(super) bucket_cuts: Cuts<BUCKET_WORDS>,
+    pub(super) bucket_cuts: Checkpoints<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
     /// How long calls took, if somebody wants to know.
     pub(super) times: Option<Box<Times>>,
-    later: OnceLock<Box<Later>>,
+    later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
     /// Whether and since when the last minute is kept second by second.
     pub(super) minute: Minute,
@@ -106,7 +106,7 @@ pub(super) struct Counters {
 
 /// What counters have no room for until they need it.
 #[derive(Debug, Default)]
-struct Later {
+struct LazyCounters {
     /// Refusals by kind, each at its place.
     refused: [AtomicU64; BlockKind::ALL.len()],
     second_cuts: OnceLock<SecondCuts>,
@@ -124,7 +124,7 @@ struct Later {
 pub(super) struct SecondCuts {
     /// The first second that they know.
     pub(super) first: u64,
-    pub(super) cuts: Cuts<SECOND_WORDS>,
+    pub(super) cuts: Checkpoints<SECOND_WORDS>,
 }
 
 // === impl Counters ===
@@ -158,7 +158,7 @@ impl Counters {
             waiting: AtomicU32::new(0),
             in_line: AtomicU32::new(0),
             slots: Slots::new(),
-            bucket_cuts: Cuts::new(slots, bucket),
+            bucket_cuts: Checkpoints::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
             times: shape.edges.clone().map(|edges| Box::new(Times::new(edges))),
             later: OnceLock::new(),
@@ -173,7 +173,7 @@ impl Counters {
             + self.bucket_cuts.footprint()
             + self.extremes.footprint()
             + self.times.as_ref().map_or(0, |times| times.footprint())
-            + self.later.get().map_or(0, |_| size_of::<Later>())
+            + self.later.get().map_or(0, |_| size_of::<LazyCounters>())
             + self.second_cuts().map_or(0, |it| it.cuts.footprint())
     }
 
@@ -187,7 +187,7 @@ impl Counters {
         self.later.get()?.successor.lock().clone()
     }
 
-    fn later(&self) -> &Later {
+    fn later(&self) -> &LazyCounters {
         self.later.get_or_init(Box::default)
     }
 
@@ -448,7 +448,7 @@ impl Counters {
                 Some(born) => (0, born.min(second - 1)),
                 None => (second, second - 1),
             };
-            let cuts = Cuts::new(MINUTE_SLOTS, second - 1);
+            let cuts = Checkpoints::new(MINUTE_SLOTS, second - 1);
             let idle = (second - 1 - born).min(u64::from(MINUTE_SLOTS) - 1);
             for missed in (second - idle)..second {
                 let passed = self.passed_before_second(ring, missed);

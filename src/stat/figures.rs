@@ -1,10 +1,10 @@
 //! Reading the counters of a node: sums, buckets and seconds from their cuts.
 
+use super::checkpoints::difference;
 use super::counters::{
     BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
     RT_BITS,
 };
-use super::cuts::difference;
 use super::event::Event;
 use super::extremes::Extreme;
 use super::histogram::Histogram;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use super::leap_array::{LeapArray, Refusal};
 use super::occupy::Wish;
+use super::packed::{Head, fits};
 use super::quota::{Lending, Quota};
-use super::word::{Head, fits};
 use crate::clock::{Tick, nanos};
 
 /// A call that may come at some time.
@@ -80,7 +80,7 @@ impl LeapArray {
     pub(crate) fn next_room(&self, now: Tick, at: Tick, n: u32, quotas: &[Quota]) -> Option<Tick> {
         let rooms = quotas.iter().filter_map(|quota| {
             let is_full = !self.has_room(now, n, quota);
-            is_full.then(|| self.room_at(now, n, quota)).flatten()
+            is_full.then(|| self.available_at(now, n, quota)).flatten()
         });
         rooms.filter(|room| *room > at).min()
     }

@@ -76,9 +76,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::packed::{Checkpoint, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use super::window::InvalidWindow;
-use super::word::{Cut, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
 
@@ -101,7 +101,7 @@ const SMALL_LOANS: usize = 2;
 /// Every method takes the present time as a [`Tick`] and divides it by the bucket length;
 /// all calls on one array must use one clock. A reading that is behind the newest bucket
 /// counts in the newest bucket. So after a reading that was far ahead, nothing leaves a
-/// window until the clock has caught up. An [engine](crate::Sentinel) reads the clock again
+/// window until the clock has catch_panic up. An [engine](crate::Sentinel) reads the clock again
 /// if a reading looks odd; an array does not.
 ///
 /// # Examples
@@ -371,7 +371,7 @@ impl Words {
 /// `newest`: that of the youngest bucket that belongs there.
 fn first_cut(place: usize, len: usize, newest: u64) -> AtomicU64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
-    AtomicU64::new(Cut::new(0, newest.wrapping_sub(back), back == 0).0)
+    AtomicU64::new(Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0)
 }
 
 // === impl LeapArray ===
@@ -727,12 +727,12 @@ impl LeapArray {
     /// because it is too old or because it has not opened yet.
     #[inline]
     pub(super) fn cut(&self, bucket: u64) -> Option<u32> {
-        self.whole_cut(bucket).map(Cut::value)
+        self.whole_cut(bucket).map(Checkpoint::value)
     }
 
     #[inline]
-    pub(super) fn whole_cut(&self, bucket: u64) -> Option<Cut> {
-        let cut = Cut(self.cut_cell(bucket).load(Ordering::Acquire));
+    pub(super) fn whole_cut(&self, bucket: u64) -> Option<Checkpoint> {
+        let cut = Checkpoint(self.cut_cell(bucket).load(Ordering::Acquire));
         (cut.stamp() == stamp(bucket)).then_some(cut)
     }
 

@@ -125,7 +125,7 @@ impl ThisSecond {
 pub(super) mod models {
     //! A node that begins to keep seconds while they are opened.
 
-    use super::super::cuts::{Cuts, StepHead};
+    use super::super::checkpoints::{Checkpoints, StepHead};
     use super::*;
     use crate::base::sync::Arc;
 
@@ -133,7 +133,7 @@ pub(super) mod models {
         head: StepHead,
         counter: AtomicU64,
         minute: Minute,
-        cuts: Cuts<1>,
+        cuts: Checkpoints<1>,
     }
 
     impl Kept {
@@ -154,7 +154,7 @@ pub(super) mod models {
             head: StepHead::new(0),
             counter: AtomicU64::new(0),
             minute: Minute::new(false, 0),
-            cuts: Cuts::new(4, 0),
+            cuts: Checkpoints::new(4, 0),
         });
         let caller = kept.clone();
         let caller = loom::thread::spawn(move || (1..=3).for_each(|second| caller.event(second)));

@@ -28,8 +28,9 @@
 //! # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
 //! ```
 
+mod availability;
+mod checkpoints;
 mod counters;
-mod cuts;
 mod event;
 mod extremes;
 mod figures;
@@ -39,12 +40,12 @@ mod histogram;
 mod leap_array;
 mod lined_up;
 mod minute;
-mod moving;
 mod node;
 mod occupy;
+mod packed;
 mod quota;
+mod resize;
 mod roll;
-mod room;
 mod shape;
 mod slots;
 mod table;
@@ -52,7 +53,6 @@ mod totals;
 mod turn;
 mod view;
 mod window;
-mod word;
 
 #[cfg(feature = "serde")]
 pub(crate) use counters::MAX_RT;
@@ -65,6 +65,7 @@ pub(crate) use lined_up::LinedUp;
 pub use node::Node;
 pub use occupy::Loan;
 pub(crate) use occupy::Wish;
+pub(crate) use packed::bucket_of;
 pub use quota::Quota;
 pub(crate) use quota::{Lending, MAX_TOKENS};
 pub(crate) use shape::Shape;
@@ -73,7 +74,6 @@ pub(crate) use table::{Place, Resident, Table};
 pub use totals::{NodeBucket, Totals};
 pub use view::{BucketCount, WindowView};
 pub use window::{InvalidWindow, SlidingWindow};
-pub(crate) use word::bucket_of;
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::word::divide;
+use super::packed::divide;
 
 /// The most tokens that one window may hold, and the largest weight of one
 /// call: 2³¹ − 1. Counts are kept modulo 2³², so half of that range is always
@@ -58,7 +58,7 @@ pub(crate) enum Lending {
     /// Nothing.
     Nothing,
     /// A part of it, between 0 and 1.
-    Part(f64),
+    RuleSelection(f64),
     /// All of it.
     All,
 }

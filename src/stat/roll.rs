@@ -4,8 +4,8 @@
 //! anyone may take them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
+use super::packed::{Checkpoint, Head, LoanCell, stamp, swap};
 use super::quota::Quota;
-use super::word::{Cut, Head, LoanCell, stamp, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
@@ -90,7 +90,7 @@ impl LeapArray {
         } else {
             held
         };
-        let cut = Cut::new(sealed.granted().wrapping_sub(held), next, next >= now);
+        let cut = Checkpoint::new(sealed.granted().wrapping_sub(held), next, next >= now);
         if !self.publish(sealed, next, cut) {
             return None;
         }
@@ -118,7 +118,7 @@ impl LeapArray {
         let end = now - u64::from(!planted(Bug::StepTooFar));
         let end = end.min(bucket + ring);
         for next in bucket + 1..=end {
-            let cut = Cut::new(sealed.granted(), next, false);
+            let cut = Checkpoint::new(sealed.granted(), next, false);
             if !self.publish(sealed, next, cut) {
                 return None;
             }
@@ -157,10 +157,10 @@ impl LeapArray {
 
     /// Makes sure that the cut of `bucket` stands, `cut` if nobody was faster.
     /// Returns false if the head has moved on; then nothing may be concluded.
-    fn publish(&self, sealed: Head, bucket: u64, cut: Cut) -> bool {
+    fn publish(&self, sealed: Head, bucket: u64, cut: Checkpoint) -> bool {
         let cell = self.cut_cell(bucket);
         loop {
-            let found = Cut(cell.load(Ordering::Acquire));
+            let found = Checkpoint(cell.load(Ordering::Acquire));
             if found.stamp() == stamp(bucket) {
                 return true;
             }

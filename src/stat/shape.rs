@@ -3,9 +3,9 @@
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use super::cuts::{MAX_JUMP, ROUND};
+use super::checkpoints::{MAX_JUMP, ROUND};
 use super::histogram::Edges;
-use super::word::divide;
+use super::packed::divide;
 
 /// How time is cut for the figures of a node, and times for its histograms.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ use std::fmt;
 use std::task::Waker;
 
 use super::counters::Counters;
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 const IN_USE: u64 = u32::MAX as u64;
@@ -351,7 +351,7 @@ fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
 fn wake(woken: Woken) {
     for waker in woken {
         // It is somebody else's code, and may panic: others wait for theirs.
-        let _ = caught(|| waker.wake());
+        let _ = catch_panic(|| waker.wake());
     }
 }
 

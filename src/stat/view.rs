@@ -4,7 +4,7 @@
 //! first, so that what is due counts, and then subtracts cuts. What it found is
 //! believed only if the head still stands at the same bucket afterwards:
 //!
-//! * Cuts do not change, and those of the ring stay while the head does, the oldest
+//! * Checkpoints do not change, and those of the ring stay while the head does, the oldest
 //!   one until the head is sealed. So what is not there is of a bucket that a jump
 //!   has left out, in which nothing was taken: the next cut says the same.
 //! * No token of a later bucket is in the sum.
@@ -19,8 +19,8 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, Moved};
+use super::packed::Head;
 use super::window::InvalidWindow;
-use super::word::Head;
 use crate::base::sync::{Bug, planted};
 use crate::clock::{Tick, nanos};
 

@@ -26,7 +26,7 @@ use super::hub::{Hub, Mode};
 use super::ledger::{Report, Seen};
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use super::{StoreError, StoreErrorKind};
-use crate::base::panics::caught_or;
+use crate::base::panics::catch_panic_or;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer::{self, Timer};
 use crate::clock::Tick;
@@ -88,7 +88,7 @@ impl<T: Send + 'static> Request<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, StoreError>> {
         let answer = &mut self.answer;
         let panicked = || StoreError::new(StoreErrorKind::Unreachable, "its client panicked");
-        let polled = caught_or(
+        let polled = catch_panic_or(
             || answer.as_mut().poll(cx),
             |_| Poll::Ready(Err(panicked())),
         );

@@ -23,9 +23,9 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::probe::{Memory, Probe, Readings};
-use crate::base::panics::caught;
+use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
-use crate::base::thread::Repeater;
+use crate::base::thread::PeriodicThread;
 use crate::clock::{SLACK, Tick, nanos};
 
 /// How long a reading is good for, as in Sentinel.
@@ -108,7 +108,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 #[must_use = "dropping it stops the thread"]
 pub struct SamplerHandle {
-    thread: Repeater,
+    thread: PeriodicThread,
     shared: StdArc<Shared>,
 }
 
@@ -188,7 +188,7 @@ impl Sampler {
     pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
         let shared = self.0;
         let theirs = shared.clone();
-        let thread = Repeater::spawn("sentinel-sampler", every, move || {
+        let thread = PeriodicThread::spawn("sentinel-sampler", every, move || {
             // Acquire, as in `claim_due`.
             if claim(&theirs.due, theirs.due.load(Ordering::Acquire)) {
                 theirs.read(AT_ONCE);
@@ -264,7 +264,7 @@ impl Shared {
 
     /// What the probe says; one that panics knows nothing.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
-        caught(|| what(&*self.probe)).flatten()
+        catch_panic(|| what(&*self.probe)).flatten()
     }
 }
 

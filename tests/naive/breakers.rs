@@ -292,7 +292,7 @@ impl Circuit {
     }
 
     /// From when on it lets a call pass; `None`: nobody knows.
-    pub(crate) fn room_at(&self, now: u64) -> Option<u64> {
+    pub(crate) fn available_at(&self, now: u64) -> Option<u64> {
         self.room_by(self.place(), now)
     }
 

@@ -11,7 +11,7 @@ use crate::hot::{Count, Seen};
 use crate::ledger::Ledger;
 use crate::oracle::{Naive, Refusal};
 use crate::setup::{RESOURCES, Setup};
-use crate::versions::{Kind, Version, partners};
+use crate::versions::{Kind, Version, carry_over};
 use crate::wants::Wants;
 
 /// The naive engine with more rules.
@@ -140,7 +140,7 @@ impl Crowd {
         self.ledgers = ledgers;
         let new = version.hots().filter(|(hot, _)| hot.resource == resource);
         let (hots, names): (Vec<_>, Vec<_>) = new.unzip();
-        let (old, _) = partners(&hots, old, |ledger| &ledger.hot, false);
+        let (old, _) = carry_over(&hots, old, |ledger| &ledger.hot, false);
         for ((hot, name), old) in hots.into_iter().zip(names).zip(old) {
             self.ledgers.push(match old {
                 Some(old) => old.go_on(hot, name),
@@ -153,7 +153,7 @@ impl Crowd {
         let new = version.breakers();
         let new = new.filter(|(rule, _)| rule.resource == resource);
         let (new, names): (Vec<_>, Vec<_>) = new.unzip();
-        let (old, left) = partners(&new, old, Circuit::named, true);
+        let (old, left) = carry_over(&new, old, Circuit::named, true);
         self.retired.extend(left);
         for ((rule, name), old) in new.into_iter().zip(names).zip(old) {
             self.made += 1;
@@ -216,14 +216,14 @@ impl Crowd {
         }
         let flows = self.naive.setup.flows.iter().enumerate();
         for (index, flow) in flows.filter(|(_, flow)| flow.resource == call.resource) {
-            let at = self.naive.room_at(flow, &call, now);
+            let at = self.naive.available_at(flow, &call, now);
             if at != Some(now) {
                 full.push(index.to_string());
             }
             until = until.zip(at).map(|(a, b)| a.max(b));
         }
         for ledger in &self.ledgers {
-            let at = ledger.room_at(&wants, now, &self.seen);
+            let at = ledger.available_at(&wants, now, &self.seen);
             if at != Some(now) {
                 full.push(ledger.name.clone());
             }
@@ -236,7 +236,7 @@ impl Crowd {
         }
         let closed = self
             .circuits(call.resource)
-            .map(|circuit| circuit.room_at(now))
+            .map(|circuit| circuit.available_at(now))
             .try_fold(now, |latest, at| Some(latest.max(at?)));
         if closed != Some(now) {
             let latest = until.zip(closed).map(|(a, b)| a.max(b));

@@ -150,7 +150,7 @@ impl Hot {
     }
 
     /// From when on the rule lets the call pass, if that has been `paid`.
-    pub(crate) fn room_at(&self, wants: &Wants, now: u64, paid: &[Paid]) -> Option<u64> {
+    pub(crate) fn available_at(&self, wants: &Wants, now: u64, paid: &[Paid]) -> Option<u64> {
         if self.refuses_missing(wants) {
             return None;
         }
@@ -210,7 +210,7 @@ impl Hot {
     pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, paid: &[Paid]) -> bool {
         let fits = |n| {
             let call = Asks { n, ..wants.call };
-            self.room_at(&Wants { call, ..*wants }, now, paid) == Some(now)
+            self.available_at(&Wants { call, ..*wants }, now, paid) == Some(now)
         };
         match self.count {
             Count::Running => {

@@ -53,8 +53,8 @@ impl Ledger {
     }
 
     /// From when on the rule lets the call pass.
-    pub(crate) fn room_at(&self, wants: &Wants, now: u64, seen: &[Seen]) -> Option<u64> {
-        self.hot.room_at(wants, now, &self.paid(seen))
+    pub(crate) fn available_at(&self, wants: &Wants, now: u64, seen: &[Seen]) -> Option<u64> {
+        self.hot.available_at(wants, now, &self.paid(seen))
     }
 
     pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, seen: &[Seen]) -> bool {

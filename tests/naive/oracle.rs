@@ -80,7 +80,7 @@ impl Naive {
     }
 
     /// From when on `flow` lets `call` pass; `None`: never.
-    pub(crate) fn room_at(&self, flow: &Flow, call: &Asks, now: u64) -> Option<u64> {
+    pub(crate) fn available_at(&self, flow: &Flow, call: &Asks, now: u64) -> Option<u64> {
         let key = match flow.whose {
             Whose::Related(related) if !self.called.contains(related) => return Some(now),
             Whose::Related(_) => "",
@@ -95,7 +95,7 @@ impl Naive {
         }
         let passed = self.counted(flow, key);
         if flow.queue.is_none() {
-            return flow.room_at(now, call.n, &passed);
+            return flow.available_at(now, call.n, &passed);
         }
         if call.n == 0 {
             return Some(now);
@@ -134,7 +134,7 @@ impl Naive {
             .collect();
         let room: Vec<_> = flows
             .iter()
-            .map(|(index, flow)| (*index, self.room_at(flow, call, now)))
+            .map(|(index, flow)| (*index, self.available_at(flow, call, now)))
             .collect();
         let full: Vec<_> = room
             .iter()

@@ -87,7 +87,7 @@ impl Queue {
     }
 
     /// When all breakers let a call pass; `None`: nobody knows.
-    fn room_at(&mut self, places: &[Place]) -> Option<u64> {
+    fn available_at(&mut self, places: &[Place]) -> Option<u64> {
         places.iter().try_fold(self.now, |latest, place| {
             let circuit = self.crowd.circuit(place.circuit);
             Some(latest.max(circuit.room_by(*place, self.now)?))
@@ -96,7 +96,7 @@ impl Queue {
 
     /// The call starts that stands there.
     fn start(&mut self, entry: Entry, places: &[Place]) -> Result<(), TestCaseError> {
-        prop_assert_eq!(self.room_at(places), Some(self.now));
+        prop_assert_eq!(self.available_at(places), Some(self.now));
         let (crowd, now) = (&mut self.crowd, self.now);
         let admit = |place: &Place| crowd.circuit(place.circuit).admit_by(*place, now);
         let parts = places.iter().map(admit).collect();
@@ -106,17 +106,17 @@ impl Queue {
 
     fn call(&mut self, n: u32) -> Result<(), TestCaseError> {
         let places = self.places();
-        let room_at = self.room_at(&places);
+        let available_at = self.available_at(&places);
         match self.bench.sentinel.try_enter(Call::new(RESOURCE).batch(n)) {
             Verdict::Pass(entry) => self.start(entry, &places)?,
             Verdict::Wait(waiting) => {
-                prop_assert_eq!(room_at, Some(self.now));
+                prop_assert_eq!(available_at, Some(self.now));
                 self.waiting.push((waiting, places));
             }
             Verdict::Block(blocked) if blocked.kind() == BlockKind::CircuitBreaker => {
                 // The queue is asked as well for the time that it is told.
-                prop_assert_ne!(room_at, Some(self.now));
-                prop_assert_eq!(blocked.retry_after().is_some(), room_at.is_some());
+                prop_assert_ne!(available_at, Some(self.now));
+                prop_assert_eq!(blocked.retry_after().is_some(), available_at.is_some());
             }
             other => prop_assert!(false, "{:?}", other),
         }
@@ -138,11 +138,11 @@ impl Queue {
     }
 
     fn refused(&mut self, blocked: &Blocked, places: &[Place]) -> Result<(), TestCaseError> {
-        let room_at = self.room_at(places);
+        let available_at = self.available_at(places);
         prop_assert_eq!(blocked.kind(), BlockKind::CircuitBreaker);
-        prop_assert_ne!(room_at, Some(self.now));
+        prop_assert_ne!(available_at, Some(self.now));
         let after = blocked.retry_after().map(|after| after.as_nanos() as u64);
-        prop_assert_eq!(after, room_at.map(|at| at - self.now));
+        prop_assert_eq!(after, available_at.map(|at| at - self.now));
         Ok(())
     }
 
@@ -157,8 +157,8 @@ impl Queue {
             Act::Advance(ns) => self.advance(ns / 8_000 * 8_000),
             Act::Rest => {
                 let places = self.places();
-                if let Some(room_at) = self.room_at(&places) {
-                    self.advance(room_at - self.now);
+                if let Some(available_at) = self.available_at(&places) {
+                    self.advance(available_at - self.now);
                 }
             }
             Act::Call(n) => self.call(n)?,

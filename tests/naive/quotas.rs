@@ -24,8 +24,8 @@ fn told(naive: &Naive, index: usize, call: &Asks, now: u64) -> Option<(f64, [Str
         return None;
     }
     let passed = naive.counted_with(flow, call)?;
-    let left = (0..=flow.limit).rfind(|n| flow.room_at(now, *n, &passed) == Some(now))?;
-    let more = flow.room_at(now, left + 1, &passed).unwrap_or(now);
+    let left = (0..=flow.limit).rfind(|n| flow.available_at(now, *n, &passed) == Some(now))?;
+    let more = flow.available_at(now, left + 1, &passed).unwrap_or(now);
     let whole = |ns: u64| ns.div_ceil(1_000 * NS).max(1);
     let window = whole(flow.buckets * flow.bucket * NS);
     let fields = [

@@ -112,7 +112,7 @@ impl Flow {
 
     /// From when on a window has room for `n` more, in ns, of what passed at which
     /// time; `None`: never.
-    pub(crate) fn room_at(&self, now: u64, n: u32, passed: &[(u64, u32)]) -> Option<u64> {
+    pub(crate) fn available_at(&self, now: u64, n: u32, passed: &[(u64, u32)]) -> Option<u64> {
         let (length, counted) = self.window();
         let first = now / length;
         let mut buckets = first..=first + counted;

@@ -39,7 +39,7 @@ impl Calls {
         let resource = wants.call.resource;
         let queues = |count| matches!(count, Count::Queue(_));
         for ledger in self.crowd.ledgers(resource) {
-            let at = ledger.room_at(wants, now, &self.crowd.seen);
+            let at = ledger.available_at(wants, now, &self.crowd.seen);
             let is_within = queues(ledger.hot.count) || at == Some(now);
             prop_assert!(is_within, "{:?}: {:?}", ledger, self.crowd.seen);
         }

@@ -99,7 +99,7 @@ impl Turns {
     fn is_open(&mut self, resource: &'static str) -> bool {
         let now = self.now;
         let mut circuits = self.crowd.circuits(resource);
-        circuits.any(|circuit| circuit.room_at(now) != Some(now))
+        circuits.any(|circuit| circuit.available_at(now) != Some(now))
     }
 
     /// Who refuses the call, by one of these kinds, or its turns.
@@ -132,7 +132,7 @@ impl Turns {
             if hot.refuses_missing(&wants) {
                 full.push(BlockKind::MissingKey);
             } else if let Count::Running = hot.count {
-                if ledger.room_at(&wants, self.now, &self.crowd.seen) != Some(self.now) {
+                if ledger.available_at(&wants, self.now, &self.crowd.seen) != Some(self.now) {
                     full.push(BlockKind::HotParam);
                 }
             } else if let Some(key) = hot.key(&wants).filter(|_| call.n > 0) {

@@ -261,7 +261,7 @@ fn named<T>(rules: Vec<T>) -> Vec<Named<T>> {
 /// count the same as well, else to one that does.
 ///
 /// Those of `old` that are left come after that.
-pub(crate) fn partners<T: Kind, O>(
+pub(crate) fn carry_over<T: Kind, O>(
     new: &[Named<T>],
     old: Vec<O>,
     rule: impl Fn(&O) -> &Named<T>,

@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     /// one, or one in twenty.
     Rate,
     /// Nothing: they are listed, and counted.
-    Listed,
+    NumberedRules,
 }
 
 /// Never to let a call pass that the record refuses, and never earlier; as long
@@ -65,7 +65,7 @@ const fn listed(
 ) -> Class {
     Class {
         name,
-        verdict: Verdict::Listed,
+        verdict: Verdict::NumberedRules,
         holds,
         answers,
         differing,

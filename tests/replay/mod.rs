@@ -240,7 +240,7 @@ fn replay<S: Subject>(
                     rate.1 += i64::from(*ours != "block");
                     false
                 }
-                Verdict::Listed => false,
+                Verdict::NumberedRules => false,
             };
             if is_fault {
                 faults.push(format!(

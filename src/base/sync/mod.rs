@@ -259,9 +259,9 @@ pub(crate) enum Bug {
     CloseInTwoSteps,
     /// Who finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
-    /// All probes of a limit wait at the same gate.
+    /// All probes of a limit wait at the same compiled.
     OneGateForAll,
-    /// Who may close a window counts the calls in flight before it reads the gate.
+    /// Who may close a window counts the calls in flight before it reads the compiled.
     GaugeBeforeGate,
     /// The next due time is told before the readings are stored.
     DueBeforeReadings,

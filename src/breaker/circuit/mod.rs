@@ -21,8 +21,8 @@ use std::time::Duration;
 use super::breakers::Change;
 use super::counts::{Counts, Ended, Sum};
 use super::history::History;
+use super::packed::{Kind, Moment, Word, is_newer};
 use super::spec::{Limit, Spec};
-use super::word::{Kind, Moment, Word, is_newer};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
 use crate::clock::{Tick, nanos};
@@ -194,7 +194,7 @@ impl Breaker {
     }
 
     /// Whether both have the same state.
-    pub(super) fn goes_on_from(&self, old: &Self) -> bool {
+    pub(super) fn inherits(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
 

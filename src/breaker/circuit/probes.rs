@@ -7,7 +7,7 @@
 
 use super::{Breaker, Changes, End};
 use crate::base::sync::{Bug, Ordering, planted};
-use crate::breaker::word::{Kind, Word, is_newer};
+use crate::breaker::packed::{Kind, Word, is_newer};
 use crate::clock::Tick;
 
 // === impl Breaker ===

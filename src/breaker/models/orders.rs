@@ -7,8 +7,8 @@ use std::time::Duration;
 use loom::thread;
 
 use super::super::circuit::{Answer, Breaker};
+use super::super::packed::Kind;
 use super::super::window::Window;
-use super::super::word::Kind;
 use super::super::{Admission, Breakers, Spec};
 use super::{Caller, breakers, count, spec};
 use crate::base::sync::fault::model;

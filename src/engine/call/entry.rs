@@ -57,17 +57,17 @@ pub struct Entry {
     has_panic_guard: bool,
     /// Whether the whole response was there with its head: so far nobody has had to wait for
     /// more of its body.
-    is_one_piece: bool,
+    body_was_ready: bool,
     /// How it will be booked; `None`: as cancelled.
     outcome: Option<Outcome>,
     /// What it gives back at its end beside a slot, if anything.
     permits: Option<Permits>,
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareState>>,
 }
 
 /// What hardly any entry has, in a box to keep entries small.
 #[derive(Default)]
-struct Rare {
+struct RareState {
     /// The entries that rules in shadow mode have given the same call: they end with it.
     shadows: Vec<Entry>,
     /// What its parameters had left when it started, or began to wait.
@@ -131,7 +131,7 @@ impl Entry {
             n,
             has_slot,
             has_panic_guard: false,
-            is_one_piece: false,
+            body_was_ready: false,
             outcome: Some(Outcome::Success),
             permits,
             rare: None,
@@ -193,7 +193,7 @@ impl Entry {
     /// Ends the call, which panics just now.
     pub(crate) fn panicked(mut self) {
         self.has_panic_guard = false;
-        self.is_one_piece = false;
+        self.body_was_ready = false;
     }
 
     /// The call ends now, with its response.
@@ -220,7 +220,7 @@ impl Entry {
     #[inline]
     pub(crate) fn with_response_at(mut self, at: Tick, outcome: Outcome) -> Self {
         self.responded_at = at;
-        self.is_one_piece = true;
+        self.body_was_ready = true;
         self.outcome = Some(outcome);
         self
     }
@@ -228,7 +228,7 @@ impl Entry {
     /// More of the body comes after the head: the call ends later than its response time.
     #[inline]
     pub(crate) const fn body_goes_on(&mut self) {
-        self.is_one_piece = false;
+        self.body_was_ready = false;
     }
 
     /// Breakers and rules in shadow mode learn of the response.
@@ -266,12 +266,12 @@ impl Entry {
     }
 
     /// Gives the call's slot back, and lets an adaptive limit learn of the end.
-    fn free_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
+    fn release_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
         let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
             limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
         }
-        resource.node().free_slot(SlotHold::RUNNING);
+        resource.node().release_slot(SlotHold::RUNNING);
     }
 
     /// What is left of the tightest quota.
@@ -285,11 +285,11 @@ impl Entry {
     #[cold]
     fn end_shadows(&mut self) {
         let (outcome, has_panic_guard) = (self.outcome, self.has_panic_guard);
-        let is_one_piece = self.is_one_piece;
+        let body_was_ready = self.body_was_ready;
         for shadow in self.shadows() {
             shadow.outcome = outcome;
             shadow.has_panic_guard = has_panic_guard;
-            shadow.is_one_piece = is_one_piece;
+            shadow.body_was_ready = body_was_ready;
         }
     }
 
@@ -309,7 +309,7 @@ impl Entry {
     #[inline]
     fn ends_with_response(&self) -> bool {
         let limiter = || self.nodes.resource().limiter();
-        self.is_one_piece && self.permits.is_none() && !(self.has_slot && limiter().is_some())
+        self.body_was_ready && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
     /// Ends the call on every node, for every rule that must learn of it, and for hooks.
@@ -335,7 +335,7 @@ impl Entry {
             }
         });
         if self.has_slot {
-            self.free_slot(now, end - self.start, outcome);
+            self.release_slot(now, end - self.start, outcome);
         } else {
             resource.node().end_without_slot();
         }
@@ -375,7 +375,7 @@ impl Drop for Entry {
         let rt_ns = end.nanos_since(self.start);
         resource.node().end(now, self.n, rt_ns, self.outcome);
         if self.has_slot {
-            self.free_slot(now, end - self.start, self.outcome);
+            self.release_slot(now, end - self.start, self.outcome);
         } else {
             resource.node().end_without_slot();
         }

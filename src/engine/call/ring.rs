@@ -2,7 +2,7 @@
 
 use crate::clock::Tick;
 use crate::engine::resource::Resource;
-use crate::rule::{Gate, Quotas};
+use crate::rule::{CompiledRules, Quotas};
 use crate::stat::{Denied, LeapArray, Loan, Node, Nothing, Quota, Taken, Visit, Wish};
 
 /// Tokens that a waiting call holds on one ring.
@@ -15,7 +15,7 @@ pub(crate) enum Held {
 }
 
 /// See the [module](self).
-pub(crate) struct RuledRing<'a> {
+pub(crate) struct LimitedRing<'a> {
     pub(crate) ring: &'a LeapArray,
     /// The node whose figures come from the ring.
     pub(crate) node: Option<&'a Node>,
@@ -44,9 +44,9 @@ impl Held {
     }
 }
 
-// === impl RuledRing ===
+// === impl LimitedRing ===
 
-impl RuledRing<'_> {
+impl LimitedRing<'_> {
     pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
         let taken = match self.node {
             Some(node) => node.acquire(now, n, &self.quotas),
@@ -124,8 +124,8 @@ impl RuledRing<'_> {
 
     /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one
     /// never has. It may be before `from`: then it has room all the time since.
-    pub(crate) fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
-        self.quotas.room_at(self.ring, now, from, n)
+    pub(crate) fn available_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+        self.quotas.available_at(self.ring, now, from, n)
     }
 }
 
@@ -146,23 +146,30 @@ impl NoTokens {
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if
 /// one never has.
 pub(crate) fn own_ring_room_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
-    let ruled = own_ring(resource.node(), resource.gate(), now);
-    Some(now.max(ruled.room_at(now, now, n)?))
+    let ruled = own_ring(resource.node(), resource.compiled(), now);
+    Some(now.max(ruled.available_at(now, now, n)?))
 }
 
 /// The ring of a node, at `now`.
-pub(crate) fn own_ring<'a>(node: &'a Node, gate: &'a Gate, now: Tick) -> RuledRing<'a> {
-    RuledRing {
+pub(crate) fn own_ring<'a>(
+    node: &'a Node,
+    compiled: &'a CompiledRules,
+    now: Tick,
+) -> LimitedRing<'a> {
+    LimitedRing {
         ring: node.ring_at(now),
         node: Some(node),
-        quotas: Quotas::Fixed(gate.quotas()),
-        indices: gate.rules(),
+        quotas: Quotas::Fixed(compiled.quotas()),
+        indices: compiled.rules(),
     }
 }
 
 /// The rings beside it that rules have of their own.
-pub(crate) fn side_rings(gate: &Gate, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
-    gate.sides().iter().map(move |side| RuledRing {
+pub(crate) fn dedicated_rings(
+    compiled: &CompiledRules,
+    now: Tick,
+) -> impl Iterator<Item = LimitedRing<'_>> {
+    compiled.dedicated().iter().map(move |side| LimitedRing {
         ring: side.ring(),
         node: None,
         quotas: side.quotas(now),

@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::nodes::{CallNodes, Claims};
-use crate::engine::call::ring::{NoTokens, RuledRing};
+use crate::engine::call::ring::{LimitedRing, NoTokens};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
 use crate::engine::resource::{NoPlace, Place, Resource};
@@ -96,7 +96,7 @@ fn claim(
             }
             Err(none) => {
                 let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
-                let rest = none.room_at().and_then(retry_at);
+                let rest = none.available_at().and_then(retry_at);
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
         }
@@ -164,9 +164,9 @@ fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<P
     let place = place.map_err(Lack::Place)?;
     let taken = if nodes.has_one_ring() {
         let taken = take_own_ring(resource, now, n);
-        taken.map_err(|denied| NoTokens::of(denied, resource.gate().rules()))
+        taken.map_err(|denied| NoTokens::of(denied, resource.compiled().rules()))
     } else {
-        take_all(&mut nodes.ruled_rings(now), now, n)
+        take_all(&mut nodes.limited_rings(now), now, n)
     };
     if let Err(none) = taken {
         resource.leave(place);
@@ -237,7 +237,7 @@ fn wait_for_turn(
 
 /// Takes `n` tokens on each of `rings`, or on none.
 fn take_all(
-    rings: &mut dyn Iterator<Item = RuledRing<'_>>,
+    rings: &mut dyn Iterator<Item = LimitedRing<'_>>,
     now: Tick,
     n: u32,
 ) -> Result<(), NoTokens> {

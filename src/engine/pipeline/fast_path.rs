@@ -42,7 +42,7 @@ pub(crate) fn try_fast_path(
         }
         // A call that may wait keeps its share meanwhile, and one that is to be told what is
         // left needs the value's quota as well: both take the slow path.
-        PathKind::FastAfterShare if !(call.prioritized || call.wants_quota) => {
+        PathKind::FastAfterParam if !(call.prioritized || call.wants_quota) => {
             (None, resource.params())
         }
         _ => return Err(Fallback::MoreToAsk),
@@ -59,7 +59,7 @@ pub(crate) fn try_fast_path(
             let taken = take_slot_and_own_ring(resource, slots, now, call.weight);
             if let Err(why) = taken {
                 if let Some(share) = &share {
-                    params.give_back_simple(share, || resource.now());
+                    params.refund_simple(share, || resource.now());
                 }
                 return Err(why);
             }
@@ -86,7 +86,7 @@ fn take_slot_and_own_ring(
     let Some(slots) = slots else {
         return take_own_ring(resource, now, n).map_err(Fallback::Denied);
     };
-    let (node, quotas) = (resource.node(), resource.gate().quotas());
+    let (node, quotas) = (resource.node(), resource.compiled().quotas());
     let checked = node.check_room(now, n, quotas);
     checked.map_err(Fallback::Denied)?;
     let Some(hold) = node.take_slot(slots.limit) else {
@@ -98,7 +98,7 @@ fn take_slot_and_own_ring(
             Ok(())
         }
         Err(denied) => {
-            node.free_slot(hold);
+            node.release_slot(hold);
             Err(Fallback::Denied(denied))
         }
     }
@@ -108,7 +108,7 @@ fn take_slot_and_own_ring(
 #[inline]
 pub(super) fn take_own_ring(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
     let node = resource.node();
-    let taken = node.acquire(now, n, resource.gate().quotas())?;
+    let taken = node.acquire(now, n, resource.compiled().quotas())?;
     node.start(n, taken);
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(super) fn line_up_for_share(
     let params = resource.params().expect("one of them has refused the call");
     let Some(place) = params.stand_in_line(&none, call, arrived.share_places()) else {
         let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
-        let rest = none.room_at().and_then(retry_at);
+        let rest = none.available_at().and_then(retry_at);
         return refuse_share(Counted::On(nodes), call, now, none, rest);
     };
     resource.shared().lined_up.note();

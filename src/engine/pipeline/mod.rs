@@ -39,7 +39,7 @@
 //! FastAfterBreakers  the same after breakers                   try_fast_path; judge and
 //!                                                              enter_own_ring unless all are
 //!                                                              closed
-//! FastAfterShare     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
+//! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
 //!                    that neither waits nor counts what runs   that may wait or are told their
 //!                                                              quota
 //! OwnRing            the ring; authorities, system, breakers,  judge, enter_own_ring

@@ -81,10 +81,10 @@ pub(super) fn refuse_share(
         NoShare::Full {
             rule,
             limit,
-            room_at,
+            available_at,
         } => {
             let kind = counted.resource().rules().kind_of_rate(rule);
-            ((kind, rule), Some(limit), later(room_at, rest))
+            ((kind, rule), Some(limit), later(available_at, rest))
         }
         NoShare::Missing { rule } => ((BlockKind::MissingKey, rule), None, None),
     };

@@ -62,7 +62,7 @@ pub(crate) fn fall_back(
             let rest = own_ring_room_at(resource, now, call.weight);
             Ok(refuse_share(alone, call, now, none, rest))
         }
-        Fallback::Denied(denied) => match NoTokens::of(denied, resource.gate().rules()) {
+        Fallback::Denied(denied) => match NoTokens::of(denied, resource.compiled().rules()) {
             NoTokens::Moved => Err(NotJudged::Reloaded),
             NoTokens::Full(rule) => {
                 let now = resource.check_time(now);
@@ -101,7 +101,7 @@ pub(crate) fn judge(
         PathKind::Fast | PathKind::FastAfterBreakers | PathKind::OwnRing => {
             enter_own_ring(engine, resource, call, now, arrived)
         }
-        PathKind::FastAfterShare | PathKind::Full => {
+        PathKind::FastAfterParam | PathKind::Full => {
             enter_all_rings(engine, resource, call, now, arrived)
         }
     }

@@ -112,7 +112,7 @@ fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise
 fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
     let mut all = Vec::new();
     let mut latest = wish.from;
-    for ruled in nodes.ruled_rings(wish.now) {
+    for ruled in nodes.limited_rings(wish.now) {
         match ruled.hold(wish) {
             Ok(held) => {
                 if let Held::Loan(loan) = held {
@@ -131,6 +131,6 @@ fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
 
 /// Whether each ring holds its tokens in the bucket that `start` lies in.
 fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
-    let mut rings = nodes.ruled_rings(now).zip(held);
+    let mut rings = nodes.limited_rings(now).zip(held);
     rings.all(|(ruled, held)| ruled.ring.bucket_number(start) <= held.bucket())
 }

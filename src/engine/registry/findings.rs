@@ -6,7 +6,7 @@ use std::sync::Arc as StdArc;
 use super::Registry;
 use crate::blocked::BlockKind;
 use crate::call::{Direction, Key, OVERFLOW};
-use crate::engine::resource::branch::BranchKind;
+use crate::engine::resource::scope::ScopeKind;
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
 use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence};
@@ -171,9 +171,9 @@ impl Registry {
         self.branches.read_all(|branch| {
             let of = origins.entry(branch.resource_id()).or_default();
             match branch.kind() {
-                BranchKind::Origin | BranchKind::Overflow => of.has_any = true,
-                BranchKind::Missing => of.missing += calls(branch.node()),
-                BranchKind::Context => {}
+                ScopeKind::Origin | ScopeKind::Overflow => of.has_any = true,
+                ScopeKind::Missing => of.missing += calls(branch.node()),
+                ScopeKind::Context => {}
             }
         });
         self.resources.read_all(|resource| {

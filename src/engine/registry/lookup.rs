@@ -6,7 +6,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::resource::branch::{Branch, BranchKind, BranchQuery};
+use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
 use crate::engine::resource::{Resource, ResourceQuery};
 
 impl Registry {
@@ -187,11 +187,11 @@ impl Registry {
     pub(crate) fn branch(
         &self,
         resource: &Resource,
-        kind: BranchKind,
+        kind: ScopeKind,
         name: &Key<'_>,
         now: Tick,
-    ) -> Result<Option<Arc<Branch>>, Reloaded> {
-        let query = BranchQuery {
+    ) -> Result<Option<Arc<ScopeNode>>, Reloaded> {
+        let query = ScopeQuery {
             resource: resource.id(),
             kind,
             name,
@@ -207,24 +207,24 @@ impl Registry {
     fn make_branch(
         &self,
         resource: &Resource,
-        query: &BranchQuery<'_>,
+        query: &ScopeQuery<'_>,
         now: Tick,
-    ) -> Result<Option<Arc<Branch>>, Reloaded> {
+    ) -> Result<Option<Arc<ScopeNode>>, Reloaded> {
         // A branch that a rule names, or that stands for many, has a place even if the table
         // is full: a flood of origins must not lift a rule.
         let has_place = match query.kind {
-            BranchKind::Missing | BranchKind::Overflow => true,
-            BranchKind::Origin => resource
+            ScopeKind::Missing | ScopeKind::Overflow => true,
+            ScopeKind::Origin => resource
                 .origins()
                 .is_some_and(|rules| rules.names(query.name)),
-            BranchKind::Context => resource
+            ScopeKind::Context => resource
                 .contexts()
                 .is_some_and(|rules| rules.names(query.name)),
         };
         if has_place {
             return self.install_branch(resource, query, now).map(Some);
         }
-        let make = || Branch::new(resource, query, None, now);
+        let make = || ScopeNode::new(resource, query, None, now);
         if let Some(branch) = self.branches.find_or_make(query, now, make) {
             if branch.agrees_with(resource) {
                 return Ok(Some(branch));
@@ -232,18 +232,18 @@ impl Registry {
             return self.install_branch(resource, query, now).map(Some);
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
-        if query.kind == BranchKind::Context {
+        if query.kind == ScopeKind::Context {
             return Ok(None);
         }
-        self.branch(resource, BranchKind::Overflow, &Key::OVERFLOW, now)
+        self.branch(resource, ScopeKind::Overflow, &Key::OVERFLOW, now)
     }
 
     fn install_branch(
         &self,
         resource: &Resource,
-        query: &BranchQuery<'_>,
+        query: &ScopeQuery<'_>,
         now: Tick,
-    ) -> Result<Arc<Branch>, Reloaded> {
+    ) -> Result<Arc<ScopeNode>, Reloaded> {
         let _renewal = self.renewal.lock();
         if !resource.is_fresh() {
             // A call that found the resource before a reload must not put the
@@ -256,7 +256,7 @@ impl Registry {
             }
         }
         let (new, _) = self.branches.replace(query, now, |old| {
-            Branch::new(resource, query, old.map(|old| &**old), now)
+            ScopeNode::new(resource, query, old.map(|old| &**old), now)
         });
         Ok(new)
     }
@@ -284,9 +284,9 @@ mod tests {
         call("b");
         let branch = |resource: &Resource| {
             let name = Key::Str("b");
-            let query = BranchQuery {
+            let query = ScopeQuery {
                 resource: resource.id(),
-                kind: BranchKind::Origin,
+                kind: ScopeKind::Origin,
                 name: &name,
             };
             registry.make_branch(resource, &query, now.undoubted())

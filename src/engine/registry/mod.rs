@@ -16,10 +16,10 @@ use std::sync::Arc as StdArc;
 use arc_swap::{ArcSwap, Guard};
 
 use crate::base::sync::{AtomicBool, AtomicU64, Lock, Ordering};
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::resource::Resource;
-use crate::engine::resource::branch::Branch;
-use crate::rule::{Listed, RuleSet};
+use crate::engine::resource::scope::ScopeNode;
+use crate::rule::{NumberedRules, RuleSet};
 use crate::stat::Table;
 
 pub(crate) use reload::{Change, Older};
@@ -27,12 +27,12 @@ pub(crate) use reload::{Change, Older};
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Registry {
-    shared: StdArc<Shared>,
+    shared: StdArc<EngineContext>,
     rules: ArcSwap<RuleSet>,
     /// Whether a path may match a template other than itself.
     has_templates: AtomicBool,
     resources: Table<Resource>,
-    branches: Table<Branch>,
+    branches: Table<ScopeNode>,
     /// The id of the next resource.
     next_id: AtomicU64,
     /// Calls that found no place of their own.
@@ -94,7 +94,7 @@ impl Routes<'_> {
 }
 
 impl Registry {
-    pub(crate) fn new(rules: impl Into<Listed>, shared: Shared) -> Self {
+    pub(crate) fn new(rules: impl Into<NumberedRules>, shared: EngineContext) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
             shared.count_inbound(shared.time.check_making(shared.time.read()));
@@ -112,7 +112,7 @@ impl Registry {
         }
     }
 
-    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+    pub(crate) const fn shared(&self) -> &StdArc<EngineContext> {
         &self.shared
     }
 
@@ -120,7 +120,7 @@ impl Registry {
         &self.resources
     }
 
-    pub(crate) const fn branches(&self) -> &Table<Branch> {
+    pub(crate) const fn branches(&self) -> &Table<ScopeNode> {
         &self.branches
     }
 

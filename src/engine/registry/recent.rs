@@ -19,7 +19,7 @@ use papaya::Equivalent;
 
 use crate::base::sync::{Arc, Weak, downgrade, thread_local};
 use crate::call::Key;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::stat::Resident;
 
@@ -50,7 +50,7 @@ struct Slot {
 pub(crate) fn find(
     fingerprint: Fingerprint,
     query: &ResourceQuery<'_>,
-    shared: &StdArc<Shared>,
+    shared: &StdArc<EngineContext>,
 ) -> Option<Arc<Resource>> {
     // When the thread ends, there may be nothing left to look at.
     let found = RECENT.try_with(|slots| {
@@ -90,7 +90,7 @@ pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
 impl Fingerprint {
     /// For a name that is a text, in the engine that `shared` belongs to.
     #[inline]
-    pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<Shared>) -> Option<Self> {
+    pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<EngineContext>) -> Option<Self> {
         let (first, text) = match *query.name {
             Key::Str(text) => ("", text),
             Key::Joined(first, second) => (first, second),
@@ -156,7 +156,7 @@ mod tests {
     fn with<R>(
         sentinel: &Sentinel,
         key: Key<'_>,
-        f: impl FnOnce(Fingerprint, &ResourceQuery<'_>, &StdArc<Shared>) -> R,
+        f: impl FnOnce(Fingerprint, &ResourceQuery<'_>, &StdArc<EngineContext>) -> R,
     ) -> R {
         let shared = sentinel.registry().shared();
         let query = ResourceQuery {

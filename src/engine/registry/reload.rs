@@ -10,7 +10,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::resource::{Resource, ResourceQuery};
-use crate::rule::{Listed, Part, RuleSet};
+use crate::rule::{NumberedRules, RuleSelection, RuleSet};
 use crate::stat::Resident;
 
 /// Most sets of rules before the present one that resources may go by until they are
@@ -42,7 +42,12 @@ impl Registry {
     }
 
     /// Makes the set that is to come, beside the calls.
-    pub(crate) fn prepare(&self, listed: Listed, part: Part, begun: Tick) -> Change {
+    pub(crate) fn prepare(
+        &self,
+        listed: NumberedRules,
+        part: RuleSelection,
+        begun: Tick,
+    ) -> Change {
         let old = self.rules.load_full();
         let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
         Change { old, new, begun }
@@ -115,7 +120,7 @@ impl Registry {
     /// `found` by the present `rules`, unless they say nothing of it, nor did those
     /// before.
     pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
-        let has_rules = || !found.rules().is_bare() || rules.of(found.text()).is_some();
+        let has_rules = || !found.rules().is_defaults_only() || rules.of(found.text()).is_some();
         if found.is_fresh() || !has_rules() {
             return found.clone();
         }
@@ -142,7 +147,7 @@ impl Registry {
     #[cold]
     fn renew_all(&self, now: Glance, of: impl Fn(&Resource) -> bool) {
         self.resources.read_all(|old| {
-            if !old.is_fresh() && !old.rules().is_bare() && of(old) {
+            if !old.is_fresh() && !old.rules().is_defaults_only() && of(old) {
                 old.key().with_query(|query| self.renew(query, old, now));
             }
         });

@@ -170,7 +170,7 @@ impl Resource {
             Ok(admission) => Ok(Place { slot, admission }),
             Err(blocked) => {
                 if let Some(hold) = slot {
-                    self.node.free_slot(hold);
+                    self.node.release_slot(hold);
                 }
                 Err(NoPlace::Blocked(blocked))
             }
@@ -189,7 +189,7 @@ impl Resource {
     #[cold]
     pub(crate) fn leave(&self, place: Place) {
         if let Some(hold) = place.slot {
-            self.node.free_slot(hold);
+            self.node.release_slot(hold);
         }
         if let Some(admission) = place.admission {
             self.with_breakers(|breakers, notify| breakers.give_back(admission, notify));

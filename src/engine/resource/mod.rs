@@ -3,12 +3,12 @@
 //! A value of this type never changes, except for its counts: a reload makes a new one over
 //! the same node. So every call is judged by the rules of one version, and ends by the rules
 //! that admitted it. Single origins and contexts of a resource are
-//! [branches](crate::engine::resource::branch).
+//! [branches](crate::engine::resource::scope).
 
 mod admit;
-pub(crate) mod branch;
 mod notify;
 mod path;
+pub(crate) mod scope;
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -22,10 +22,10 @@ use crate::breaker::{Breakers, NameHash};
 use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::context::{NodeOf, Shared};
+use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    Authorities, ContextRules, Gate, HotParams, OriginRules, ResourceRules, RuleSet, SlotLimit,
-    most_keys,
+    Authorities, CompiledRules, ContextRules, HotParams, OriginRules, ResourceRules, RuleSet,
+    SlotLimit, most_keys,
 };
 use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 
@@ -56,11 +56,11 @@ pub(crate) struct Resource {
     /// Tells the branches of this resource from those of others.
     id: u64,
     node: Node,
-    gate: Gate,
+    compiled: CompiledRules,
     slots: Option<SlotLimit>,
-    extras: Option<Box<Extras>>,
+    extras: Option<Box<OptionalChecks>>,
     rules: StdArc<RuleSet>,
-    shared: StdArc<Shared>,
+    shared: StdArc<EngineContext>,
     version: AtomicU64,
     place: ListPlace,
     /// Whether a rule stands on it, or it is the one that is always there.
@@ -73,7 +73,7 @@ pub(crate) struct Resource {
 
 /// What most resources do not have.
 #[derive(Debug, Default)]
-pub(crate) struct Extras {
+pub(crate) struct OptionalChecks {
     origins: Option<StdArc<OriginRules>>,
     contexts: Option<StdArc<ContextRules>>,
     /// The rules that look at other resources.
@@ -102,7 +102,7 @@ impl Resource {
         query: &ResourceQuery<'_>,
         id: u64,
         rules: &StdArc<RuleSet>,
-        shared: StdArc<Shared>,
+        shared: StdArc<EngineContext>,
         old: Option<&Self>,
         has_matched: bool,
         now: Tick,
@@ -114,27 +114,28 @@ impl Resource {
         let own = rules.of(&text);
         let anyone = own.map_or(&[][..], |own| &own.anyone);
         let longest_wait = own.map_or(Duration::ZERO, |own| own.longest_wait);
-        let before = old.map(|old| old.gate.on(&old.node));
+        let before = old.map(|old| old.compiled.on(&old.node));
         let flows = rules.flows(&text, anyone);
         let is_pinned = rules.names(&text) || *query.name == Key::OVERFLOW;
         let of = NodeOf::Resource {
             is_known: is_pinned || has_matched,
         };
-        let (node, gate) = shared.node(flows, before, longest_wait, of, now);
+        let (node, compiled) = shared.node(flows, before, longest_wait, of, now);
         let old_extras = old.and_then(|old| old.extras.as_deref());
         let kept_breakers = match old {
             Some(_) => None,
             None => shared.kept_breakers.take(|| query.name_hash(&shared)),
         };
         let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
-        let extras = own
-            .and_then(|own| Extras::new(rules, own, &text, &shared, old_extras, old_breakers, now));
+        let extras = own.and_then(|own| {
+            OptionalChecks::new(rules, own, &text, &shared, old_extras, old_breakers, now)
+        });
         if let Some(old) = old_breakers {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
             old.retire(new.map(|new| &new.breakers));
         }
         let new = Self {
-            path_kind: PathKind::new(key.direction, &gate, extras.as_deref(), rules, &shared),
+            path_kind: PathKind::new(key.direction, &compiled, extras.as_deref(), rules, &shared),
             id: old.map_or(id, |old| old.id),
             slots: own.and_then(|own| own.slots),
             extras,
@@ -151,7 +152,7 @@ impl Resource {
             key,
             text,
             node,
-            gate,
+            compiled,
             shared,
         };
         new.begin_slots(old);
@@ -174,7 +175,7 @@ impl Resource {
     /// did: nothing. Since it was made all inbound calls may be counted together, whatever
     /// has become of the rule for that: then its calls take another path.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
-        let agrees = self.rules.is_bare()
+        let agrees = self.rules.is_defaults_only()
             && rules.of(&self.text).is_none()
             && rules.agrees_on_others(&self.rules)
             && self.path_kind == self.path_by(rules);
@@ -187,7 +188,13 @@ impl Resource {
     /// The path that its calls would take by `rules`.
     fn path_by(&self, rules: &RuleSet) -> PathKind {
         let extras = self.extras.as_deref();
-        PathKind::new(self.direction(), &self.gate, extras, rules, &self.shared)
+        PathKind::new(
+            self.direction(),
+            &self.compiled,
+            extras,
+            rules,
+            &self.shared,
+        )
     }
 
     pub(crate) const fn direction(&self) -> Direction {
@@ -217,8 +224,8 @@ impl Resource {
         &self.node
     }
 
-    pub(crate) const fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) const fn compiled(&self) -> &CompiledRules {
+        &self.compiled
     }
 
     /// The present, read again where it does not fit to what was seen here.
@@ -306,7 +313,7 @@ impl Resource {
         &self.rules
     }
 
-    pub(crate) const fn shared(&self) -> &StdArc<Shared> {
+    pub(crate) const fn shared(&self) -> &StdArc<EngineContext> {
         &self.shared
     }
 
@@ -320,17 +327,17 @@ impl Resource {
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
         let extras = extras + limiter + related + params + breakers;
-        let heap = extras + self.node.footprint() + self.gate.footprint();
+        let heap = extras + self.node.footprint() + self.compiled.footprint();
         shared_size::<Self>() + heap
     }
 }
 
-impl Extras {
+impl OptionalChecks {
     fn new(
         rules: &RuleSet,
         own: &ResourceRules,
         text: &StdArc<str>,
-        shared: &StdArc<Shared>,
+        shared: &StdArc<EngineContext>,
         old: Option<&Self>,
         old_breakers: Option<&Breakers>,
         now: Tick,
@@ -345,7 +352,7 @@ impl Extras {
             adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
                 let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
-                    Some((_, old)) => limiter.going_on_from(old, now),
+                    Some((_, old)) => limiter.inheriting(old, now),
                     None => Arc::new(limiter),
                 };
                 (rule, limiter)
@@ -424,7 +431,7 @@ impl Resident for Resource {
         let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;
         };
-        let memory = self.gate.memory(self.node.ring()).max(breakers);
+        let memory = self.compiled.memory(self.node.ring()).max(breakers);
         // A node was last used up to one step after the time that it tells.
         let step = if memory.is_zero() {
             Duration::ZERO
@@ -456,7 +463,7 @@ impl ResourceKey {
 
 impl ResourceQuery<'_> {
     /// A hash that no two resources have in common.
-    fn name_hash(&self, shared: &Shared) -> NameHash {
+    fn name_hash(&self, shared: &EngineContext) -> NameHash {
         shared.hash.each_ref().map(|state| state.hash_one(self))
     }
 

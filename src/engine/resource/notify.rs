@@ -10,7 +10,7 @@ use super::Resource;
 use crate::blocked::Blocked;
 use crate::breaker::{Breakers, Change};
 use crate::call::Call;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::hook::finding::{Finding, FindingKind};
 use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent, Subject};
 use crate::rule::{MissingKey, OnMissing, RuleSet};
@@ -106,7 +106,7 @@ pub(super) fn on_missing(
     rules: &RuleSet,
     rule: u32,
     resource: &StdArc<str>,
-    shared: &StdArc<Shared>,
+    shared: &StdArc<EngineContext>,
 ) -> OnMissing {
     let missing = rules.missing_key(rule).unwrap_or_default();
     let (id, resource, shared) = (rules.id(rule), resource.clone(), shared.clone());

@@ -1,9 +1,9 @@
 //! How much there is that judges the calls of a resource, and so which path they take.
 
-use super::Extras;
+use super::OptionalChecks;
 use crate::call::Direction;
-use crate::engine::context::Shared;
-use crate::rule::{Gate, RuleSet};
+use crate::engine::context::EngineContext;
+use crate::rule::{CompiledRules, RuleSet};
 
 /// The path that a resource's calls take through the [pipeline](crate::engine::pipeline), from
 /// the fewest checks to all of them. It is found once, when the resource is made.
@@ -15,7 +15,7 @@ pub(crate) enum PathKind {
     FastAfterBreakers,
     /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.
-    FastAfterShare,
+    FastAfterParam,
     /// Its own ring is all that judges the rate of its calls. Others may refuse them,
     /// limit how many run, or count them, but nobody else takes tokens, and no rule is in
     /// shadow mode.
@@ -29,14 +29,14 @@ impl PathKind {
     /// by `rules`.
     pub(super) fn new(
         direction: Direction,
-        gate: &Gate,
-        extras: Option<&Extras>,
+        compiled: &CompiledRules,
+        extras: Option<&OptionalChecks>,
         rules: &RuleSet,
-        shared: &Shared,
+        shared: &EngineContext,
     ) -> Self {
-        let none = Extras::default();
+        let none = OptionalChecks::default();
         // By all their names, so that a new one must find its place below.
-        let Extras {
+        let OptionalChecks {
             origins,
             contexts,
             related,
@@ -47,7 +47,7 @@ impl PathKind {
         } = extras.unwrap_or(&none);
 
         // Rules with rings or queues of their own judge beside the resource's ring.
-        let has_more_rings = !gate.has_one_ring();
+        let has_more_rings = !compiled.has_one_ring();
         // Rules of an origin or a context judge on the ring of a branch.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
@@ -77,7 +77,7 @@ impl PathKind {
             None => Self::Fast,
             // Several would have to be given back in turn; one that lets calls wait or
             // counts those that run keeps something of them.
-            Some(params) if params.are_simple() && !has_other_checks => Self::FastAfterShare,
+            Some(params) if params.are_simple() && !has_other_checks => Self::FastAfterParam,
             Some(_) => Self::Full,
         }
     }
@@ -120,7 +120,7 @@ mod tests {
                 Rules::new().with(flow()).with(IsolationRule::new("r", 9)),
             ),
             (
-                PathKind::FastAfterShare,
+                PathKind::FastAfterParam,
                 Rules::new().with(flow()).with(param()),
             ),
             (PathKind::FastAfterBreakers, errors().into()),
@@ -146,7 +146,7 @@ mod tests {
             (PathKind::Full, flow().warm_up(second).into()),
             (PathKind::Full, flow().throttle(second).into()),
             // Judged as one on the origin as a parameter.
-            (PathKind::FastAfterShare, flow().by_origin().into()),
+            (PathKind::FastAfterParam, flow().by_origin().into()),
             (PathKind::Full, flow().by_origin().strict().into()),
             (PathKind::Full, flow().when("other").into()),
             (PathKind::Full, flow().shadow().into()),

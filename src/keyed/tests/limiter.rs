@@ -18,15 +18,15 @@ fn each_key_has_its_quota_and_a_refusal_says_until_when() {
     let limiter = KeyedLimiter::per_second(5.0).burst(2).build(at(0)).unwrap();
     assert_eq!(passed(&limiter, 0, "ann"), 7);
     assert_eq!(passed(&limiter, 0, "bob"), 7);
-    let room_at = |n| {
+    let available_at = |n| {
         limiter
             .try_acquire(at(100), "ann", n)
             .unwrap_err()
-            .room_at()
+            .available_at()
     };
-    assert_eq!(room_at(1), Some(at(200)));
-    assert_eq!(room_at(7), Some(at(1_400)));
-    assert_eq!(room_at(8), None);
+    assert_eq!(available_at(1), Some(at(200)));
+    assert_eq!(available_at(7), Some(at(1_400)));
+    assert_eq!(available_at(8), None);
     assert_eq!(limiter.left(at(400), "ann"), 2);
     assert!(limiter.try_acquire(at(0), "ann", 0).is_ok());
 }
@@ -37,7 +37,7 @@ fn a_window_holds_no_more_than_its_threshold() {
     assert_eq!(passed(&limiter, 49, "ann"), 5);
     assert_eq!(passed(&limiter, 99, "ann"), 0);
     let refused = limiter.try_acquire(at(99), "ann", 1).unwrap_err();
-    assert_eq!(refused.room_at(), Some(at(100)));
+    assert_eq!(refused.available_at(), Some(at(100)));
     assert_eq!(passed(&limiter, 100, "ann"), 5);
 }
 
@@ -54,7 +54,7 @@ fn a_limiter_with_a_clock_refills_by_it() {
     assert_eq!(limiter.now(), at(10_000));
     assert_eq!([checked(&limiter, "ann"), checked(&limiter, "bob")], [7; 2]);
     let refused = limiter.check("ann").unwrap_err();
-    assert_eq!(refused.room_at(), Some(at(10_200)));
+    assert_eq!(refused.available_at(), Some(at(10_200)));
     assert_eq!(refused.retry_after(), Some(ms(200)));
     clock.advance(ms(150));
     let refused = limiter.check("ann").unwrap_err();

@@ -55,7 +55,7 @@ fn free(keys: &HotKeys, taken: &Taken) {
 }
 
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
-    keys.take(now, key, limit, n).unwrap_err().room_at
+    keys.take(now, key, limit, n).unwrap_err().available_at
 }
 
 /// Digests far apart, by a multiplication that is a permutation.

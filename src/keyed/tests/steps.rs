@@ -160,16 +160,25 @@ impl Pair {
                 }
                 self.held.push((key, is_overflow, taken, held));
             }
-            (Err(full), _) => self.check_room(now, key, n, full.room_at, is_overflow),
+            (Err(full), _) => self.check_room(now, key, n, full.available_at, is_overflow),
             (Ok(_), None) => unreachable!("both passed"),
         }
     }
 
     /// The call passes at the moment that a refusal names, and not before.
-    fn check_room(&self, now: u64, key: u64, n: u32, room_at: Option<Tick>, is_overflow: bool) {
-        let Some(room_at) = room_at else { return };
+    fn check_room(
+        &self,
+        now: u64,
+        key: u64,
+        n: u32,
+        available_at: Option<Tick>,
+        is_overflow: bool,
+    ) {
+        let Some(available_at) = available_at else {
+            return;
+        };
         if self.count == Count::Running {
-            assert_eq!(room_at.as_nanos(), now);
+            assert_eq!(available_at.as_nanos(), now);
             return;
         }
         let exact = if is_overflow {
@@ -179,18 +188,18 @@ impl Pair {
         };
         let (count, interval) = (self.count, self.interval);
         let limit = self.limits[key as usize % 2];
-        let room_at = room_at.as_nanos();
-        assert!(room_at > now);
+        let available_at = available_at.as_nanos();
+        assert!(available_at > now);
         assert!(
             exact
                 .clone()
-                .take(count, interval, limit, room_at, n)
+                .take(count, interval, limit, available_at, n)
                 .is_some()
         );
         assert!(
             exact
                 .clone()
-                .take(count, interval, limit, room_at - 1, n)
+                .take(count, interval, limit, available_at - 1, n)
                 .is_none()
         );
     }

@@ -227,7 +227,7 @@ fn a_table_has_a_place_for_as_many_as_asked() {
             for key in 0..max_keys {
                 let key = Digest(mixed(u64::from(table * max_keys + key)));
                 assert_eq!(keys.left(at(0), key, &limit), 0);
-                assert_eq!(keys.room_at(at(0), key, &limit, 1), Some(at(1_000)));
+                assert_eq!(keys.available_at(at(0), key, &limit, 1), Some(at(1_000)));
             }
         }
     }

@@ -13,7 +13,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
     };
     let full = |ms| {
         Err(Full {
-            room_at: Some(at(ms)),
+            available_at: Some(at(ms)),
         })
     };
     assert_eq!(keys.left(at(0), key, &limit), 3);

@@ -94,7 +94,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
             );
             assert_eq!(keys.left(at(5), digest(1), &limit), 0);
             assert!(keys.take(at(5), digest(1), &limit, 0).is_ok());
-            assert_eq!(keys.room_at(at(5), digest(1), &limit, 0), Some(at(5)));
+            assert_eq!(keys.available_at(at(5), digest(1), &limit, 0), Some(at(5)));
         }
         assert_eq!(keys.keys_in_use(at(5)), 0);
     }
@@ -168,14 +168,14 @@ fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() 
 
 #[test]
 fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
-    for (stepped_to, room_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
+    for (stepped_to, available_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
         let keys = keys(Count::Refill, SECOND);
         let limit = keys.limit(2.0, 0);
         let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
         keys.give_back(|| at(stepped_to), &first);
-        let room = keys.room_at(at(1_000), digest(1), &limit, 1);
-        assert_eq!(room, Some(at(room_at)), "{stepped_to}");
+        let room = keys.available_at(at(1_000), digest(1), &limit, 1);
+        assert_eq!(room, Some(at(available_at)), "{stepped_to}");
     }
 }
 
@@ -293,7 +293,7 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let limit = keys.limit(2.9, 0);
     let take = || keys.take(at(3), digest(1), &limit, 1);
     let (first, second) = (take().unwrap(), take().unwrap());
-    assert_eq!(take().unwrap_err().room_at, Some(at(3)));
+    assert_eq!(take().unwrap_err().available_at, Some(at(3)));
     free(&keys, &first);
     assert_eq!(keys.left(at(3), digest(1), &limit), 1);
     let third = take().unwrap();

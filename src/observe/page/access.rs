@@ -93,7 +93,7 @@ enum Peers {
     /// This machine; from anywhere, if there is a token.
     Default,
     /// This machine and these networks.
-    Listed(Nets),
+    NumberedRules(Nets),
     Anywhere,
 }
 
@@ -115,7 +115,7 @@ impl Access {
     }
 
     pub(super) fn allow(&mut self, nets: impl IntoIterator<Item = IpNet>) {
-        self.peers = Peers::Listed(Nets::new(nets));
+        self.peers = Peers::NumberedRules(Nets::new(nets));
     }
 
     pub(super) fn open(&mut self) {
@@ -168,7 +168,7 @@ impl Access {
             Peers::Anywhere => return Ok(()),
             Peers::Default if self.has_token() => return Ok(()),
             Peers::Default => None,
-            Peers::Listed(nets) => Some(nets),
+            Peers::NumberedRules(nets) => Some(nets),
         };
         let peer = PeerIp.client_ip(Head::of(request));
         let peer = peer.ok_or(Denied::UnknownPeer)?;

@@ -535,7 +535,7 @@ impl FlowRule {
         if !self.lends() {
             Lending::Nothing
         } else if self.max_occupy_ratio < 1.0 {
-            Lending::Part(self.max_occupy_ratio)
+            Lending::RuleSelection(self.max_occupy_ratio)
         } else {
             Lending::All
         }

@@ -82,7 +82,7 @@ pub struct HotParamRule {
     threshold: f64,
     interval: Duration,
     pub(super) burst: Burst,
-    /// Shared by its copies: there may be many.
+    /// EngineContext by its copies: there may be many.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
     pub(super) max_keys: WholeNumber,
@@ -282,7 +282,7 @@ impl HotParamRule {
     /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
     /// call that would wait starts at once.
     ///
-    /// A reload that keeps the [table](Self::max_keys#reloads) changes the limits for calls
+    /// A reload that keeps the [table](Self::max_keys) changes the limits for calls
     /// that wait as well; they keep the time that they were given. Under other rules they are
     /// judged anew.
     ///

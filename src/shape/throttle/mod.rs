@@ -174,7 +174,7 @@ impl Throttle {
 
     /// When [`join`](Self::join) would find a turn, if no one else comes; `None`
     /// for never. Takes nothing.
-    pub(crate) fn room_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
+    pub(crate) fn available_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
         let last = self.last.load(Ordering::Relaxed);
         if cost_ns == 0 {
             return Some(now);

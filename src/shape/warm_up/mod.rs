@@ -161,7 +161,7 @@ impl WarmUp {
     /// present one; in the next step it is what passed in this one that counts, which
     /// may have warmed the rule up; from then on it only gets colder. So that is the
     /// order in which limits are tried. Where there was room there may be none later.
-    pub(crate) fn room_at(
+    pub(crate) fn available_at(
         &self,
         from: Tick,
         last_turn: Option<Tick>,
@@ -212,7 +212,7 @@ impl WarmUp {
     /// of what those do who are still judged by the old one.
     ///
     /// For a rule that no call has seen yet, and that counts where `old` did.
-    pub(crate) fn going_on_from(self, old: &Arc<Self>) -> Arc<Self> {
+    pub(crate) fn inheriting(self, old: &Arc<Self>) -> Arc<Self> {
         if self.curve == old.curve {
             return old.clone();
         }

@@ -41,7 +41,7 @@ impl Naive<'_> {
     }
 
     /// When `quota` has room.
-    fn room_at(&self, quota: &Quota) -> Option<u64> {
+    fn available_at(&self, quota: &Quota) -> Option<u64> {
         let most = quota.limit().checked_sub(self.n)?;
         let mut targets = self.bucket + 1..;
         targets.find(|&target| {
@@ -71,9 +71,9 @@ impl Naive<'_> {
         let before = quota.start(target - 1);
         let leaving = match quota.lending() {
             Lending::Nothing => return None,
-            Lending::Part(_) if self.n > 0 && before == start => 0,
-            Lending::Part(_) if self.n > 0 && is_ahead => quota.limit(),
-            Lending::Part(_) if self.n > 0 => self.used(before) - self.used(start),
+            Lending::RuleSelection(_) if self.n > 0 && before == start => 0,
+            Lending::RuleSelection(_) if self.n > 0 && is_ahead => quota.limit(),
+            Lending::RuleSelection(_) if self.n > 0 => self.used(before) - self.used(start),
             _ => return Some(u32::MAX),
         };
         // The only part here.
@@ -94,7 +94,7 @@ impl Naive<'_> {
 fn quota() -> impl Strategy<Value = Quota> {
     let lending = prop_oneof![
         6 => Just(Lending::All),
-        2 => Just(Lending::Part(0.5)),
+        2 => Just(Lending::RuleSelection(0.5)),
         1 => Just(Lending::Nothing),
     ];
     (1_u32..8, 1_u32..5, 1_u32..20, lending)
@@ -119,8 +119,8 @@ proptest! {
             array.bring_to(at).unwrap();
             let naive = Naive { array: &array, bucket: now, n };
             for quota in &quotas {
-                let room = array.room_at(at, n, quota).map(Tick::as_nanos);
-                prop_assert_eq!(room, naive.room_at(quota), "{:?}", quota);
+                let room = array.available_at(at, n, quota).map(Tick::as_nanos);
+                prop_assert_eq!(room, naive.available_at(quota), "{:?}", quota);
             }
             if array.acquire_at(now, n, &quotas).is_ok() {
                 continue;

@@ -21,7 +21,7 @@ mod steps;
 
 use loom::thread;
 
-use super::cuts::{Cuts, StepHead};
+use super::checkpoints::{Checkpoints, StepHead};
 use super::leap_array::{Denied, Grid, LeapArray, Taken};
 use super::occupy::Wish;
 use super::quota::{Lending, Quota};
@@ -416,7 +416,7 @@ model! {
 struct Counted {
     head: StepHead,
     counter: AtomicU64,
-    cuts: Cuts<1>,
+    cuts: Checkpoints<1>,
 }
 
 impl Counted {
@@ -437,7 +437,7 @@ model! {
         let counted = Arc::new(Counted {
             head: StepHead::new(10),
             counter: AtomicU64::new(0),
-            cuts: Cuts::new(4, 10),
+            cuts: Checkpoints::new(4, 10),
         });
         let others = [11, 12].map(|step| {
             let counted = counted.clone();

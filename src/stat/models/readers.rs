@@ -10,7 +10,7 @@ use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;
 use crate::stat::BucketCount;
-use crate::stat::cuts::StepHead;
+use crate::stat::checkpoints::StepHead;
 use crate::stat::extremes::{Extreme, Extremes};
 use crate::stat::leap_array::{Denied, Grid, LeapArray};
 use crate::stat::occupy::Wish;
@@ -157,7 +157,7 @@ model! {
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
         let other = array.clone();
-        let reader = thread::spawn(move || other.room_at(Tick::from_nanos(10), 1, &quota(3, 1)));
+        let reader = thread::spawn(move || other.available_at(Tick::from_nanos(10), 1, &quota(3, 1)));
         // The cut of 10 makes place for that of 14.
         assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let at = reader.join().unwrap();
@@ -171,7 +171,7 @@ model! {
         // What is held for 13 leaves the window of two at 15.
         let array = with_a_loan();
         let other = array.clone();
-        let reader = thread::spawn(move || other.room_at(Tick::from_nanos(11), 2, &quota(2, 2)));
+        let reader = thread::spawn(move || other.available_at(Tick::from_nanos(11), 2, &quota(2, 2)));
         assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         assert_eq!(reader.join().unwrap(), Some(Tick::from_nanos(15)));

@@ -58,7 +58,7 @@ impl Node {
     }
 
     #[inline]
-    pub(crate) fn free_slot(&self, hold: SlotHold) {
+    pub(crate) fn release_slot(&self, hold: SlotHold) {
         if self.counters.slots.free(hold) {
             self.let_in();
         }

@@ -1,7 +1,7 @@
 //! Nodes over several rings, after pauses, and what they take.
 
+use super::super::packed::Checkpoint;
 use super::super::quota::Lending;
-use super::super::word::Cut;
 use super::*;
 use crate::stat::MAX_RT;
 
@@ -246,7 +246,7 @@ fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
     assert!(node.ring.bring_to(at(1_500)).is_ok());
     let head = node.ring.load_head();
     assert!(node.ring.swap_head(head, head.sealed()));
-    let cut = Cut::new(4, 4, true);
+    let cut = Checkpoint::new(4, 4, true);
     node.ring.cut_cell(4).store(cut.0, Ordering::Release);
     // A reader that still stands at bucket 1.
     let buckets = node.buckets(at(600));

@@ -35,7 +35,7 @@ pub(crate) struct SharedQuota {
     cell: Cell,
     ledger: Lock<Ledger>,
     /// When there will be room again, as the store has said, in ns.
-    room_at: AtomicU64,
+    available_at: AtomicU64,
     /// Whether the refiller has been told to look at it.
     pub(in crate::store) is_listed: AtomicBool,
     figures: Arc<RuleFigures>,
@@ -63,7 +63,7 @@ impl SharedQuota {
             window,
             cell: Cell::default(),
             ledger: Lock::new(Ledger::new(terms, window)),
-            room_at: AtomicU64::new(0),
+            available_at: AtomicU64::new(0),
             is_listed: AtomicBool::new(false),
             figures,
             hub: hub.clone(),
@@ -164,7 +164,7 @@ impl SharedQuota {
             if self.cell.in_hand(now).is_none() {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
             }
-            self.room_at.store(at.as_nanos(), Ordering::Relaxed);
+            self.available_at.store(at.as_nanos(), Ordering::Relaxed);
             return Answer::Refused(Some(at));
         }
         let end = BucketEnd::at(here.end);
@@ -193,8 +193,8 @@ impl SharedQuota {
     }
 
     /// When there will be room again, for a call that was refused until `at`.
-    pub(crate) fn room_at(&self, at: Tick) -> Tick {
-        at.max(Tick::from_nanos(self.room_at.load(Ordering::Relaxed)))
+    pub(crate) fn available_at(&self, at: Tick) -> Tick {
+        at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
 
     /// How many permits the process has in hand.

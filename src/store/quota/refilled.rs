@@ -209,13 +209,14 @@ impl SharedQuota {
             };
         }
         let end = BucketEnd::at(seen.end);
-        let room_at = now + grant.wait;
+        let available_at = now + grant.wait;
         let is_short = grant.permits < sent.firm;
         let mut left = grant.permits;
         let mut next_at = None;
         if is_short {
-            self.room_at.store(room_at.as_nanos(), Ordering::Relaxed);
-            next_at = Some(room_at);
+            self.available_at
+                .store(available_at.as_nanos(), Ordering::Relaxed);
+            next_at = Some(available_at);
         }
         let asked = sent.tickets.min(ledger.tickets.len());
         for (n, slot) in ledger.tickets.drain(..asked) {
@@ -238,9 +239,9 @@ impl SharedQuota {
         ledger.last_held = self.in_hand(now);
         if is_short {
             let until = if ledger.is_hot {
-                room_at.min(now + HOT_RETRY)
+                available_at.min(now + HOT_RETRY)
             } else {
-                room_at
+                available_at
             };
             self.cell.exhaust(until);
         }

@@ -1,7 +1,7 @@
 //! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
 //! A call counts on its resource, and on a branch of it for its origin or its
-//! context where there is one. Each of these nodes has a [`RuledRing`]: a ring with the
+//! context where there is one. Each of these nodes has a [`LimitedRing`]: a ring with the
 //! rules that are judged on it, from which the call takes its tokens. A rule may also have a
 //! ring of its own. The node of all inbound calls counts the call too, once it passes: no
 //! rule takes tokens there.
@@ -14,11 +14,11 @@ use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::{Held, NoTokens, RuledRing, own_ring, side_rings};
+use crate::engine::call::ring::{Held, LimitedRing, NoTokens, dedicated_rings, own_ring};
 use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::Resource;
-use crate::engine::resource::branch::{Branch, BranchKind};
-use crate::rule::{Basis, Gate, Queue, QueuedTurn, Turns};
+use crate::engine::resource::scope::{ScopeKind, ScopeNode};
+use crate::rule::{Basis, CompiledRules, Queue, QueuedTurn, Turns};
 use crate::stat::Node;
 
 pub(crate) use claims::Claims;
@@ -35,8 +35,8 @@ pub(crate) struct CallNodes {
 /// What else counts a call than the node of its resource.
 #[derive(Clone, Debug)]
 struct OtherNodes {
-    origin: Option<Arc<Branch>>,
-    context: Option<Arc<Branch>>,
+    origin: Option<Arc<ScopeNode>>,
+    context: Option<Arc<ScopeNode>>,
     /// Whether the call counts among all inbound ones.
     is_inbound: bool,
 }
@@ -67,7 +67,7 @@ impl CallNodes {
     #[inline]
     pub(crate) fn has_one_ring(&self) -> bool {
         let has_branch = self.origin().is_some() || self.context().is_some();
-        !has_branch && self.resource.gate().has_one_ring()
+        !has_branch && self.resource.compiled().has_one_ring()
     }
 
     /// Everything that counts `call`.
@@ -84,10 +84,10 @@ impl CallNodes {
                 let origin = origin.shortened(&shared.hash, &mut room);
                 let is_wanted =
                     shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
-                is_wanted.then_some((BranchKind::Origin, origin))
+                is_wanted.then_some((ScopeKind::Origin, origin))
             }
             (None, Some(rules)) if !rules.of_missing().is_empty() => {
-                Some((BranchKind::Missing, &Key::MISSING))
+                Some((ScopeKind::Missing, &Key::MISSING))
             }
             (None, _) => None,
         };
@@ -97,7 +97,7 @@ impl CallNodes {
             let rules = resource.contexts();
             let is_wanted =
                 shared.config.contexts || rules.is_some_and(|rules| rules.names(context));
-            is_wanted.then_some((BranchKind::Context, context))
+            is_wanted.then_some((ScopeKind::Context, context))
         });
         let branch = |wanted| match wanted {
             Some((kind, name)) => registry.branch(resource, kind, name, now),
@@ -123,20 +123,20 @@ impl CallNodes {
         self.others.is_none()
     }
 
-    fn origin(&self) -> Option<&Arc<Branch>> {
+    fn origin(&self) -> Option<&Arc<ScopeNode>> {
         self.others.as_ref()?.origin.as_ref()
     }
 
-    fn context(&self) -> Option<&Arc<Branch>> {
+    fn context(&self) -> Option<&Arc<ScopeNode>> {
         self.others.as_ref()?.context.as_ref()
     }
 
     /// The nodes of the resource that count the call, narrow to wide, and what is
     /// judged on them.
-    fn gates(&self) -> impl Iterator<Item = (&Node, &Gate)> {
+    fn gates(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
         let branches = self.origin().into_iter().chain(self.context());
-        let branches = branches.map(|branch| (branch.node(), branch.gate()));
-        branches.chain([(self.resource.node(), self.resource.gate())])
+        let branches = branches.map(|branch| (branch.node(), branch.compiled()));
+        branches.chain([(self.resource.node(), self.resource.compiled())])
     }
 
     /// Every node that counts the call.
@@ -196,12 +196,12 @@ impl CallNodes {
         // It may have seen the clock further on than the resource that is called.
         let there = related.check_time(glance);
         let related = Self::without_branches(related);
-        let (ring, quota) = related.ruled_rings(there).find_map(|ruled| {
+        let (ring, quota) = related.limited_rings(there).find_map(|ruled| {
             let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
             Some((ruled.ring, quota.limited_to(rule.limit())))
         })?;
         (!ring.has_room(there, n, &quota)).then(|| {
-            let at = ring.room_at(there, n, &quota)?;
+            let at = ring.available_at(there, n, &quota)?;
             Some(now + related.resource.time_until(at, there))
         })
     }
@@ -233,12 +233,12 @@ impl CallNodes {
     /// The queues that the call waits in, and the nodes that they are on.
     fn queues(&self) -> impl Iterator<Item = (&Node, &Queue)> {
         self.gates()
-            .flat_map(|(node, gate)| gate.queues().iter().map(move |queue| (node, queue)))
+            .flat_map(|(node, compiled)| compiled.queues().iter().map(move |queue| (node, queue)))
     }
 
     /// Whether every rule has room for `n` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
-        self.ruled_rings(now)
+        self.limited_rings(now)
             .try_for_each(|ruled| ruled.check_room(now, n))
     }
 
@@ -257,7 +257,7 @@ impl CallNodes {
     /// The nodes that count a waiting call, and how many may wait on each.
     fn waiting_limits(&self) -> impl Iterator<Item = (&Node, u32)> {
         self.gates()
-            .map(|(node, gate)| (node, gate.max_waiting()))
+            .map(|(node, compiled)| (node, compiled.max_waiting()))
             .chain(self.inbound().map(|node| (node, u32::MAX)))
     }
 
@@ -280,23 +280,24 @@ impl CallNodes {
 
     /// Gives back what is `held` on the rings, in their order.
     pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
-        for (held, ruled) in held.iter().zip(self.ruled_rings(now)) {
+        for (held, ruled) in held.iter().zip(self.limited_rings(now)) {
             ruled.cancel(now, *held, n);
         }
     }
 
     /// The rings of the call at `now`, narrow to wide. They are always the same ones.
-    pub(crate) fn ruled_rings(&self, now: Tick) -> impl Iterator<Item = RuledRing<'_>> {
-        self.gates()
-            .flat_map(move |(node, gate)| side_rings(gate, now).chain([own_ring(node, gate, now)]))
+    pub(crate) fn limited_rings(&self, now: Tick) -> impl Iterator<Item = LimitedRing<'_>> {
+        self.gates().flat_map(move |(node, compiled)| {
+            dedicated_rings(compiled, now).chain([own_ring(node, compiled, now)])
+        })
     }
 }
 
 impl OtherNodes {
     /// `None` for nothing.
     fn new(
-        origin: Option<Arc<Branch>>,
-        context: Option<Arc<Branch>>,
+        origin: Option<Arc<ScopeNode>>,
+        context: Option<Arc<ScopeNode>>,
         is_inbound: bool,
     ) -> Option<Self> {
         let has_any = origin.is_some() || context.is_some() || is_inbound;

@@ -43,7 +43,7 @@ impl CallNodes {
     /// What is left of the tightest quota of a flow rule.
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let mut tightest: Option<QuotaLeft> = None;
-        for ruled in self.ruled_rings(now) {
+        for ruled in self.limited_rings(now) {
             for (rule, quota) in ruled.rules() {
                 let (limit, remaining) = (quota.limit(), ruled.ring.room(now, quota));
                 let is_tighter = tightest
@@ -52,7 +52,9 @@ impl CallNodes {
                 if limit < MAX_TOKENS && is_tighter {
                     // Nothing may leave when the next bucket begins. All of it is left to
                     // a call without weight.
-                    let more = ruled.ring.room_at(now, remaining.saturating_add(1), quota);
+                    let more = ruled
+                        .ring
+                        .available_at(now, remaining.saturating_add(1), quota);
                     let flow = self.resource.rules().flow(rule);
                     let interval = flow.map_or(Duration::ZERO, |flow| flow.told().1);
                     let reset = self.resource.time_until(more.unwrap_or(now), now);

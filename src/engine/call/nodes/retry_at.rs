@@ -108,9 +108,9 @@ impl CallNodes {
                 return Some(turn.min(at + (until_turn - most) + NANOSECOND));
             }
         } else if for_loan.is_zero() {
-            let mut rings = self.ruled_rings(now);
+            let mut rings = self.limited_rings(now);
             return rings.try_fold(at, |latest, ruled| {
-                Some(latest.max(ruled.room_at(now, at, call.weight)?))
+                Some(latest.max(ruled.available_at(now, at, call.weight)?))
             });
         }
         let visit = Visit {
@@ -131,7 +131,7 @@ impl CallNodes {
     /// Whether all rings let the call of `visit` run or wait at one time.
     fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
         loop {
-            let mut rings = self.ruled_rings(now);
+            let mut rings = self.limited_rings(now);
             let latest = rings.try_fold(visit.from, |latest, ruled| {
                 Ok(latest.max(ruled.foresee(now, visit)?))
             });
@@ -140,7 +140,7 @@ impl CallNodes {
                 Ok(latest) => visit.from = latest,
                 Err(Nothing { until: Some(until) }) if visit.from > visit.turn => {
                     // It was put off by another one, which may agree sooner by then.
-                    let rings = self.ruled_rings(now);
+                    let rings = self.limited_rings(now);
                     let rooms = rings.filter_map(|ruled| ruled.next_room(now, visit));
                     let until = rooms.fold(until, Tick::min);
                     return Err(Nothing { until: Some(until) });

@@ -72,7 +72,7 @@ impl Inner {
     pub(super) fn give_up_line(&mut self) {
         match self.leave_line(self.asked) {
             None => {}
-            Some(Got::Slot(hold)) => self.node().free_slot(hold),
+            Some(Got::Slot(hold)) => self.node().release_slot(hold),
             Some(Got::Share(share)) => share.give_back(self.asked),
         }
     }

@@ -438,7 +438,7 @@ fn an_equal_rule_loses_no_refill_that_is_under_way() {
     let mut new = None;
     old.limit(at(2_000), None, || {
         // Here comes a reload.
-        new = Some(per_second(10.0, 10, 3.0).going_on_from(&old));
+        new = Some(per_second(10.0, 10, 3.0).inheriting(&old));
         40
     });
     let new = new.unwrap();

@@ -14,12 +14,12 @@ use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::engine::context::NodeOf;
 use crate::engine::resource::Resource;
-use crate::rule::Gate;
+use crate::rule::CompiledRules;
 use crate::stat::{Node, Place, Resident};
 
 /// What a branch stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum BranchKind {
+pub(crate) enum ScopeKind {
     /// One origin.
     Origin,
     /// All calls without an origin.
@@ -34,26 +34,26 @@ pub(crate) enum BranchKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BranchKey {
     resource: u64,
-    kind: BranchKind,
+    kind: ScopeKind,
     name: OwnedKey,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BranchQuery<'a> {
+pub(crate) struct ScopeQuery<'a> {
     pub(crate) resource: u64,
-    pub(crate) kind: BranchKind,
+    pub(crate) kind: ScopeKind,
     /// Short enough to be kept.
     pub(crate) name: &'a Key<'a>,
 }
 
 /// One origin or context of one resource.
 #[derive(Debug)]
-pub(crate) struct Branch {
+pub(crate) struct ScopeNode {
     key: BranchKey,
     resource: StdArc<str>,
     direction: Direction,
     node: Node,
-    gate: Gate,
+    compiled: CompiledRules,
     /// That of the rules that it was made by.
     version: u64,
     place: Place,
@@ -61,31 +61,31 @@ pub(crate) struct Branch {
     idle: Duration,
 }
 
-// === impl Branch ===
+// === impl ScopeNode ===
 
-impl Branch {
+impl ScopeNode {
     /// The branch of `resource` that `query` asks for; over the node of `old`,
     /// if there was one.
     pub(crate) fn new(
         resource: &Resource,
-        query: &BranchQuery<'_>,
+        query: &ScopeQuery<'_>,
         old: Option<&Self>,
         now: Tick,
     ) -> Self {
         let (rules, shared) = (resource.rules(), resource.shared());
         let origins = resource.origins();
         let indices = match query.kind {
-            BranchKind::Origin => origins.map(|origins| origins.of(query.name)),
-            BranchKind::Overflow => origins.map(|origins| origins.of_unnamed()),
-            BranchKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
-            BranchKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
+            ScopeKind::Origin => origins.map(|origins| origins.of(query.name)),
+            ScopeKind::Overflow => origins.map(|origins| origins.of_unnamed()),
+            ScopeKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
+            ScopeKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
         };
         let indices = indices.unwrap_or_default();
         let longest_wait = rules.of(resource.text()).map(|own| own.longest_wait);
         let longest_wait = longest_wait.unwrap_or_default();
         let flows = rules.flows(resource.text(), &indices);
-        let before = old.map(|old| old.gate.on(&old.node));
-        let (node, gate) = shared.node(flows, before, longest_wait, NodeOf::Branch, now);
+        let before = old.map(|old| old.compiled.on(&old.node));
+        let (node, compiled) = shared.node(flows, before, longest_wait, NodeOf::ScopeNode, now);
         Self {
             key: BranchKey {
                 resource: query.resource,
@@ -97,7 +97,7 @@ impl Branch {
             version: resource.version(),
             place: Place::default(),
             node,
-            gate,
+            compiled,
             idle: shared.config.idle,
         }
     }
@@ -112,11 +112,11 @@ impl Branch {
         &self.node
     }
 
-    pub(crate) const fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) const fn compiled(&self) -> &CompiledRules {
+        &self.compiled
     }
 
-    pub(crate) const fn kind(&self) -> BranchKind {
+    pub(crate) const fn kind(&self) -> ScopeKind {
         self.key.kind
     }
 
@@ -138,11 +138,11 @@ impl Branch {
     }
 
     pub(crate) fn footprint(&self) -> usize {
-        shared_size::<Self>() + self.node.footprint() + self.gate.footprint()
+        shared_size::<Self>() + self.node.footprint() + self.compiled.footprint()
     }
 }
 
-impl Resident for Branch {
+impl Resident for ScopeNode {
     type Key = BranchKey;
     /// Branches count what their resource counts as well: nothing is kept.
     type Sum = ();
@@ -161,20 +161,20 @@ impl Resident for Branch {
         // is wanted again it has a place whatever the bound, and nobody else ends
         // the one of a resource that is gone.
         // A node was last used up to one step after the time that it tells.
-        let memory = self.gate.memory(self.node.ring()) + Duration::from_secs(1);
+        let memory = self.compiled.memory(self.node.ring()) + Duration::from_secs(1);
         now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
     }
 
     fn retire(&self, (): &mut ()) {}
 }
 
-impl Equivalent<BranchKey> for BranchQuery<'_> {
+impl Equivalent<BranchKey> for ScopeQuery<'_> {
     fn equivalent(&self, key: &BranchKey) -> bool {
         self.resource == key.resource && self.kind == key.kind && self.name.is_kept_as(&key.name)
     }
 }
 
-impl Hash for BranchQuery<'_> {
+impl Hash for ScopeQuery<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.resource.hash(state);
         self.kind.hash(state);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Head       [ granted:32 | stamp:30 | frozen:1 | sealed:1 ]
-//! Cut        [ value:32   | stamp:30 | used:1   | –        ]
+//! Checkpoint        [ value:32   | stamp:30 | used:1   | –        ]
 //! LoanCell   [ count:32   | stamp:30 | –        | sealed:1 ]
 //! ```
 //!
@@ -136,9 +136,9 @@ impl Head {
 
 /// What had been taken when a bucket opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut(pub(super) u64);
+pub(super) struct Checkpoint(pub(super) u64);
 
-impl Cut {
+impl Checkpoint {
     pub(super) const fn new(value: u32, bucket: u64, used: bool) -> Self {
         Self(pack(value, bucket, if used { USED } else { 0 }))
     }

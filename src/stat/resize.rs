@@ -21,7 +21,7 @@
 //! taken earlier leaves its windows before the call has started.
 
 use super::leap_array::{Grid, LeapArray, Moved};
-use super::word::{Cut, Head, LoanCell, swap};
+use super::packed::{Checkpoint, Head, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
@@ -108,7 +108,7 @@ impl Image<'_> {
         }
         for back in 0..=u64::from(array.reach()) {
             let bucket = newest.wrapping_sub(back);
-            let cut = Cut::new(self.taken_before(bucket, grid), bucket, back == 0);
+            let cut = Checkpoint::new(self.taken_before(bucket, grid), bucket, back == 0);
             array.cut_cell(bucket).store(cut.0, Ordering::Relaxed);
         }
         let head = Head::open(self.granted, newest);

@@ -7,8 +7,8 @@
 use std::slice::from_ref;
 
 use super::leap_array::{Denied, LeapArray, Refusal};
+use super::packed::Head;
 use super::quota::Quota;
-use super::word::Head;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
@@ -57,7 +57,7 @@ impl LeapArray {
 
     /// When `quota` will have room for `n` tokens if nobody else takes any;
     /// `None` if never.
-    pub(crate) fn room_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+    pub(crate) fn available_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
         let most = quota.limit().checked_sub(n)?;
         loop {
             let (head, bucket) = self.present(self.bucket_number(now)).ok()?;

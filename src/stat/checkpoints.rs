@@ -68,12 +68,12 @@ impl StepHead {
     }
 }
 
-/// Cuts of `WORDS` counters at the beginning of the last buckets.
+/// Checkpoints of `WORDS` counters at the beginning of the last buckets.
 #[derive(Debug)]
-pub(super) struct Cuts<const WORDS: usize>(Box<[AtomicU64]>);
+pub(super) struct Checkpoints<const WORDS: usize>(Box<[AtomicU64]>);
 
-impl<const WORDS: usize> Cuts<WORDS> {
-    /// Cuts of zero at `newest` and at the `slots` − 1 buckets before.
+impl<const WORDS: usize> Checkpoints<WORDS> {
+    /// Checkpoints of zero at `newest` and at the `slots` − 1 buckets before.
     pub(super) fn new(slots: u32, newest: u64) -> Self {
         let slots = u64::from(slots);
         let cell = |index: u64| {

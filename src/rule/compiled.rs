@@ -18,40 +18,40 @@ use crate::system::Sampler;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct CompiledRules {
     quotas: Box<[Quota]>,
     /// The index in the rule set of each quota's rule.
     rules: Box<[u32]>,
     /// What most gates do not have.
-    apart: Option<Box<Apart>>,
+    apart: Option<Box<ExtraRings>>,
     max_waiting: u32,
 }
 
 /// Rules that are not judged on the node's ring alone.
 #[derive(Debug)]
-struct Apart {
-    sides: Box<[Side]>,
+struct ExtraRings {
+    dedicated: Box<[DedicatedRing]>,
     queues: Box<[Queue]>,
 }
 
 /// A ring beside the node's.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct DedicatedRing {
     index: [u32; 1],
     rule: FlowRule,
     threshold: Threshold,
     quota: Quota,
-    /// Shared with the side that it goes on from, for the calls that it counts.
+    /// EngineContext with the side that it goes on from, for the calls that it counts.
     ring: Arc<LeapArray>,
 }
 
 /// The quotas of one ring, as they are now.
 pub(crate) enum Quotas<'a> {
     Fixed(&'a [Quota]),
-    Now([Quota; 1], &'a Side),
+    Now([Quota; 1], &'a DedicatedRing),
 }
 
-impl Side {
+impl DedicatedRing {
     /// That of `rule`, which counts in `ring` and goes on from `old`.
     pub(super) fn new(
         index: u32,
@@ -101,13 +101,13 @@ impl Side {
 
     /// When the rule has room for `n` tokens, `from` some time on, if nobody else comes;
     /// `None` if never.
-    fn room_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+    fn available_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
         self.threshold
-            .room_at(now, from, None, &self.ring, |threshold| {
+            .available_at(now, from, None, &self.ring, |threshold| {
                 let quota = self
                     .quota
                     .limited_to(self.threshold.whole_tokens(threshold));
-                room_at(&self.ring, now, n, &quota)
+                available_at(&self.ring, now, n, &quota)
             })
     }
 
@@ -115,11 +115,13 @@ impl Side {
     fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         // The last threshold that is asked for is the one that holds then.
         let limit = Cell::new(self.quota.limit());
-        let room_at = |threshold| {
+        let available_at = |threshold| {
             limit.set(self.threshold.whole_tokens(threshold));
             Some(now)
         };
-        let _ = self.threshold.room_at(now, at, None, &self.ring, room_at);
+        let _ = self
+            .threshold
+            .available_at(now, at, None, &self.ring, available_at);
         Quotas::Now([self.quota.limited_to(limit.get())], self)
     }
 
@@ -131,11 +133,11 @@ impl Side {
 
 /// When `ring` has room for `n` tokens under `quota`; `None` if never.
 #[inline]
-fn room_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+fn available_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
     if ring.has_room(now, n, quota) {
         return Some(now);
     }
-    ring.room_at(now, n, quota)
+    ring.available_at(now, n, quota)
 }
 
 impl Quotas<'_> {
@@ -151,12 +153,18 @@ impl Quotas<'_> {
     /// comes; `None` if one never has. It may be before `from`: then it has room all
     /// the time since.
     #[inline]
-    pub(crate) fn room_at(&self, ring: &LeapArray, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+    pub(crate) fn available_at(
+        &self,
+        ring: &LeapArray,
+        now: Tick,
+        from: Tick,
+        n: u32,
+    ) -> Option<Tick> {
         match self {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
-                Some(latest.max(room_at(ring, now, n, quota)?))
+                Some(latest.max(available_at(ring, now, n, quota)?))
             }),
-            Quotas::Now(_, side) => Some(now.max(side.room_at(now, from, n)?)),
+            Quotas::Now(_, side) => Some(now.max(side.available_at(now, from, n)?)),
         }
     }
 }
@@ -172,29 +180,32 @@ impl Deref for Quotas<'_> {
     }
 }
 
-impl Gate {
-    /// A gate of quotas on the node's ring, of rings beside it, and of queues, for at
+impl CompiledRules {
+    /// A compiled of quotas on the node's ring, of rings beside it, and of queues, for at
     /// most `max_waiting` calls that wait at once.
     pub(super) fn new(
         quotas: impl Iterator<Item = (u32, Quota)>,
-        sides: impl Iterator<Item = Side>,
+        dedicated: impl Iterator<Item = DedicatedRing>,
         queues: impl Iterator<Item = Queue>,
         max_waiting: u32,
     ) -> Self {
         let (rules, quotas): (Vec<_>, Vec<_>) = quotas.unzip();
-        let (sides, queues): (Box<[_]>, Box<[_]>) = (sides.collect(), queues.collect());
-        let has_any = !(sides.is_empty() && queues.is_empty());
+        let (dedicated, queues): (Box<[_]>, Box<[_]>) = (dedicated.collect(), queues.collect());
+        let has_any = !(dedicated.is_empty() && queues.is_empty());
         Self {
             quotas: quotas.into(),
             rules: rules.into(),
-            apart: has_any.then(|| Box::new(Apart { sides, queues })),
+            apart: has_any.then(|| Box::new(ExtraRings { dedicated, queues })),
             max_waiting,
         }
     }
 
-    /// What other rules on `node`, which this gate is for, go on from.
+    /// What other rules on `node`, which this compiled is for, go on from.
     pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
-        Before { node, gate: self }
+        Before {
+            node,
+            compiled: self,
+        }
     }
 
     /// The quotas on the node's ring.
@@ -208,8 +219,8 @@ impl Gate {
     }
 
     /// The rules with rings of their own.
-    pub(crate) fn sides(&self) -> &[Side] {
-        self.apart.as_ref().map_or(&[], |apart| &apart.sides)
+    pub(crate) fn dedicated(&self) -> &[DedicatedRing] {
+        self.apart.as_ref().map_or(&[], |apart| &apart.dedicated)
     }
 
     /// The rules whose calls wait in a queue.
@@ -233,17 +244,25 @@ impl Gate {
     /// node matters after its last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
-        let apart = self.sides().iter().map(|side| side.ring.interval()).max();
+        let apart = self
+            .dedicated()
+            .iter()
+            .map(|side| side.ring.interval())
+            .max();
         let queues = self.queues().iter().map(Queue::memory).max();
         shared.max(apart.max(queues).unwrap_or_default())
     }
 
-    /// Bytes that the gate occupies on the heap.
+    /// Bytes that the compiled occupies on the heap.
     pub(crate) fn footprint(&self) -> usize {
         size_of_val(&*self.quotas)
             + size_of_val(&*self.rules)
             + self.apart.as_deref().map_or(0, size_of_val)
-            + self.sides().iter().map(Side::footprint).sum::<usize>()
+            + self
+                .dedicated()
+                .iter()
+                .map(DedicatedRing::footprint)
+                .sum::<usize>()
             + self.queues().iter().map(Queue::footprint).sum::<usize>()
     }
 }
