@@ -60,10 +60,17 @@ impl Arrival {
     }
 
     /// The call starts at `now`: its wait is counted, if it had one.
+    #[inline]
     pub(crate) fn count_wait(&self, nodes: &CallNodes, now: Tick) {
         if self.since.is_some() {
-            nodes.each(|node| node.waited_in_line(self.waited(now)));
+            self.count_own_wait(nodes, now);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_own_wait(&self, nodes: &CallNodes, now: Tick) {
+        nodes.each(|node| node.waited_in_line(self.waited(now)));
     }
 }
 

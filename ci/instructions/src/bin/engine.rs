@@ -36,6 +36,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let rule = |limit| FlowRule::per_second("/users/{id}", limit);
     let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
     let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
+    let at_once = HotParamRule::concurrency("/users/{id}", 5);
     let slots = IsolationRule::new("/users/{id}", 5);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
@@ -47,6 +48,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
         "breaker" | "breaker-hook" => (breaker(0.5).into(), call, true),
         "row" => (row.into(), call, true),
         "hot-param" => (values.into(), call.param("ann"), true),
+        "at-once" => (at_once.into(), call.param("ann"), true),
         other => panic!("{other} is no kind of call"),
     }
 }
