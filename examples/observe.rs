@@ -10,14 +10,14 @@
 //! `TOKEN=…` the page asks for that token; with `ALL=1` it also shows names that callers make up.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 use tower_sentinel::key::{Header, KeyExtractor, PeerIp};
 use tower_sentinel::observe::page::Page;

@@ -35,8 +35,8 @@ use tower_sentinel::middleware::{
 use tower_sentinel::observe::page::{InvalidAccess, Page};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
-    self, FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle,
-    WatchStatus,
+    self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
+    Watch, WatchEvent, WatchHandle, WatchStatus,
 };
 use tower_sentinel::stat::{
     Bucket, BucketCount, Edges, Event, Full, Histogram, InvalidEdges, InvalidWindow, LeapArray,
@@ -77,7 +77,7 @@ fn types_are_shared_cloned_and_printed() {
         LeapArray, SlidingWindow, Node, KeyedLimiter, keyed::Builder,
         SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>, SentinelService<Service, Fail>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
-        ResponseBody<Bytes>, FileSource, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
+        ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
     );
     all!(value:
         Sentinel, SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>,
@@ -88,7 +88,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, InvalidAccess,
+        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, InvalidAccess, InMemory,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,

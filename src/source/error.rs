@@ -90,6 +90,8 @@ pub enum SourceErrorKind {
     Invalid,
     /// The parser or the source panicked.
     Panicked,
+    /// A [sink](super::RuleSink) keeps other rules than those that were to be replaced.
+    Changed,
     /// Something else, created by [`SourceError::new`].
     Other,
 }
@@ -113,6 +115,7 @@ impl SourceErrorKind {
             Self::NotUtf8 => "not-utf8",
             Self::Invalid => "invalid",
             Self::Panicked => "panicked",
+            Self::Changed => "changed",
             Self::Other => "other",
         }
     }
@@ -142,6 +145,13 @@ impl SourceError {
         Self::with(SourceErrorKind::Other, cause.to_string(), Some(cause), None)
     }
 
+    /// Creates an error of kind [`Changed`](SourceErrorKind::Changed), for a
+    /// [sink](super::RuleSink) of your own.
+    #[must_use]
+    pub fn changed(why: impl Into<String>) -> Self {
+        Self::with(SourceErrorKind::Changed, why.into(), None, None)
+    }
+
     /// Returns what is wrong.
     #[must_use]
     pub fn kind(&self) -> SourceErrorKind {
@@ -162,6 +172,13 @@ impl SourceError {
     /// `path` cannot be read.
     pub(super) fn of_io(path: &Path, cause: std::io::Error) -> Self {
         let text = format!("{}: cannot be read: {cause}", path.display());
+        Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
+    }
+
+    /// `path` cannot be written.
+    #[cfg(feature = "serde")]
+    pub(super) fn of_write(path: &Path, cause: std::io::Error) -> Self {
+        let text = format!("{}: cannot be written: {cause}", path.display());
         Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
     }
 

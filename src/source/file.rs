@@ -33,7 +33,7 @@ use crate::document::{Document, DocumentError, Format, Kind};
 use crate::rule::Rules;
 
 /// Far more than rules need, and little enough to be read at once.
-const MAX_BYTES: u64 = 4 << 20;
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// The rules in a file.
 ///

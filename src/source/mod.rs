@@ -48,12 +48,17 @@
 //! With the feature `serde` there are ready-made parsers: `FileSource::toml`, `json`
 //! and `sentinel` read what the module `document` reads.
 //!
+//! What is changed while the program runs, such as on a page, goes to a [`RuleSink`].
+//!
 //! In a server, let a thread poll:
 //! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
 
 mod access;
 mod error;
 mod file;
+#[cfg(feature = "serde")]
+mod rule_file;
+mod sink;
 mod stamp;
 mod status;
 mod watch;
@@ -64,6 +69,9 @@ use crate::rule::Rules;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use file::FileSource;
+#[cfg(feature = "serde")]
+pub use rule_file::RuleFile;
+pub use sink::{InMemory, RuleSink};
 pub use status::WatchStatus;
 pub use watch::{Watch, WatchEvent, WatchHandle};
 

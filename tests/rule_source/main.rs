@@ -4,6 +4,7 @@
 
 mod document;
 mod file;
+mod sink;
 mod watch;
 
 use std::error::Error;
