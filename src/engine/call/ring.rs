@@ -145,7 +145,7 @@ impl NoTokens {
 
 /// When every rule of the resource's own ring has room for `n` tokens; `None` if
 /// one never has.
-pub(crate) fn own_ring_room_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+pub(crate) fn own_ring_available_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
     let ruled = own_ring(resource.node(), resource.compiled(), now);
     Some(now.max(ruled.available_at(now, now, n)?))
 }

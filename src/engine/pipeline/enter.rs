@@ -18,35 +18,9 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
 use crate::engine::resource::{NoPlace, Place, Resource};
 
-/// Starts a call that takes its tokens on the resource's own ring alone, or refuses it. It
-/// does what [`take_and_enter`] does where nothing can be claimed, with a tenth fewer
-/// instructions.
-pub(super) fn enter_own_ring(
-    engine: EngineRef<'_>,
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
-    arrived: &mut Arrival,
-) -> Result<Verdict, Reloaded> {
-    let nodes = CallNodes::without_branches(resource.clone());
-    let place = match take(&nodes, now, call.weight, arrived) {
-        Ok(place) => place,
-        Err(lack) => {
-            let claims = &mut Claims::default();
-            return go_without(engine, &nodes, call, now, lack, claims, arrived);
-        }
-    };
-    nodes.pass_inbound(now, call.weight);
-    arrived.count_wait(&nodes, now);
-    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
-    let permits = place.admission.map(Permits::from);
-    let entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
-    Ok(Verdict::Pass(entry))
-}
-
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
 /// queue says so.
-pub(super) fn enter_all_rings(
+pub(super) fn enter(
     engine: EngineRef<'_>,
     resource: &Arc<Resource>,
     call: &Call<'_>,

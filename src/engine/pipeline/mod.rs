@@ -36,15 +36,12 @@
 //! ```text
 //! path               what judges                               function
 //! Fast               fixed slots, the ring                     try_fast_path
-//! FastAfterBreakers  the same after breakers                   try_fast_path; judge and
-//!                                                              enter_own_ring unless all are
-//!                                                              closed
-//! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; as Full for calls
+//! FastAfterBreakers  the same after breakers                   try_fast_path; judge unless all
+//!                                                              are closed
+//! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
 //!                    that neither waits nor counts what runs   that may wait or are told their
 //!                                                              quota
-//! OwnRing            the ring; authorities, system, breakers,  judge, enter_own_ring
-//!                    slots of any kind
-//! Full               anything                                  judge, enter_all_rings
+//! Full               anything                                  judge
 //! ```
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which stops at once where it

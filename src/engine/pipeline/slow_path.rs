@@ -2,7 +2,7 @@
 //! does not let pass.
 
 use super::EngineRef;
-use super::enter::{enter_all_rings, enter_own_ring, wait_or_refuse};
+use super::enter::{enter, wait_or_refuse};
 use super::fast_path::Fallback;
 use super::line::line_up;
 use super::precheck::precheck;
@@ -14,10 +14,10 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::{CallNodes, Claims};
-use crate::engine::call::ring::{NoTokens, own_ring_room_at};
+use crate::engine::call::ring::{NoTokens, own_ring_available_at};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
-use crate::engine::resource::{NoPlace, PathKind, Resource};
+use crate::engine::resource::{NoPlace, Resource};
 use crate::rule::SlotLimit;
 
 /// Why a call has no verdict yet.
@@ -59,7 +59,7 @@ pub(crate) fn fall_back(
         }
         Fallback::NoShare(none) => {
             let now = resource.check_time(now);
-            let rest = own_ring_room_at(resource, now, call.weight);
+            let rest = own_ring_available_at(resource, now, call.weight);
             Ok(refuse_share(alone, call, now, none, rest))
         }
         Fallback::Denied(denied) => match NoTokens::of(denied, resource.compiled().rules()) {
@@ -72,7 +72,7 @@ pub(crate) fn fall_back(
                     let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
                     return Ok(verdict?);
                 }
-                let at = own_ring_room_at(resource, now, call.weight);
+                let at = own_ring_available_at(resource, now, call.weight);
                 Ok(refuse_flow(alone, call, now, rule, at))
             }
         },
@@ -97,14 +97,7 @@ pub(crate) fn judge(
             none => refuse_early(engine, resource, call, now, none.blocked(resource)),
         };
     }
-    match resource.path_kind() {
-        PathKind::Fast | PathKind::FastAfterBreakers | PathKind::OwnRing => {
-            enter_own_ring(engine, resource, call, now, arrived)
-        }
-        PathKind::FastAfterParam | PathKind::Full => {
-            enter_all_rings(engine, resource, call, now, arrived)
-        }
-    }
+    enter(engine, resource, call, now, arrived)
 }
 
 /// Whether `call` may wait for one of `slots`. One that never passes does not.

@@ -16,10 +16,6 @@ pub(crate) enum PathKind {
     /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.
     FastAfterParam,
-    /// Its own ring is all that judges the rate of its calls. Others may refuse them,
-    /// limit how many run, or count them, but nobody else takes tokens, and no rule is in
-    /// shadow mode.
-    OwnRing,
     /// Anything may judge them.
     Full,
 }
@@ -62,23 +58,22 @@ impl PathKind {
 
         // Authorities refuse calls before anything is taken.
         let is_guarded = authorities.is_some();
-        // Breakers do too, give out probes, and learn how calls end.
-        let has_breakers = breakers.is_some();
-        // An adaptive limit learns how calls end as well.
+        // An adaptive limit learns how calls end.
         let is_adaptive = adaptive.is_some();
         // From the first system rule on all inbound calls are counted together, and
         // limits of all of them may refuse one. No rule begins that without a new resource.
         let counts_inbound = shared.counts_together(direction);
-        let needs_own_ring_path = is_guarded || is_adaptive || counts_inbound;
-        let has_other_checks = needs_own_ring_path || has_breakers;
-        match params {
-            None if needs_own_ring_path => Self::OwnRing,
-            None if has_breakers => Self::FastAfterBreakers,
-            None => Self::Fast,
-            // Several would have to be given back in turn; one that lets calls wait or
+        if is_guarded || is_adaptive || counts_inbound {
+            return Self::Full;
+        }
+
+        match (breakers, params) {
+            (None, None) => Self::Fast,
+            (Some(_), None) => Self::FastAfterBreakers,
+            // Several would have to be refunded in turn; one that lets calls wait or
             // counts those that run keeps something of them.
-            Some(params) if params.are_simple() && !has_other_checks => Self::FastAfterParam,
-            Some(_) => Self::Full,
+            (None, Some(params)) if params.are_simple() => Self::FastAfterParam,
+            (_, Some(_)) => Self::Full,
         }
     }
 }
@@ -125,12 +120,12 @@ mod tests {
             ),
             (PathKind::FastAfterBreakers, errors().into()),
             (
-                PathKind::OwnRing,
+                PathKind::Full,
                 Rules::new().with(errors()).with(AdaptiveRule::new("r")),
             ),
-            (PathKind::OwnRing, AuthorityRule::deny("r", ["a"]).into()),
-            (PathKind::OwnRing, AdaptiveRule::new("r").into()),
-            (PathKind::OwnRing, SystemRule::new().qps(9).into()),
+            (PathKind::Full, AuthorityRule::deny("r", ["a"]).into()),
+            (PathKind::Full, AdaptiveRule::new("r").into()),
+            (PathKind::Full, SystemRule::new().qps(9).into()),
             (
                 PathKind::Full,
                 Rules::new()

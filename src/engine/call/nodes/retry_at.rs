@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::{CallNodes, Reloaded};
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::call::ring::own_ring_room_at;
+use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::Registry;
 use crate::stat::{Nothing, Visit};
 
@@ -62,7 +62,8 @@ impl CallNodes {
         let mut at = from.max(let_in);
         if of_values <= at && !call.prioritized && self.has_one_ring() {
             // The same as below, without the iterators.
-            return own_ring_room_at(&self.resource, now, call.weight).map(|room| room.max(at));
+            return own_ring_available_at(&self.resource, now, call.weight)
+                .map(|room| room.max(at));
         }
         for _ in 0..MOST_ROUNDS {
             let (let_in, turn) = self.turn_at(now, at, call.weight)?;

@@ -1,0 +1,100 @@
+//! The key of a resource, and how a call asks for it.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc as StdArc;
+
+use papaya::Equivalent;
+
+use crate::breaker::NameHash;
+use crate::call::{Direction, Key, OwnedKey};
+use crate::engine::context::EngineContext;
+
+/// What a resource is kept by in its table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResourceKey {
+    pub(super) direction: Direction,
+    name: OwnedKey,
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResourceQuery<'a> {
+    pub(crate) direction: Direction,
+    /// Short enough to be kept.
+    pub(crate) name: &'a Key<'a>,
+}
+
+impl ResourceKey {
+    /// Runs `f` with what a call asks for it by.
+    pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
+        f(&ResourceQuery {
+            direction: self.direction,
+            name: &self.name.as_key(),
+        })
+    }
+}
+
+impl ResourceQuery<'_> {
+    /// A hash that no two resources have in common.
+    pub(super) fn name_hash(&self, shared: &EngineContext) -> NameHash {
+        shared.hash.each_ref().map(|state| state.hash_one(self))
+    }
+
+    pub(super) fn keep(&self) -> (ResourceKey, StdArc<str>) {
+        let name = OwnedKey::from(*self.name);
+        let text = match &name {
+            OwnedKey::Str(text) => text.clone(),
+            other => other.as_key().to_string().into(),
+        };
+        let key = ResourceKey {
+            direction: self.direction,
+            name,
+        };
+        (key, text)
+    }
+}
+
+impl Equivalent<ResourceKey> for ResourceQuery<'_> {
+    #[inline]
+    fn equivalent(&self, key: &ResourceKey) -> bool {
+        self.direction == key.direction && self.name.is_kept_as(&key.name)
+    }
+}
+
+impl Hash for ResourceQuery<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash_open(state);
+        // What comes in needs no mark to differ from what goes out.
+        if self.direction != Direction::Inbound {
+            self.direction.hash(state);
+        }
+    }
+}
+
+impl Hash for ResourceKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.with_query(|query| query.hash(state));
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_hashes_as_the_key_that_it_asks_for() {
+        use std::hash::BuildHasher;
+        let state = std::hash::RandomState::new();
+        let name = &Key::Joined("GET", "/a");
+        let hashes = [Direction::Inbound, Direction::Outbound].map(|direction| {
+            let query = ResourceQuery { direction, name };
+            let (key, text) = query.keep();
+            assert_eq!(&*text, "GET /a");
+            assert!(query.equivalent(&key));
+            assert_eq!(state.hash_one(query), state.hash_one(&key));
+            state.hash_one(query)
+        });
+        assert_ne!(hashes[0], hashes[1]);
+    }
+}
