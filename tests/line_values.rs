@@ -202,7 +202,6 @@ fn of_all_values_no_more_calls_wait_than_ten_thousand_or_as_many_as_of_one() {
         assert_eq!(waiting(&sentinel).1 as usize, in_all);
         line.pop();
         line.push(wait(&sentinel, by(if in_all > 10_000 { "a" } else { "d" })));
-        // A value of which nobody waits is not kept for one that could not.
         assert!(enter(&sentinel, by("d")).is_err());
     }
 }

@@ -265,7 +265,9 @@ impl<'a> Call<'a> {
     ///
     /// A patience above the default has no effect. The default is, for a borrowed place,
     /// the engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a
-    /// queue, the `max_wait` of its rule.
+    /// queue, the `max_wait` of its rule. In line for a [slot](crate::IsolationRule::queue) or a
+    /// [place of its value](crate::HotParamRule::queue), nobody knows how long it has to wait:
+    /// there it is refused when the time is over.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);

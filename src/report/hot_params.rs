@@ -61,7 +61,8 @@ impl HotParamView {
     }
 
     /// Returns how many tokens `value` could take now, one by one, in the default tier; for
-    /// a queue, including those that would wait.
+    /// a queue, including those that would wait. None while calls wait for a
+    /// [place of their value](crate::HotParamRule::queue).
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.now();

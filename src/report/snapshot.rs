@@ -321,8 +321,8 @@ impl NodeSnapshot {
         self.concurrency
     }
 
-    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// queue.
+    /// Returns the number of calls that wait: for a borrowed place, for their turn in a queue, for
+    /// a slot, or for a place of their value.
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting

@@ -142,8 +142,8 @@ impl NodeView {
         self.resource.adaptive_limit()
     }
 
-    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// queue.
+    /// Returns the number of calls that wait: for a borrowed place, for their turn in a queue, for
+    /// a slot, or for a place of their value.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.resource.node().waiting()
