@@ -53,6 +53,14 @@ const FORWARDING: &str = "x-forwarded-";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidAccess(String);
 
+impl InvalidAccess {
+    /// Rules are to be changed by everybody.
+    #[cfg(feature = "serde")]
+    pub(super) fn edits() -> Self {
+        Self("edits need a token, and there is none".to_owned())
+    }
+}
+
 impl fmt::Display for InvalidAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

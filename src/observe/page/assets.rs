@@ -67,7 +67,7 @@ impl Asset {
 }
 
 /// A tag that is another one for other `content`: by FNV-1a, which nobody here attacks.
-fn etag(content: &[u8]) -> String {
+pub(super) fn etag(content: &[u8]) -> String {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = content.iter().fold(0xcbf2_9ce4_8422_2325, fold);
     let mut tag = String::with_capacity(18);

@@ -57,8 +57,14 @@
 
 mod access;
 mod assets;
+#[cfg(feature = "serde")]
+mod diff;
+#[cfg(feature = "serde")]
+mod edits;
 mod json;
 mod minute;
+#[cfg(feature = "serde")]
+mod proposal;
 mod query;
 mod state;
 mod words;
@@ -78,11 +84,16 @@ use tower_service::Service;
 use super::Body;
 use crate::clock::Tick;
 use crate::sentinel::Sentinel;
+#[cfg(feature = "serde")]
+use crate::source::RuleSink;
+use crate::source::WatchStatus;
 use access::{Access, Denied};
 use query::Query;
 use state::{About, Kept};
 
 pub use access::InvalidAccess;
+#[cfg(feature = "serde")]
+pub use edits::EditablePage;
 
 /// What a browser may do with any answer.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -147,6 +158,8 @@ impl Page {
                 title: String::new(),
                 all_resources: false,
                 since: now(sentinel),
+                edits: None,
+                watches: Vec::new(),
             },
         };
         Self {
@@ -238,6 +251,32 @@ impl Page {
         self
     }
 
+    /// Shows what has come of the polls of a [watch](crate::source::Watch), under a name such as
+    /// that of the file: when it was read, and the error while it cannot be. An error is shown as
+    /// it is, also if it has a value of the file in it. May be called for each watch.
+    #[must_use]
+    pub fn watch(mut self, name: impl Into<String>, status: WatchStatus) -> Self {
+        self.settings_mut()
+            .about
+            .watches
+            .push((name.into(), status));
+        self
+    }
+
+    /// Lets those who know the token change rules and operate breakers; `sink` keeps the rules.
+    ///
+    /// # Errors
+    ///
+    /// Without a [token](Self::token).
+    #[cfg(feature = "serde")]
+    pub fn edits(mut self, sink: impl RuleSink) -> Result<EditablePage, InvalidAccess> {
+        if !self.settings.access.has_token() {
+            return Err(InvalidAccess::edits());
+        }
+        self.settings_mut().about.edits = Some(sink.note());
+        Ok(EditablePage::new(self, sink))
+    }
+
     fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
     }
@@ -249,9 +288,7 @@ impl Page {
             return refusal(denied);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
-            set(&mut answer, header::ALLOW, "GET, HEAD");
-            return answer;
+            return method_refusal("GET, HEAD");
         }
         let query = request.uri().query().unwrap_or_default();
         let name = query.split(['&', '=']).next().unwrap_or_default();
@@ -286,14 +323,8 @@ impl<B> Service<Request<B>> for Page {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let mut answer = self.answer(&request);
-        protect(answer.headers_mut());
-        if *request.method() == Method::HEAD {
-            let length = HeaderValue::from(answer.body().len());
-            answer.headers_mut().insert(header::CONTENT_LENGTH, length);
-            *answer.body_mut() = Bytes::new();
-        }
-        ready(Ok(answer.map(Body::from)))
+        let answer = self.answer(&request);
+        ready(Ok(finish(answer, request.method())))
     }
 }
 
@@ -303,6 +334,17 @@ impl fmt::Debug for Page {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// The `answer` as it is sent.
+fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<Body> {
+    protect(answer.headers_mut());
+    if *method == Method::HEAD {
+        let length = HeaderValue::from(answer.body().len());
+        answer.headers_mut().insert(header::CONTENT_LENGTH, length);
+        *answer.body_mut() = Bytes::new();
+    }
+    answer.map(Body::from)
 }
 
 /// The present of `sentinel`.
@@ -348,6 +390,16 @@ fn refusal(denied: Denied) -> Response<Bytes> {
         Denied::TooManyTokens => set(&mut answer, header::RETRY_AFTER, "60"),
         _ => {}
     }
+    answer
+}
+
+/// The answer to a request with a method other than those that are `allowed`.
+fn method_refusal(allowed: &'static str) -> Response<Bytes> {
+    let mut answer = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "There is no such method here.\n",
+    );
+    set(&mut answer, header::ALLOW, allowed);
     answer
 }
 

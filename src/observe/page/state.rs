@@ -6,7 +6,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::json::Json;
 use super::minute::{Minute, NANOS, minute_of, minute_of_all};
@@ -20,6 +20,7 @@ use crate::engine::registry::Registry;
 use crate::report::{BreakerSnapshot, NodeSnapshot, Scope, Snapshot};
 use crate::rule::{Rule, RuleSet};
 use crate::sentinel::Sentinel;
+use crate::source::WatchStatus;
 use crate::stat::{Event, Totals};
 
 /// Most breakers, rules and findings that are told, each.
@@ -37,6 +38,10 @@ pub(super) struct About {
     /// Whether resources are told whose names callers may have made up.
     pub(super) all_resources: bool,
     pub(super) since: Tick,
+    /// What people should know before they change rules, if they may.
+    pub(super) edits: Option<String>,
+    /// The watches of rules, by name.
+    pub(super) watches: Vec<(String, WatchStatus)>,
 }
 
 /// What need not be made anew for each request.
@@ -101,6 +106,11 @@ pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Que
         json.plain("unlisted", others.len());
         write_breakers(json, &listed, &others);
         write_rules(json, &snapshot, &nodes, &lines);
+        write_watches(json, &about.watches);
+        match &about.edits {
+            Some(note) => json.text("edits", note),
+            None => json.plain("edits", "null"),
+        }
         write_findings(json, &snapshot);
         write_system(json, registry, &snapshot, now);
     });
@@ -317,6 +327,8 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
     let blocked: HashMap<&str, u64> = refusing.map(|rule| (rule.id(), rule.blocked())).collect();
     json.member("rules", |json| {
         json.plain("count", lines.len());
+        json.plain("version", snapshot.rules_version());
+        json.millis("since", since_1970(snapshot.rules_since()));
         // That of all rules, if the engine refuses nothing at all.
         let together = would_block.get("").map(|count| *count as f64);
         json.number("would_block", together);
@@ -336,6 +348,26 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
             });
         });
     });
+}
+
+/// What has come of reading rules.
+fn write_watches(json: &mut Json, watches: &[(String, WatchStatus)]) {
+    json.list("sources", watches, |json, (name, status)| {
+        json.object(|json| {
+            json.text("name", name);
+            json.millis("last_poll", status.last_poll().and_then(since_1970));
+            json.plain("reloads", status.reloads());
+            match status.last_error() {
+                Some(error) => json.text("error", &error.to_string()),
+                None => json.plain("error", "null"),
+            }
+            json.plain("warnings", status.warnings().len());
+        });
+    });
+}
+
+fn since_1970(time: SystemTime) -> Option<Duration> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()
 }
 
 fn write_findings(json: &mut Json, snapshot: &Snapshot) {

@@ -252,7 +252,7 @@ fn percent(share: f64) -> String {
 }
 
 /// `time` in the largest unit in which it is whole.
-fn time(time: Duration) -> String {
+pub(super) fn time(time: Duration) -> String {
     let ns = time.as_nanos();
     let units = [
         (3_600_000_000_000, "h"),

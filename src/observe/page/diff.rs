@@ -1,0 +1,173 @@
+//! What a new set of rules changes, for people.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::words::time;
+use crate::rule::{Rule, Rules, Setting};
+
+/// One rule that comes, goes, or becomes another one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Difference {
+    pub(super) kind: &'static str,
+    pub(super) resource: String,
+    /// The id that was given to it.
+    pub(super) id: Option<String>,
+    /// Its settings; none if it was not there.
+    pub(super) before: Option<String>,
+    /// Its settings; none if it goes.
+    pub(super) after: Option<String>,
+}
+
+/// What makes two rules the same one, with other settings.
+type Identity<'a> = (&'static str, &'a str, Option<&'a str>);
+
+/// The differences between the rules `before` and those `after`: first those that stay or go, in
+/// their order, then those that come. Rules of the same kind, resource and id are compared in
+/// their order, without those that are equal.
+pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
+    let (old, mut new) = (grouped(before), grouped(after));
+    let mut found = Vec::new();
+    for (identity, mut old) in old {
+        let mut new = take(&mut new, identity);
+        old.retain(|rule| match new.iter().position(|other| other == rule) {
+            Some(place) => {
+                new.remove(place);
+                false
+            }
+            None => true,
+        });
+        let mut new = new.into_iter();
+        for rule in old {
+            found.push(Difference::new(identity, Some(rule), new.next()));
+        }
+        found.extend(new.map(|rule| Difference::new(identity, None, Some(rule))));
+    }
+    for (identity, rules) in new {
+        found.extend(
+            rules
+                .into_iter()
+                .map(|rule| Difference::new(identity, None, Some(rule))),
+        );
+    }
+    found
+}
+
+/// `rules` by what makes them the same one, in the order of the first of each.
+fn grouped(rules: &Rules) -> Vec<(Identity<'_>, Vec<&Rule>)> {
+    let mut groups: Vec<(Identity<'_>, Vec<&Rule>)> = Vec::new();
+    let mut places = HashMap::new();
+    for rule in rules {
+        let identity = (rule.kind(), rule.resource(), rule.id());
+        let place = *places.entry(identity).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push((identity, Vec::new()));
+        }
+        groups[place].1.push(rule);
+    }
+    groups
+}
+
+/// Takes the rules of that `identity` out of `groups`, which stay in their order.
+fn take<'a>(groups: &mut [(Identity<'a>, Vec<&'a Rule>)], identity: Identity<'_>) -> Vec<&'a Rule> {
+    let mut groups = groups.iter_mut();
+    let found = groups.find(|(other, _)| *other == identity);
+    found
+        .map(|(_, rules)| std::mem::take(rules))
+        .unwrap_or_default()
+}
+
+impl Difference {
+    fn new(identity: Identity<'_>, before: Option<&Rule>, after: Option<&Rule>) -> Self {
+        let (kind, resource, id) = identity;
+        Self {
+            kind,
+            resource: resource.to_owned(),
+            id: id.map(str::to_owned),
+            before: before.map(settings),
+            after: after.map(settings),
+        }
+    }
+}
+
+/// What is set in `rule`, without what a [`Difference`] has.
+fn settings(rule: &Rule) -> String {
+    let mut text = String::new();
+    for (name, value) in rule.settings().0 {
+        if matches!(name, "kind" | "resource" | "id") {
+            continue;
+        }
+        let comma = if text.is_empty() { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{comma}{name} = {}", written(&value));
+    }
+    text
+}
+
+fn written(value: &Setting) -> String {
+    match value {
+        Setting::Text(text) => format!("{text:?}"),
+        Setting::Texts(texts) => format!("{texts:?}"),
+        Setting::Number(number) => number.to_string(),
+        Setting::Count(count) => count.to_string(),
+        Setting::Flag(flag) => flag.to_string(),
+        Setting::Time(value) => time(*value),
+        Setting::Thresholds(_, list) => {
+            let each = list
+                .iter()
+                .map(|(key, threshold)| format!("{key:?}: {threshold}"));
+            format!("{{{}}}", each.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::{AuthorityRule, FlowRule, HotParamRule, IsolationRule};
+
+    fn told(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
+        let all = differences(&before.into(), &after.into()).into_iter();
+        all.map(|it| {
+            let id = it.id.map(|id| format!(" ({id})")).unwrap_or_default();
+            let (before, after) = (it.before.as_deref(), it.after.as_deref());
+            let [before, after] = [before, after].map(|it| it.unwrap_or("nothing"));
+            format!("{} {}{id}: {before} -> {after}", it.kind, it.resource)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn equal_sets_do_not_differ_whatever_their_order() {
+        let [a, b] = ["a", "b"].map(|name| FlowRule::per_second(name, 5));
+        assert_eq!(
+            told([a.clone(), b.clone(), a.clone()], [a.clone(), a, b]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_rule_that_changes_is_one_difference() {
+        let before = (
+            FlowRule::per_second("a", 5).id("x"),
+            FlowRule::per_second("b", 1),
+            FlowRule::per_second("b", 2),
+            IsolationRule::new("a", 3),
+        );
+        let after = (
+            HotParamRule::per_minute("c", 7).except("ann", 9),
+            FlowRule::per_second("b", 2),
+            FlowRule::per_second("b", 4).shadow(),
+            FlowRule::per_second("a", 6).id("x"),
+            AuthorityRule::deny("a", ["x"]),
+        );
+        let expected = [
+            "flow a (x): threshold = 5, interval = 1 s -> threshold = 6, interval = 1 s",
+            "flow b: threshold = 1, interval = 1 s -> threshold = 4, interval = 1 s, shadow = true",
+            "isolation a: max = 3 -> nothing",
+            "hot-param c: nothing -> threshold = 7, interval = 1 min, except = {\"ann\": 9}",
+            "authority a: nothing -> deny = [\"x\"]",
+        ];
+        assert_eq!(told(before, after), expected);
+    }
+}

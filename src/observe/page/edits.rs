@@ -1,0 +1,425 @@
+//! Changing rules and breakers from the page.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::header;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use serde_json::Value;
+use tower_service::Service;
+
+use super::diff::differences;
+use super::json::Json;
+use super::proposal::{read, tag, tag_of, told, written};
+use super::{Page, finish, method_refusal, now, refusal, set, text};
+use crate::base::panics::catch_panic_or;
+use crate::base::sync::Lock;
+use crate::call::Key;
+use crate::key::cut_ip;
+use crate::observe::Body;
+use crate::report::NodeView;
+use crate::source::{RuleSink, SourceError, SourceErrorKind};
+
+/// Most bytes of a request's body.
+const MOST_BYTES: usize = 1 << 20;
+/// How many leading bits of an IPv6 address are its key.
+const IPV6_PREFIX: u8 = 64;
+
+/// A [`Page`] on which rules can be changed and breakers operated; made by [`Page::edits`]. It
+/// answers what the page answers, and these requests as well, all of them with the token:
+///
+/// | request | body | answer |
+/// |---|---|---|
+/// | `GET ?rules` | | the rules in force as a JSON [document](crate::document), and their version as `ETag` |
+/// | `POST ?rules&check` | such a document | `problems` and `diff`, and nothing is changed |
+/// | `POST ?rules`, `If-Match: version` | the same | 200 and `diff`: they are kept by the sink, and in force |
+/// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `set` is `open`, until it is `close`, which also hands a breaker back that has opened by itself |
+/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: how many tokens a value has, such as an address or a user |
+///
+/// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
+/// left out. Rules are all rules: what is not among them goes. If anything is wrong, the old rules
+/// stay, and the answer tells why: 400 with all `problems`, 409 if the sink keeps other rules than
+/// those in force, 412 if the version is not that in force, 428 without a version, 500 if the sink
+/// fails. Only `GET ?rules` shows the names of origins and values that stand in rules.
+///
+/// A request that a browser sends for another site is refused, by its `Origin` and
+/// `Sec-Fetch-Site`; nothing is changed by `GET`.
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, StatusCode};
+/// use tower::ServiceExt;
+/// use tower_sentinel::observe::Body;
+/// use tower_sentinel::observe::page::{EditablePage, Page};
+/// use tower_sentinel::source::InMemory;
+/// use tower_sentinel::{FlowRule, Sentinel};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
+/// let token = "0123456789abcdef";
+/// let page: EditablePage = Page::new(&sentinel).token(token)?.edits(InMemory)?;
+///
+/// let request = || {
+///     let request = Request::builder().header("host", "localhost");
+///     request.header("authorization", format!("Bearer {token}"))
+/// };
+/// let rules = page.clone().oneshot(request().uri("/?rules").body(Body::default())?).await?;
+/// let version = rules.headers()["etag"].clone();
+///
+/// let six = r#"{"rules": [{"kind": "flow", "resource": "/search", "threshold": 6}]}"#;
+/// let change = request().method("POST").uri("/?rules").header("if-match", version);
+/// let change = change.header("content-type", "application/json").body(Body::from(six))?;
+/// assert_eq!(page.oneshot(change).await?.status(), StatusCode::OK);
+/// assert_eq!(sentinel.rules(), FlowRule::per_second("/search", 6).into());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct EditablePage {
+    page: Page,
+    edits: Arc<Edits>,
+}
+
+struct Edits {
+    sink: Box<dyn RuleSink>,
+    /// Held while rules are replaced.
+    replacing: Lock<()>,
+}
+
+/// What a request asks to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Replace,
+    Check,
+    Breaker,
+    Left,
+}
+
+// === impl EditablePage ===
+
+impl EditablePage {
+    pub(super) fn new(page: Page, sink: impl RuleSink) -> Self {
+        let edits = Edits {
+            sink: Box::new(sink),
+            replacing: Lock::new(()),
+        };
+        Self {
+            page,
+            edits: Arc::new(edits),
+        }
+    }
+
+    /// Whether `head` may have anything changed, and what.
+    fn action(&self, head: &Request<()>) -> Result<Action, Box<Response<Bytes>>> {
+        let access = &self.page.settings.access;
+        let refused = |denied| Box::new(refusal(denied));
+        access.check_page(head).map_err(refused)?;
+        let action = match head.uri().query().unwrap_or_default() {
+            "rules" => Action::Replace,
+            "rules&check" => Action::Check,
+            "breaker" => Action::Breaker,
+            "left" => Action::Left,
+            _ => return Err(Box::new(method_refusal("GET, HEAD"))),
+        };
+        if !is_same_origin(head) {
+            return Err(Box::new(text(
+                StatusCode::FORBIDDEN,
+                "The request was sent for another site.\n",
+            )));
+        }
+        access
+            .check_state(head, now(&self.page.sentinel))
+            .map_err(refused)?;
+        if !is_json(head.headers()) {
+            return Err(Box::new(text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "The content type must be application/json.\n",
+            )));
+        }
+        Ok(action)
+    }
+
+    /// The answer to a request other than one that changes something.
+    fn look(&self, head: &Request<()>) -> Response<Bytes> {
+        let is_get = matches!(*head.method(), Method::GET | Method::HEAD);
+        let access = &self.page.settings.access;
+        match head.uri().query().unwrap_or_default() {
+            "rules" if is_get => {
+                let checked = access.check_page(head);
+                let now = now(&self.page.sentinel);
+                match checked.and_then(|()| access.check_state(head, now)) {
+                    Ok(()) => self.rules(),
+                    Err(denied) => refusal(denied),
+                }
+            }
+            _ => self.page.answer(head),
+        }
+    }
+
+    /// The rules in force.
+    fn rules(&self) -> Response<Bytes> {
+        let rules = self.page.sentinel.rules();
+        let mut answer = answer(StatusCode::OK, written(&rules));
+        tag(&mut answer, &rules);
+        answer
+    }
+
+    fn act(&self, action: Action, head: &HeaderMap, body: &[u8]) -> Response<Bytes> {
+        match action {
+            Action::Replace => self.replace(head, body),
+            Action::Check => self.check(body),
+            Action::Breaker => self.breaker(body),
+            Action::Left => self.left(body),
+        }
+    }
+
+    fn check(&self, body: &[u8]) -> Response<Bytes> {
+        let before = self.page.sentinel.rules();
+        let mut answer = match read(body) {
+            Ok((after, warnings)) => {
+                let diff = differences(&before, &after);
+                told(StatusCode::OK, &warnings, Some(&diff))
+            }
+            Err(problems) => told(StatusCode::OK, &problems, None),
+        };
+        tag(&mut answer, &before);
+        answer
+    }
+
+    /// Puts the rules in `body` in force, or changes nothing.
+    fn replace(&self, head: &HeaderMap, body: &[u8]) -> Response<Bytes> {
+        let mut versions = head.get_all(header::IF_MATCH).iter();
+        let (Some(version), None) = (versions.next(), versions.next()) else {
+            let why = "If-Match is missing, must be the version of the rules in force";
+            return error(StatusCode::PRECONDITION_REQUIRED, why);
+        };
+        let (after, warnings) = match read(body) {
+            Ok(read) => read,
+            Err(problems) => return told(StatusCode::BAD_REQUEST, &problems, None),
+        };
+        let _only = self.edits.replacing.lock();
+        let sentinel = &self.page.sentinel;
+        let before = sentinel.rules();
+        if version.as_bytes() != tag_of(&before).as_bytes() {
+            let why = "other rules are in force by now; load them, and change these";
+            return error(StatusCode::PRECONDITION_FAILED, why);
+        }
+        if before != after {
+            let store = || self.edits.sink.store(&before, &after);
+            let stored = catch_panic_or(store, |_| Err(SourceError::new("the sink panicked")));
+            if let Err(why) = stored {
+                let status = match why.kind() {
+                    SourceErrorKind::Changed => StatusCode::CONFLICT,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                return error(status, &why.to_string());
+            }
+            sentinel.reload(after.clone());
+        }
+        let mut answer = told(
+            StatusCode::OK,
+            &warnings,
+            Some(&differences(&before, &after)),
+        );
+        tag(&mut answer, &after);
+        answer
+    }
+
+    fn breaker(&self, body: &[u8]) -> Response<Bytes> {
+        let Some((view, body)) = self.node(body) else {
+            return not_found();
+        };
+        let rule = body["rule"].as_str();
+        let breakers = view.breakers();
+        let Some(breaker) = breakers.iter().find(|it| Some(it.rule()) == rule) else {
+            return not_found();
+        };
+        match body["set"].as_str() {
+            Some("open") => breaker.force_open(),
+            Some("close") => breaker.force_close(),
+            _ => return error(StatusCode::BAD_REQUEST, "set must be \"open\" or \"close\""),
+        }
+        let mut json = Json::default();
+        json.object(|json| json.text("state", &breaker.state().to_string()));
+        answer(StatusCode::OK, json.into_text())
+    }
+
+    fn left(&self, body: &[u8]) -> Response<Bytes> {
+        let Some((view, body)) = self.node(body) else {
+            return not_found();
+        };
+        let rule = body["rule"].as_str();
+        let params = view.hot_params();
+        let Some(params) = params.iter().find(|it| Some(it.rule()) == rule) else {
+            return not_found();
+        };
+        let Some(value) = body["value"].as_str() else {
+            return error(StatusCode::BAD_REQUEST, "value is missing, must be a text");
+        };
+        let key = match value.parse::<IpAddr>() {
+            Ok(ip) => Key::Ip(cut_ip(ip, IPV6_PREFIX)),
+            Err(_) => Key::Str(value),
+        };
+        let mut json = Json::default();
+        json.object(|json| json.plain("left", params.left(key)));
+        answer(StatusCode::OK, json.into_text())
+    }
+
+    /// The resource that `body` names, and the whole of `body`.
+    fn node(&self, body: &[u8]) -> Option<(NodeView, Value)> {
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let name = body["resource"].as_str()?;
+        let view = match body["direction"].as_str() {
+            Some("outbound") => self.page.sentinel.outbound_node(name),
+            _ => self.page.sentinel.node(name),
+        };
+        Some((view?, body))
+    }
+}
+
+impl<B> Service<Request<B>> for EditablePage
+where
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let head = Request::from_parts(parts, ());
+        let this = self.clone();
+        Box::pin(async move {
+            let method = head.method().clone();
+            let answer = if method == Method::POST {
+                match this.action(&head) {
+                    Ok(action) => match whole(body).await {
+                        Ok(body) => acted(this, action, head.headers().clone(), body).await,
+                        Err(refused) => refused,
+                    },
+                    Err(refused) => *refused,
+                }
+            } else {
+                this.look(&head)
+            };
+            Ok(finish(answer, &method))
+        })
+    }
+}
+
+impl fmt::Debug for EditablePage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EditablePage")
+            .field("page", &self.page)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Does it where files may be written: beside the threads that poll, if there are others.
+async fn acted(
+    page: EditablePage,
+    action: Action,
+    head: HeaderMap,
+    body: Vec<u8>,
+) -> Response<Bytes> {
+    let act = move || page.act(action, &head, &body);
+    if cfg!(target_family = "wasm") {
+        return act();
+    }
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return act();
+    };
+    let acted = runtime.spawn_blocking(act).await;
+    acted.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it panicked"))
+}
+
+/// The whole of `body`, unless it is too large.
+async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
+    let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "At most 1 MiB.\n");
+    if body.size_hint().lower() > MOST_BYTES as u64 {
+        return Err(too_large());
+    }
+    let (mut body, mut bytes) = (pin!(body), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let Ok(frame) = frame else {
+            return Err(text(StatusCode::BAD_REQUEST, "The body has broken off.\n"));
+        };
+        let Ok(mut data) = frame.into_data() else {
+            continue;
+        };
+        if data.remaining() > MOST_BYTES - bytes.len() {
+            return Err(too_large());
+        }
+        while data.has_remaining() {
+            let chunk = data.chunk();
+            let length = chunk.len();
+            bytes.extend_from_slice(chunk);
+            data.advance(length);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether the page itself may have sent it, or something that is no browser.
+fn is_same_origin(head: &Request<()>) -> bool {
+    let headers = head.headers();
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    if !sites.all(|site| site.as_bytes() == b"same-origin") {
+        return false;
+    }
+    let own = match head.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok()),
+    };
+    let is_own = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok()?;
+        let (scheme, name) = origin.split_once("://")?;
+        let is_web = matches!(scheme, "http" | "https");
+        Some(is_web && name.eq_ignore_ascii_case(own?))
+    };
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    origins.all(|origin| is_own(origin) == Some(true))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media = value.map(|value| value.split(';').next().unwrap_or_default().trim());
+    media.is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
+}
+
+fn not_found() -> Response<Bytes> {
+    let why = "resource and rule must be those of a resource that was called, as in the state";
+    error(StatusCode::NOT_FOUND, why)
+}
+
+fn error(status: StatusCode, why: &str) -> Response<Bytes> {
+    let mut json = Json::default();
+    json.object(|json| json.text("error", why));
+    answer(status, json.into_text())
+}
+
+/// An answer in JSON.
+pub(super) fn answer(status: StatusCode, text: String) -> Response<Bytes> {
+    let mut answer = Response::new(text.into());
+    *answer.status_mut() = status;
+    set(&mut answer, header::CONTENT_TYPE, "application/json");
+    set(&mut answer, header::CACHE_CONTROL, "no-store");
+    answer
+}

@@ -1,0 +1,122 @@
+//! Proposed rules: what is wrong with them, what they would change, and their version.
+
+use bytes::Bytes;
+use http::header;
+use http::{HeaderValue, Response, StatusCode};
+
+use super::assets::etag;
+use super::diff::Difference;
+use super::edits::answer;
+use super::json::Json;
+use crate::document::{Document, DocumentError, Format, Problem};
+use crate::rule::Rules;
+
+/// Most problems and differences that are told, each.
+const MOST_TOLD: usize = 200;
+
+/// A problem of a document, as it is told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    text: String,
+    line: Option<usize>,
+    is_warning: bool,
+}
+
+impl From<&Problem> for Told {
+    fn from(problem: &Problem) -> Self {
+        Self {
+            text: problem.to_string(),
+            line: problem.line(),
+            is_warning: problem.is_warning(),
+        }
+    }
+}
+
+impl From<DocumentError> for Told {
+    fn from(error: DocumentError) -> Self {
+        Self {
+            text: error.to_string(),
+            line: error.line(),
+            is_warning: false,
+        }
+    }
+}
+
+/// The rules in `body` with what is to be warned of, or why there are none.
+pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<Told>), Vec<Told>> {
+    let Ok(text) = std::str::from_utf8(body) else {
+        let text = "the document is not UTF-8".to_owned();
+        return Err(vec![Told {
+            text,
+            ..Told::default()
+        }]);
+    };
+    let document = Document::read(text, Format::Json).map_err(|error| vec![error.into()])?;
+    let all = |problems: &[Problem]| problems.iter().map(Told::from).collect::<Vec<_>>();
+    match document.strict() {
+        Ok(rules) => Ok((rules, all(document.problems().as_slice()))),
+        Err(problems) => Err(all(problems.as_slice())),
+    }
+}
+
+/// `rules` as a document.
+pub(super) fn written(rules: &Rules) -> String {
+    Document::from_rules(rules).write(Format::Json)
+}
+
+/// The version of `rules`: equal sets have the same one, also in another process.
+pub(super) fn tag_of(rules: &Rules) -> String {
+    etag(written(rules).as_bytes())
+}
+
+/// Says that `answer` is of `rules`.
+pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
+    if let Ok(tag) = HeaderValue::from_str(&tag_of(rules)) {
+        answer.headers_mut().insert(header::ETAG, tag);
+    }
+}
+
+/// What is wrong with proposed rules, and what they would change.
+pub(super) fn told(
+    status: StatusCode,
+    problems: &[Told],
+    diff: Option<&[Difference]>,
+) -> Response<Bytes> {
+    let mut json = Json::default();
+    json.object(|json| {
+        json.plain("count", problems.len());
+        json.list(
+            "problems",
+            problems.iter().take(MOST_TOLD),
+            |json, problem| {
+                json.object(|json| {
+                    json.text("text", &problem.text);
+                    json.number("line", problem.line.map(|line| line as f64));
+                    json.plain("is_warning", problem.is_warning);
+                });
+            },
+        );
+        let Some(diff) = diff else {
+            json.plain("diff", "null");
+            return;
+        };
+        json.plain("changes", diff.len());
+        json.list("diff", diff.iter().take(MOST_TOLD), |json, difference| {
+            json.object(|json| {
+                json.text("kind", difference.kind);
+                json.text("resource", &difference.resource);
+                for (name, text) in [
+                    ("rule", &difference.id),
+                    ("before", &difference.before),
+                    ("after", &difference.after),
+                ] {
+                    match text {
+                        Some(text) => json.text(name, text),
+                        None => json.plain(name, "null"),
+                    }
+                }
+            });
+        });
+    });
+    answer(status, json.into_text())
+}
