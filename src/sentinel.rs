@@ -518,7 +518,6 @@ impl Sentinel {
         &self.core
     }
 
-    #[cfg(any(feature = "page", all(test, not(sentinel_loom))))]
     pub(crate) fn registry(&self) -> &crate::engine::registry::Registry {
         self.core.registry()
     }

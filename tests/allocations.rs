@@ -61,6 +61,15 @@ fn assert_allocates_nothing(what: &str, clock: &ManualClock, mut call: impl FnMu
     assert_eq!(turning.count_total, 0, "{what}, while time goes on");
 }
 
+/// Has a reader end, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn calls_whose_times_are_counted_allocate_nothing_beside_a_reader() {
     let clock = ManualClock::new();
@@ -86,12 +95,13 @@ fn calls_whose_times_are_counted_allocate_nothing_beside_a_reader() {
                 most = count;
             }
         });
+        let over = Over(&is_over);
         assert_allocates_nothing("histograms", &clock, || {
             let running = sentinel.try_enter(Call::new("r"));
             clock.advance(Duration::from_micros(700));
             drop(running);
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         reader.join().unwrap();
     });
     let times = sentinel.node("r").unwrap().rt_histogram().unwrap();

@@ -33,6 +33,7 @@ use tower_sentinel::middleware::{
     Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::observe::page::{EditablePage, InvalidAccess, Page};
+use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
     self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
@@ -88,7 +89,8 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage, InvalidAccess, InMemory,
+        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage, InvalidAccess,
+        Metrics, Family, Sample, Value, InMemory,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
@@ -102,7 +104,7 @@ fn types_are_shared_cloned_and_printed() {
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind, Bucket,
         SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, ResetForm, Format,
-        Capacity, Completion, Scope, Interest,
+        Capacity, Completion, Scope, Interest, FamilyKind, TextFormat,
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidEdges, InvalidWindow, InvalidLimiter, NoRoom, Full,

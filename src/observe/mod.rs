@@ -4,7 +4,16 @@
 //! calls pay nothing for it.
 
 mod body;
+mod collect;
+mod family;
+mod metrics;
+mod negotiate;
 #[cfg(feature = "page")]
 pub mod page;
+mod rows;
+mod text;
 
 pub use body::Body;
+pub use family::{Family, FamilyKind, Sample, Value};
+pub use metrics::Metrics;
+pub use text::TextFormat;

@@ -3,6 +3,7 @@
 mod hot_params;
 mod json;
 mod known;
+mod reading;
 mod rules;
 mod shadow;
 mod snapshot;
@@ -16,3 +17,4 @@ pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{BreakerView, InboundView, NodeView};
 
 pub(crate) use json::write_text;
+pub(crate) use reading::{Details, Reading, read_resources};

@@ -570,6 +570,11 @@ impl Node {
         self.counters.totals(&self.ring)
     }
 
+    /// The same, but for what passed, without bringing the node to the present.
+    pub(crate) fn totals_so_far(&self) -> Totals {
+        self.counters.totals(&self.ring)
+    }
+
     /// How long calls took, and how long others waited before they started, if it is counted.
     pub(crate) fn histograms(&self) -> Option<[Histogram; 2]> {
         self.counters.histograms()

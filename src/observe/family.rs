@@ -1,0 +1,353 @@
+//! Families of samples: what all exports are made of.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::stat::Histogram;
+
+/// What the samples of a [`Family`] are.
+///
+/// ```
+/// use tower_sentinel::observe::FamilyKind;
+///
+/// assert_eq!(FamilyKind::Counter.as_str(), "counter");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FamilyKind {
+    /// Only grows.
+    Counter,
+    /// May rise and fall.
+    Gauge,
+    /// Times by ranges, with their sum and their number.
+    Histogram,
+    /// The sum and the number of times.
+    Summary,
+}
+
+/// Samples of one name, kind and unit.
+///
+/// [`Metrics::families`](super::Metrics::families) has an example.
+#[derive(Clone, Debug)]
+pub struct Family {
+    spec: &'static Spec,
+    /// That of times depends on whether there are ranges.
+    kind: FamilyKind,
+    samples: Vec<Sample>,
+}
+
+/// One figure, or one set of ranges, with its labels.
+///
+/// [`Metrics::families`](super::Metrics::families) has an example.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    labels: Vec<(&'static str, Text)>,
+    value: Value,
+}
+
+/// What a [`Sample`] tells.
+///
+/// ```
+/// use tower_sentinel::observe::Value;
+///
+/// assert_eq!(Value::Count(3).as_f64(), 3.0);
+/// assert_eq!(Value::Figure(0.5).as_f64(), 0.5);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// A number of things, of a counter or a gauge.
+    Count(u64),
+    /// Any other figure.
+    Figure(f64),
+    /// Times.
+    #[non_exhaustive]
+    Times {
+        /// All of them together, in seconds.
+        sum: f64,
+        /// How many there are.
+        count: u64,
+        /// By ranges, if these are [counted](crate::Builder::histograms).
+        histogram: Option<Histogram>,
+    },
+}
+
+/// The text of a label.
+#[derive(Clone, Debug)]
+pub(super) enum Text {
+    Static(&'static str),
+    Shared(Arc<str>),
+}
+
+/// What is always the same of a family.
+#[derive(Debug)]
+pub(super) struct Spec {
+    pub(super) name: &'static str,
+    pub(super) kind: FamilyKind,
+    pub(super) unit: Option<&'static str>,
+    pub(super) help: &'static str,
+}
+
+/// All families, in the order in which they are written: `NAMES: kind "unit" "name" "help"`.
+macro_rules! families {
+    ($($id:ident: $kind:ident $unit:literal $name:literal $help:literal;)*) => {
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Id { $($id),* }
+
+        const SPECS: &[Spec] = &[$(Spec {
+            name: $name,
+            kind: FamilyKind::$kind,
+            unit: if $unit.is_empty() { None } else { Some($unit) },
+            help: $help,
+        }),*];
+    };
+}
+
+families! {
+    Completed: Counter "" "sentinel_completed"
+        "Calls that delivered a response or an error, by weight.";
+    Failed: Counter "" "sentinel_failed"
+        "Calls that failed, by weight; they are among the completed ones.";
+    Cancelled: Counter "" "sentinel_cancelled"
+        "Weight of the calls that were let in and delivered nothing.";
+    Panicked: Counter "" "sentinel_panicked"
+        "Calls that ended in a panic; they are among the completed ones.";
+    Blocked: Counter "" "sentinel_blocked"
+        "Calls that were refused, by weight, and by the kind of rule that refused them.";
+    CallDuration: Summary "seconds" "sentinel_call_duration_seconds"
+        "Time from the start of a call to its response or error, at most a minute each.";
+    WaitDuration: Summary "seconds" "sentinel_wait_duration_seconds"
+        "Time that calls waited before they started.";
+    WaitsDropped: Counter "" "sentinel_waits_dropped"
+        "Calls that were dropped while they waited.";
+    Borrowed: Counter "" "sentinel_borrowed"
+        "Weight of the calls that started with tokens borrowed from a later window.";
+    ActiveCalls: Gauge "" "sentinel_active_calls"
+        "Calls in flight.";
+    WaitingCalls: Gauge "" "sentinel_waiting_calls"
+        "Calls that wait for their turn, a coming window or a slot.";
+    SlotsUsed: Gauge "" "sentinel_slots_used"
+        "Concurrency slots in use, where a rule limits calls at once.";
+    SlotsLimit: Gauge "" "sentinel_slots_limit"
+        "Concurrency slots that there are, by an isolation or adaptive rule.";
+    BreakerState: Gauge "" "sentinel_breaker_state"
+        "1 for the state that a circuit breaker is in, 0 for the others.";
+    BreakerTransitions: Counter "" "sentinel_breaker_transitions"
+        "How often a circuit breaker has entered a state.";
+    KeysOverflowed: Counter "" "sentinel_keys_overflowed"
+        "Calls judged on the quota that all values without a place of their own share.";
+    KeysMissing: Counter "" "sentinel_keys_missing"
+        "Calls that reached a rule by a parameter or an origin without one.";
+    RuleLimit: Gauge "" "sentinel_rule_limit"
+        "The limit of a rule, as it is configured.";
+    RuleInterval: Gauge "seconds" "sentinel_rule_interval_seconds"
+        "The time that the limit of a rule is for.";
+    RuleBlocked: Counter "" "sentinel_rule_blocked"
+        "Calls that a rule has refused, by weight.";
+    ShadowBlocked: Counter "" "sentinel_shadow_blocked"
+        "Calls that a rule in shadow mode would have refused, by weight.";
+    EngineCompleted: Counter "" "sentinel_engine_completed"
+        "Calls to all resources that delivered a response or an error, by weight.";
+    EngineFailed: Counter "" "sentinel_engine_failed"
+        "Calls to all resources that failed, by weight.";
+    EngineCancelled: Counter "" "sentinel_engine_cancelled"
+        "Weight of the calls to all resources that were let in and delivered nothing.";
+    EnginePanicked: Counter "" "sentinel_engine_panicked"
+        "Calls to all resources that ended in a panic.";
+    EngineBlocked: Counter "" "sentinel_engine_blocked"
+        "Calls to all resources that were refused, by weight, and by the kind of rule.";
+    Resources: Gauge "" "sentinel_resources"
+        "Resources that are counted apart.";
+    ResourcesListed: Gauge "" "sentinel_resources_listed"
+        "Resources that have series of their own here.";
+    Origins: Gauge "" "sentinel_origins"
+        "Origins and contexts that have a place of their own.";
+    Evicted: Counter "" "sentinel_evicted"
+        "Resources, origins and contexts that were evicted for new ones.";
+    Overflowed: Counter "" "sentinel_overflowed"
+        "How often a call found no place for its resource, origin or context.";
+    HookPanics: Counter "" "sentinel_hook_panics"
+        "Notifications of hooks that ended in a panic.";
+    Rules: Gauge "" "sentinel_rules"
+        "Rules in force, by kind; those in shadow mode are one of their own.";
+    RulesReloads: Counter "" "sentinel_rules_reloads"
+        "How often the rules were replaced by others.";
+    RulesLastReload: Gauge "seconds" "sentinel_rules_last_reload_timestamp_seconds"
+        "When the rules in force came into force, in seconds since 1970.";
+    RuleSourceUp: Gauge "" "sentinel_rule_source_up"
+        "0 while the rules cannot be read from their source, else 1.";
+    SystemLoad: Gauge "" "sentinel_system_load"
+        "Load of the machine, as it was read last.";
+    SystemCpu: Gauge "ratio" "sentinel_system_cpu_ratio"
+        "Share of the CPU in use, as it was read last.";
+    SystemMemory: Gauge "bytes" "sentinel_system_memory_bytes"
+        "Memory in use and memory that may be used, as it was read last.";
+    SystemLimit: Gauge "" "sentinel_system_limit"
+        "The tightest limit of each kind of all system rules.";
+    BuildInfo: Gauge "" "sentinel_build_info"
+        "1, with the version of tower-sentinel.";
+}
+
+// === impl FamilyKind ===
+
+impl FamilyKind {
+    /// Returns its name in Prometheus: `counter`, `gauge`, `histogram` or `summary`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+impl fmt::Display for FamilyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Family ===
+
+impl Family {
+    /// All of them, without samples.
+    pub(super) fn all() -> Vec<Self> {
+        let empty = |spec: &'static Spec| Self {
+            spec,
+            kind: spec.kind,
+            samples: Vec::new(),
+        };
+        SPECS.iter().map(empty).collect()
+    }
+
+    pub(super) fn push(&mut self, labels: Vec<(&'static str, Text)>, value: Value) {
+        if matches!(
+            &value,
+            Value::Times {
+                histogram: Some(_),
+                ..
+            }
+        ) {
+            self.kind = FamilyKind::Histogram;
+        }
+        self.samples.push(Sample { labels, value });
+    }
+
+    /// Returns the name, without the suffixes of samples such as `_total`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.spec.name
+    }
+
+    /// Returns what its samples are. Times are a histogram as soon as one engine counts them by
+    /// ranges.
+    #[must_use]
+    pub const fn kind(&self) -> FamilyKind {
+        self.kind
+    }
+
+    /// Returns the unit, which is also the end of the name; `None` for plain numbers.
+    #[must_use]
+    pub const fn unit(&self) -> Option<&'static str> {
+        self.spec.unit
+    }
+
+    /// Returns one sentence for people, without quotes, backslashes and line ends.
+    #[must_use]
+    pub const fn help(&self) -> &'static str {
+        self.spec.help
+    }
+
+    /// Returns the samples: none where nothing is known. No two have the same labels.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// Iterates over the names and the texts of the labels, in their order. Texts are not escaped.
+    pub fn labels(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.labels.iter().map(|(name, text)| (*name, &**text))
+    }
+
+    /// Returns what it tells.
+    #[must_use]
+    pub const fn value(&self) -> &Value {
+        &self.value
+    }
+}
+
+// === impl Value ===
+
+impl Value {
+    /// Returns the figure; of times, their sum in seconds.
+    #[must_use]
+    pub fn as_f64(&self) -> f64 {
+        match self {
+            Self::Count(count) => *count as f64,
+            Self::Figure(figure) => *figure,
+            Self::Times { sum, .. } => *sum,
+        }
+    }
+}
+
+// === impl Text ===
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Static(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl From<&'static str> for Text {
+    fn from(text: &'static str) -> Self {
+        Self::Static(text)
+    }
+}
+
+impl From<&Arc<str>> for Text {
+    fn from(text: &Arc<str>) -> Self {
+        Self::Shared(text.clone())
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_units_and_helps_are_as_both_texts_need_them() {
+        let mut names = HashSet::new();
+        for spec in SPECS {
+            let (name, help) = (spec.name, spec.help);
+            assert!(names.insert(name), "{name}");
+            assert!(name.starts_with("sentinel_") && !name.ends_with("_total"));
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+            if let Some(unit) = spec.unit {
+                assert!(name.ends_with(&format!("_{unit}")), "{name} in {unit}");
+            }
+            assert!(
+                !help.contains(['\\', '"', '\n']) && help.ends_with('.'),
+                "{help}"
+            );
+            // A sample of another family may not have its name.
+            for suffix in ["_total", "_sum", "_count", "_bucket", "_created", "_info"] {
+                let stem = name.strip_suffix(suffix);
+                assert!(stem.is_none_or(|stem| !names.contains(stem)), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Resources that have series of their own, and which kinds of refusals they begin with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::blocked::BlockKind;
+use crate::call::Direction;
+use crate::report::{Details, Reading};
+use crate::rule::{MissingKey, Rule, RuleSelection, RuleSet};
+use crate::stat::{Histogram, Totals};
+
+/// A resource with series of its own; of several of one name, which are written like each other,
+/// all together.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: Arc<str>,
+    pub(super) direction: Direction,
+    pub(super) totals: Totals,
+    pub(super) details: Details,
+}
+
+/// Which kinds of refusals begin at 0, as rules for them apply.
+#[derive(Debug, Default)]
+pub(super) struct Reasons<'a> {
+    of_one: HashMap<&'a str, u16>,
+    of_all: u16,
+    of_inbound: u16,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(super) fn new(reading: &Reading<'_>, totals: Totals) -> Self {
+        Self {
+            name: reading.name().clone(),
+            direction: reading.direction(),
+            totals,
+            details: reading.details(),
+        }
+    }
+
+    /// The rows by name, each name once for each direction: a number and the text that is
+    /// written like it are two resources.
+    pub(super) fn sorted(mut rows: Vec<Self>) -> Vec<Self> {
+        let key = |row: &Self| (row.name.clone(), row.direction.as_str());
+        rows.sort_by_key(key);
+        let mut sorted: Vec<Self> = Vec::with_capacity(rows.len());
+        for row in rows {
+            match sorted.last_mut().filter(|last| key(last) == key(&row)) {
+                Some(last) => last.merge(row),
+                None => sorted.push(row),
+            }
+        }
+        sorted
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.totals.add(&other.totals);
+        let (mine, others) = (&mut self.details, other.details);
+        mine.concurrency = mine.concurrency.saturating_add(others.concurrency);
+        mine.waiting = mine.waiting.saturating_add(others.waiting);
+        mine.slots = match (mine.slots, others.slots) {
+            (Some((used, limit)), Some((more, _))) => Some((used.saturating_add(more), limit)),
+            (slots, other) => slots.or(other),
+        };
+        // Both have those of the same rules; which is shown is all one.
+        let known = mine.breakers.len();
+        for breaker in others.breakers {
+            let is_new = |it: &&str| {
+                mine.breakers[..known]
+                    .iter()
+                    .all(|known| known.rule() != *it)
+            };
+            if Some(breaker.rule()).filter(is_new).is_some() {
+                mine.breakers.push(breaker);
+            }
+        }
+        let known = mine.hot_params.len();
+        for params in others.hot_params {
+            let is_new = |it: &&str| {
+                let known = &mine.hot_params[..known];
+                known.iter().all(|known| known.rule() != *it)
+            };
+            if Some(params.rule()).filter(is_new).is_some() {
+                mine.hot_params.push(params);
+            }
+        }
+        mine.histograms = match (mine.histograms.take(), others.histograms) {
+            (Some(mine), Some(others)) => Some(add_each(mine, others)),
+            (mine, others) => mine.or(others),
+        };
+    }
+}
+
+fn add_each([rt, waits]: [Histogram; 2], [more_rt, more_waits]: [Histogram; 2]) -> [Histogram; 2] {
+    [rt.plus(&more_rt), waits.plus(&more_waits)]
+}
+
+// === impl Reasons ===
+
+impl<'a> Reasons<'a> {
+    pub(super) fn of(rules: &'a RuleSet) -> Self {
+        let mut reasons = Self::default();
+        if rules.part() != RuleSelection::Enforced {
+            return reasons;
+        }
+        for rule in rules.rules().iter().filter(|rule| !rule.is_shadow()) {
+            let kind = match rule {
+                Rule::Flow(_) | Rule::Shadow(_) => BlockKind::Flow,
+                Rule::HotParam(_) => BlockKind::HotParam,
+                Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
+                Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
+                Rule::Authority(_) => BlockKind::Authority,
+                Rule::System(_) => BlockKind::System,
+            };
+            let mut bits = 1 << kind as u16;
+            if rule.missing_key() == Some(MissingKey::Refuse) {
+                bits |= 1 << BlockKind::MissingKey as u16;
+            }
+            if let Rule::System(_) = rule {
+                reasons.of_inbound |= bits;
+            } else if rule.is_default() {
+                reasons.of_all |= bits;
+            } else {
+                *reasons.of_one.entry(rule.resource()).or_default() |= bits;
+            }
+        }
+        reasons
+    }
+
+    pub(super) fn of_row(&self, row: &Row) -> u16 {
+        let own = self.of_one.get(&*row.name).copied().unwrap_or_default();
+        let inbound = match row.direction {
+            Direction::Inbound => self.of_inbound,
+            Direction::Outbound => 0,
+        };
+        own | self.of_all | inbound
+    }
+}

@@ -1,0 +1,206 @@
+//! The two texts of Prometheus, written from families.
+//!
+//! | | classic, 0.0.4 | OpenMetrics, 1.0.0 |
+//! |---|---|---|
+//! | a counter is called, in its head | as its samples, with `_total` | without |
+//! | units | not told | `# UNIT` |
+//! | end | none | `# EOF` |
+
+use std::fmt::{self, Write};
+
+use super::family::{Family, FamilyKind, Sample, Value};
+use crate::stat::Histogram;
+
+/// One of the two texts.
+///
+/// ```
+/// use tower_sentinel::observe::TextFormat;
+///
+/// assert!(TextFormat::OpenMetrics.content_type().starts_with("application/openmetrics-text;"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TextFormat {
+    /// Prometheus's classic text, version 0.0.4.
+    Classic,
+    /// OpenMetrics, version 1.0.0.
+    OpenMetrics,
+}
+
+impl TextFormat {
+    /// Returns its content type.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Classic => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// The text of `families`.
+    pub(super) fn text(self, families: &[Family]) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, families);
+        text
+    }
+
+    fn write(self, text: &mut String, families: &[Family]) -> fmt::Result {
+        for family in families.iter().filter(|it| !it.samples().is_empty()) {
+            let (name, kind, help) = (family.name(), family.kind(), family.help());
+            let suffix = match (self, kind) {
+                (Self::Classic, FamilyKind::Counter) => "_total",
+                _ => "",
+            };
+            writeln!(text, "# HELP {name}{suffix} {help}")?;
+            writeln!(text, "# TYPE {name}{suffix} {kind}")?;
+            if let (Self::OpenMetrics, Some(unit)) = (self, family.unit()) {
+                writeln!(text, "# UNIT {name} {unit}")?;
+            }
+            for sample in family.samples() {
+                write_sample(text, family, sample)?;
+            }
+        }
+        if self == Self::OpenMetrics {
+            text.push_str("# EOF\n");
+        }
+        Ok(())
+    }
+}
+
+fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Result {
+    let name = family.name();
+    match sample.value() {
+        Value::Count(count) if family.kind() == FamilyKind::Counter => {
+            write_name(text, name, "_total", sample, None)?;
+            writeln!(text, " {count}")
+        }
+        Value::Count(count) => {
+            write_name(text, name, "", sample, None)?;
+            writeln!(text, " {count}")
+        }
+        Value::Figure(figure) => {
+            write_name(text, name, "", sample, None)?;
+            text.push(' ');
+            write_figure(text, *figure)?;
+            text.push('\n');
+            Ok(())
+        }
+        Value::Times {
+            sum,
+            count,
+            histogram,
+        } => {
+            // Ranges and their number are of one reading, so that they agree.
+            let count = histogram.as_ref().map_or(*count, Histogram::count);
+            let buckets = histogram.iter().flat_map(Histogram::buckets);
+            for (edge, count) in buckets {
+                let edge = edge.map_or(f64::INFINITY, |edge| edge.as_secs_f64());
+                write_name(text, name, "_bucket", sample, Some(edge))?;
+                writeln!(text, " {count}")?;
+            }
+            if histogram.is_none() && family.kind() == FamilyKind::Histogram {
+                write_name(text, name, "_bucket", sample, Some(f64::INFINITY))?;
+                writeln!(text, " {count}")?;
+            }
+            write_name(text, name, "_sum", sample, None)?;
+            text.push(' ');
+            write_figure(text, *sum)?;
+            text.push('\n');
+            write_name(text, name, "_count", sample, None)?;
+            writeln!(text, " {count}")
+        }
+    }
+}
+
+/// Writes the name of a sample and its labels, with the end of its range if it has one.
+fn write_name(
+    text: &mut String,
+    name: &str,
+    suffix: &str,
+    sample: &Sample,
+    edge: Option<f64>,
+) -> fmt::Result {
+    text.push_str(name);
+    text.push_str(suffix);
+    let mut before = '{';
+    for (label, value) in sample.labels() {
+        text.push(before);
+        before = ',';
+        text.push_str(label);
+        text.push_str("=\"");
+        write_escaped(text, value);
+        text.push('"');
+    }
+    if let Some(edge) = edge {
+        text.push(before);
+        before = ',';
+        text.push_str("le=\"");
+        write_figure(text, edge)?;
+        text.push('"');
+    }
+    if before == ',' {
+        text.push('}');
+    }
+    Ok(())
+}
+
+/// Writes a figure as a floating-point number, without an exponent.
+fn write_figure(text: &mut String, figure: f64) -> fmt::Result {
+    if figure.is_nan() {
+        text.push_str("NaN");
+        return Ok(());
+    }
+    if figure.is_infinite() {
+        text.push_str(if figure > 0.0 { "+Inf" } else { "-Inf" });
+        return Ok(());
+    }
+    let start = text.len();
+    write!(text, "{figure}")?;
+    if !text[start..].contains('.') {
+        text.push_str(".0");
+    }
+    Ok(())
+}
+
+/// Writes the text of a label. Both forms escape these three, and nothing else.
+fn write_escaped(text: &mut String, value: &str) {
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_as_floating_point_numbers() {
+        let cases = [
+            (0.0, "0.0"),
+            (1.0, "1.0"),
+            (0.000_001, "0.000001"),
+            (1e21, "1000000000000000000000.0"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ];
+        for (figure, written) in cases {
+            let mut text = String::new();
+            write_figure(&mut text, figure).unwrap();
+            assert_eq!(text, written);
+        }
+    }
+
+    #[test]
+    fn labels_escape_what_would_end_them() {
+        let mut text = String::new();
+        write_escaped(&mut text, "a\\b\"c\nd{e}#\u{202e}\0é");
+        assert_eq!(text, "a\\\\b\\\"c\\nd{e}#\u{202e}\0é");
+    }
+}

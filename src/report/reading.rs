@@ -1,0 +1,106 @@
+//! Reading all resources in place, for those who look often: nothing is copied but what they ask
+//! for.
+
+use std::sync::Arc as StdArc;
+
+use super::known::{BreakerSnapshot, HotParamSnapshot};
+use crate::base::sync::Arc;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::engine::registry::Registry;
+use crate::engine::resource::Resource;
+use crate::rule::RuleSet;
+use crate::stat::{Histogram, Node, Totals};
+
+/// One resource, as it is read.
+pub(crate) struct Reading<'a> {
+    registry: &'a Registry,
+    rules: &'a RuleSet,
+    resource: &'a Arc<Resource>,
+}
+
+/// What is told of a resource besides its counters.
+#[derive(Debug)]
+pub(crate) struct Details {
+    pub(crate) concurrency: u32,
+    pub(crate) waiting: u32,
+    /// Slots in use, and how many there are, if a rule says so.
+    pub(crate) slots: Option<(u32, u32)>,
+    pub(crate) breakers: Vec<BreakerSnapshot>,
+    pub(crate) hot_params: Vec<HotParamSnapshot>,
+    pub(crate) histograms: Option<[Histogram; 2]>,
+}
+
+/// What is left of the resources that had lost their places when a reading ended.
+#[derive(Debug)]
+pub(crate) struct Evicted {
+    pub(crate) count: u64,
+    pub(crate) totals: [Totals; 2],
+}
+
+/// Has `read` look at each resource once; see [`Table::read_all`](crate::stat::Table::read_all).
+pub(crate) fn read_resources(registry: &Registry, mut read: impl FnMut(&Reading<'_>)) -> Evicted {
+    let rules = registry.rules();
+    let gone = registry.resources().read_all(|resource| {
+        read(&Reading {
+            registry,
+            rules: &rules,
+            resource,
+        });
+    });
+    Evicted {
+        count: gone.evicted,
+        totals: gone.retired,
+    }
+}
+
+impl Reading<'_> {
+    /// What no other resource of the engine has or will have.
+    pub(crate) fn id(&self) -> u64 {
+        self.resource.id()
+    }
+
+    pub(crate) fn name(&self) -> &StdArc<str> {
+        self.resource.text()
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        self.resource.direction()
+    }
+
+    /// Whether it may be told by name; see
+    /// [`NodeSnapshot::is_listed`](crate::NodeSnapshot::is_listed).
+    pub(crate) fn is_listed(&self) -> bool {
+        self.resource.has_safe_name(self.rules)
+    }
+
+    /// What was counted, but for what passed: the resource is not brought to the present for it.
+    pub(crate) fn totals(&self) -> Totals {
+        self.resource.node().totals_so_far()
+    }
+
+    /// Everything else, by the present rules.
+    pub(crate) fn details(&self) -> Details {
+        let resource = self.registry.renewed(self.resource, self.rules);
+        let node = resource.node().latest();
+        let time = &self.registry.shared().time;
+        let now: Tick = time.check(time.read(), node.seen());
+        Details {
+            concurrency: node.concurrency(now),
+            waiting: node.waiting(),
+            slots: slots(&resource, &node),
+            breakers: BreakerSnapshot::of(&resource, now),
+            hot_params: HotParamSnapshot::of(&resource),
+            histograms: node.histograms(),
+        }
+    }
+}
+
+fn slots(resource: &Resource, node: &Node) -> Option<(u32, u32)> {
+    let fixed = resource.fixed_slot_limit().map(|slots| slots.limit);
+    let limit = match (resource.adaptive_limit(), fixed) {
+        (Some(adaptive), Some(fixed)) => Some(adaptive.min(fixed)),
+        (adaptive, fixed) => adaptive.or(fixed),
+    }?;
+    Some((node.slots_in_use(), limit))
+}

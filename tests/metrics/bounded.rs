@@ -1,0 +1,143 @@
+//! Names that callers make up add no series, and stand nowhere.
+
+use tower_sentinel::call::Param;
+use tower_sentinel::observe::{Metrics, TextFormat};
+use tower_sentinel::stat::Edges;
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
+};
+
+use crate::support::{attempts, configured, run};
+use crate::{count, figures, passes};
+
+/// Rules that look at origins and parameters, for a name and for all.
+fn rules() -> Rules {
+    Rules::new()
+        .with(FlowRule::per_second("/named", 1_000_000))
+        .with(
+            FlowRule::per_second("/named", 1_000_000)
+                .by_origin()
+                .strict(),
+        )
+        .with(HotParamRule::per_second("/named", 1_000_000))
+        .with(FlowRule::per_second("*", 1_000_000))
+        .with(CircuitBreakerRule::error_ratio("*", 0.5))
+}
+
+#[test]
+fn made_up_names_origins_and_keys_add_not_one_series() {
+    let (sentinel, _clock) = configured(rules(), |builder| {
+        builder
+            .max_resources(1_000)
+            .max_origins(1_000)
+            .origins(true)
+            .contexts(true)
+    });
+    let metrics = Metrics::new(&sentinel);
+    assert!(passes(
+        &sentinel,
+        Call::new("/named").origin("a").param("b")
+    ));
+    // The one that all without a place share comes once.
+    for number in 0..2_000 {
+        passes(&sentinel, Call::new(&format!("/{number}")));
+    }
+    let before = count(&metrics);
+    for number in 0..attempts() {
+        let made_up = format!("{number:x}");
+        let call = match number % 3 {
+            0 => Call::new(&*made_up),
+            1 => Call::new("/named").origin(&*made_up).context(&*made_up),
+            _ => Call::new("/named").param(&*made_up),
+        };
+        passes(&sentinel, call);
+    }
+    assert_eq!(count(&metrics), before);
+    let listed = figures(&metrics, "sentinel_resources_listed");
+    assert_eq!(listed, [(String::new(), 2.0)], "/named and the overflow");
+    let all = figures(&metrics, "sentinel_engine_completed")[0].1;
+    assert_eq!(all, (2_001 + attempts()) as f64);
+}
+
+#[test]
+fn a_marker_that_a_caller_sends_stands_in_no_output() {
+    const MARKER: &str = "k3y-0f-a-c4ll3r";
+    let sentinel = Sentinel::builder()
+        .rules(rules())
+        .origins(true)
+        .contexts(true)
+        .build();
+    let metrics = Metrics::new(&sentinel);
+    let params = [Param::new("user", MARKER)];
+    let call = Call::new("/named")
+        .origin(MARKER)
+        .context(MARKER)
+        .tier(MARKER)
+        .params(&params);
+    run(&sentinel, call).fail();
+    let unlisted = Call::new(MARKER).origin(MARKER).param(MARKER);
+    drop(run(&sentinel, unlisted));
+    drop(run(&sentinel, unlisted.outbound()));
+    for format in [TextFormat::Classic, TextFormat::OpenMetrics] {
+        let text = metrics.render(format);
+        assert!(text.contains("/named") && !text.contains(MARKER));
+    }
+    assert!(!format!("{:?}", metrics.families()).contains(MARKER));
+    assert!(!format!("{metrics:?}").contains(MARKER));
+}
+
+#[test]
+fn those_that_are_seen_first_have_series_and_keep_them() {
+    let names: Vec<_> = (0..10).map(|n| format!("/{n}")).collect();
+    let rule = |name: &String| FlowRule::per_second(name, 9);
+    let (sentinel, _clock) = configured(Rules::build(names.iter().map(rule)).unwrap(), |it| it);
+    let metrics = Metrics::new(&sentinel).max_resources(3);
+    let shown = || {
+        let series = figures(&metrics, "sentinel_completed").into_iter();
+        series
+            .map(|(labels, _)| labels.replace(",direction=\"inbound\"", ""))
+            .collect::<Vec<_>>()
+    };
+    let call = |place: usize| assert!(passes(&sentinel, Call::new(&*names[place])));
+    assert_eq!(shown(), [""; 0]);
+    (8..10).for_each(call);
+    assert_eq!(shown(), ["resource=\"/8\"", "resource=\"/9\""]);
+    (0..8).for_each(call);
+    let three = shown();
+    assert_eq!(three.len(), 3);
+    assert_eq!(three[1..], ["resource=\"/8\"", "resource=\"/9\""]);
+    // Rules that go take no series away.
+    sentinel.reload(Rules::new());
+    (0..10).for_each(call);
+    assert_eq!(shown(), three);
+    // All count in the engine's own.
+    assert_eq!(figures(&metrics, "sentinel_engine_completed")[0].1, 20.0);
+    let none = Metrics::new(&sentinel).max_resources(0);
+    assert_eq!(figures(&none, "sentinel_completed"), []);
+}
+
+#[test]
+fn two_hundred_resources_with_histograms_are_less_than_two_megabytes() {
+    let rules = (0..300).map(|n| FlowRule::per_second(format!("/resource/number/{n}"), 1_000));
+    let sentinel = Sentinel::builder()
+        .rules(
+            Rules::build(rules)
+                .unwrap()
+                .with(CircuitBreakerRule::error_ratio("*", 0.5)),
+        )
+        .clock(ManualClock::new())
+        .histograms(Edges::default())
+        .build();
+    for number in 0..300 {
+        assert!(passes(
+            &sentinel,
+            Call::new(&format!("/resource/number/{number}"))
+        ));
+    }
+    let metrics = Metrics::new(&sentinel);
+    for format in [TextFormat::Classic, TextFormat::OpenMetrics] {
+        let size = metrics.render(format).len();
+        assert!((500_000..2_000_000).contains(&size), "{size}");
+    }
+    assert_eq!(figures(&metrics, "sentinel_completed").len(), 200);
+}

@@ -1,0 +1,154 @@
+//! No counter falls, whatever else happens.
+//!
+//! `SENTINEL_ATTEMPTS` sets how often is looked: a hundredth of it, at most 10 000 times.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tower_sentinel::observe::{Family, FamilyKind, Metrics, Value};
+use tower_sentinel::stat::{Edges, Histogram};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rule, Rules, Sentinel, Verdict,
+};
+
+use crate::series;
+use crate::support::{attempts, ms};
+
+const THREADS: usize = 4;
+
+/// The sets that reloads change to and fro. Both name the same resources.
+fn sets() -> [Rules; 2] {
+    let both = || {
+        Rules::new()
+            .with(FlowRule::per_second("/flow", 1_000).id("flow"))
+            .with(
+                FlowRule::per_second("/queue", 500)
+                    .throttle(ms(1))
+                    .id("queue"),
+            )
+            .with(
+                CircuitBreakerRule::error_ratio("/fails", 0.5)
+                    .open_for(ms(1))
+                    .id("errors"),
+            )
+            .with(HotParamRule::per_second("/keys", 5).max_keys(16).id("keys"))
+    };
+    let more = both()
+        .with(IsolationRule::new("/flow", 2).id("slots"))
+        .with(Rule::from(FlowRule::per_second("/flow", 9).id("shadow")).shadow());
+    [both(), more]
+}
+
+/// One call after the other, of every kind and with every end.
+fn call_on(sentinel: &Sentinel, number: usize) {
+    let (name, key) = (format!("/made-up/{number}"), number % 50);
+    let call = match number % 6 {
+        0 => Call::new("/flow").batch(number as u32 % 3),
+        1 => Call::new("/queue"),
+        2 | 3 => Call::new("/fails"),
+        4 => Call::new("/keys").param(key as u64),
+        _ => Call::new(&*name),
+    };
+    match sentinel.try_enter(call) {
+        Verdict::Pass(mut entry) => match number % 4 {
+            0 => entry.fail(),
+            1 => entry.cancel(),
+            _ => drop(entry),
+        },
+        // A wait that is dropped.
+        other => drop(other),
+    }
+}
+
+/// The counters of a reading: of times, their sum, their number and each range.
+fn counters(families: &[Family]) -> HashMap<String, f64> {
+    let mut counters = HashMap::new();
+    for family in families {
+        for (labels, value) in series(family) {
+            let name = format!("{}{{{labels}}}", family.name());
+            match value {
+                Value::Times {
+                    sum,
+                    count,
+                    histogram,
+                    ..
+                } => {
+                    counters.insert(format!("{name} sum"), *sum);
+                    counters.insert(format!("{name} count"), *count as f64);
+                    for (edge, count) in histogram.iter().flat_map(Histogram::buckets) {
+                        counters.insert(format!("{name} {edge:?}"), count as f64);
+                    }
+                }
+                value if family.kind() == FamilyKind::Counter => {
+                    counters.insert(name, value.as_f64());
+                }
+                _ => {}
+            }
+        }
+    }
+    counters
+}
+
+/// Has the threads end, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn no_series_falls_beside_threads_reloads_and_evictions() {
+    let looks = (attempts() / 100).min(10_000);
+    let [first, second] = sets();
+    let sentinel = Sentinel::builder()
+        .rules(first.clone())
+        .max_resources(50)
+        .idle_after(ms(0))
+        .histograms(Edges::default())
+        .build();
+    let metrics = Metrics::new(&sentinel);
+    let is_over = AtomicBool::new(false);
+    let mut series = 0;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (sentinel, is_over) = (&sentinel, &is_over);
+            scope.spawn(move || {
+                let mut number = thread;
+                while !is_over.load(Ordering::Relaxed) {
+                    call_on(sentinel, number);
+                    number += THREADS;
+                }
+            });
+        }
+        let _over = Over(&is_over);
+        let mut before = HashMap::new();
+        for look in 0..looks {
+            if look % 8 == 0 {
+                let set = if look % 16 == 0 { &second } else { &first };
+                sentinel.reload(set.clone());
+            }
+            let now = counters(&metrics.families());
+            for (name, figure) in &now {
+                let known = before.get(name).unwrap_or(&0.0);
+                assert!(figure >= known, "{name} fell from {known} to {figure}");
+            }
+            series = series.max(now.len());
+            before = now;
+        }
+    });
+    let snapshot = sentinel.snapshot();
+    let totals = snapshot.totals();
+    assert!(series > 100 && snapshot.evicted() > 0 && sentinel.rules_version() > 0);
+    for (what, count) in [
+        ("completed", totals.complete()),
+        ("failed", totals.error()),
+        ("cancelled", totals.cancelled()),
+        ("refused", totals.block()),
+        ("dropped", totals.waiting_dropped()),
+    ] {
+        assert!(count > 0, "nothing was {what}");
+    }
+    println!("{looks} looks at {series} counters, {totals:?}");
+}

@@ -1,0 +1,227 @@
+//! What single series tell.
+
+use tower_sentinel::observe::{FamilyKind, Metrics};
+use tower_sentinel::stat::Edges;
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
+    Sentinel, SystemRule, Verdict,
+};
+
+use crate::support::{configured, engine, ms, run};
+use crate::{family, figures, passes};
+
+/// The labels and the figure of each series.
+fn told<const N: usize>(series: [(&str, f64); N]) -> Vec<(String, f64)> {
+    series
+        .map(|(labels, figure)| (labels.to_owned(), figure))
+        .into()
+}
+
+#[test]
+fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/a", 9))
+        .with(HotParamRule::per_second("/a", 9).missing(MissingKey::Refuse))
+        .with(SystemRule::new().qps(1_000))
+        .with(CircuitBreakerRule::error_ratio("*", 0.5))
+        .with(Rule::from(IsolationRule::new("/a", 9)).shadow());
+    let (sentinel, _clock) = engine(rules);
+    let metrics = Metrics::new(&sentinel);
+    drop(run(&sentinel, Call::new("/a").param(1_u64)));
+    drop(run(&sentinel, Call::new("/a").param(1_u64).outbound()));
+    let of = |direction: &str, reasons: &[&str]| -> Vec<_> {
+        let labels = |reason| format!("resource=\"/a\",direction={direction:?},reason={reason:?}");
+        reasons.iter().map(|reason| (labels(reason), 0.0)).collect()
+    };
+    let mut expected = of(
+        "inbound",
+        &[
+            "circuit_breaker",
+            "flow",
+            "hot_param",
+            "missing_key",
+            "system",
+        ],
+    );
+    expected.extend(of(
+        "outbound",
+        &["circuit_breaker", "flow", "hot_param", "missing_key"],
+    ));
+    assert_eq!(figures(&metrics, "sentinel_blocked"), expected);
+    assert_eq!(figures(&metrics, "sentinel_engine_blocked").len(), 8);
+}
+
+#[test]
+fn a_breaker_has_one_series_for_each_state() {
+    let (sentinel, clock) = engine(CircuitBreakerRule::error_count("/pay", 1).id("errors"));
+    let metrics = Metrics::new(&sentinel);
+    let states = |name: &str, label: &str| {
+        let expected = ["closed", "half_open", "open"];
+        let series = figures(&metrics, name).into_iter().zip(expected);
+        let states = series.map(|((labels, figure), state)| {
+            let own = "resource=\"/pay\",direction=\"inbound\",rule=\"errors\"";
+            assert_eq!(labels, format!("{own},{label}={state:?}"));
+            figure
+        });
+        states.collect::<Vec<_>>()
+    };
+    let both = || {
+        let state = states("sentinel_breaker_state", "state");
+        (state, states("sentinel_breaker_transitions", "to"))
+    };
+    drop(run(&sentinel, Call::new("/pay")));
+    assert_eq!(both(), (vec![1.0, 0.0, 0.0], vec![0.0, 0.0, 0.0]));
+    run(&sentinel, Call::new("/pay")).fail();
+    assert_eq!(both(), (vec![0.0, 0.0, 1.0], vec![0.0, 0.0, 1.0]));
+    clock.advance(ms(60_000));
+    let probe = run(&sentinel, Call::new("/pay"));
+    assert_eq!(both(), (vec![0.0, 1.0, 0.0], vec![0.0, 1.0, 1.0]));
+    drop(probe);
+    assert_eq!(both(), (vec![1.0, 0.0, 0.0], vec![1.0, 1.0, 1.0]));
+}
+
+#[test]
+fn times_are_a_summary_or_a_histogram_for_all_engines_together() {
+    let sentinel = |histograms: bool| {
+        let (sentinel, clock) = configured(FlowRule::per_second("/a", 9), |builder| {
+            if histograms {
+                builder.histograms(Edges::default())
+            } else {
+                builder
+            }
+        });
+        let running = run(&sentinel, Call::new("/a"));
+        clock.advance(ms(30));
+        drop(running);
+        sentinel
+    };
+    let kind = |metrics: &Metrics| family(metrics, "sentinel_call_duration_seconds").kind();
+    let [without, with] = [false, true].map(sentinel);
+    assert_eq!(kind(&Metrics::new(&without)), FamilyKind::Summary);
+    let both = Metrics::named("a", &without).and("b", &with);
+    assert_eq!(kind(&both), FamilyKind::Histogram);
+    let text = both.render(tower_sentinel::observe::TextFormat::Classic);
+    let own = "resource=\"/a\",direction=\"inbound\"";
+    for line in [
+        format!("sentinel_call_duration_seconds_bucket{{engine=\"a\",{own},le=\"+Inf\"}} 1"),
+        format!("sentinel_call_duration_seconds_sum{{engine=\"a\",{own}}} 0.03"),
+        format!("sentinel_call_duration_seconds_bucket{{engine=\"b\",{own},le=\"0.025\"}} 0"),
+        format!("sentinel_call_duration_seconds_bucket{{engine=\"b\",{own},le=\"0.05\"}} 1"),
+        format!("sentinel_call_duration_seconds_count{{engine=\"b\",{own}}} 1"),
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn a_number_and_the_text_that_is_written_like_it_are_one_series() {
+    let rules = Rules::new()
+        .with(IsolationRule::new("7", 9))
+        .with(CircuitBreakerRule::error_count("7", 1).id("errors"));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .histograms(Edges::default())
+        .build();
+    let metrics = Metrics::new(&sentinel);
+    let _running = [
+        run(&sentinel, Call::new("7")),
+        run(&sentinel, Call::new(7_u64)),
+    ];
+    drop(run(&sentinel, Call::new("7")));
+    drop(run(&sentinel, Call::new(7_u64)));
+    let own = "resource=\"7\",direction=\"inbound\"";
+    assert_eq!(figures(&metrics, "sentinel_completed"), told([(own, 2.0)]));
+    assert_eq!(
+        figures(&metrics, "sentinel_active_calls"),
+        told([(own, 2.0)])
+    );
+    assert_eq!(figures(&metrics, "sentinel_slots_used"), told([(own, 2.0)]));
+    assert_eq!(figures(&metrics, "sentinel_breaker_state").len(), 3);
+}
+
+#[test]
+fn rules_are_told_as_they_are_configured_and_what_they_refuse() {
+    let rules = Rules::new()
+        .with(FlowRule::per_minute("/a", 90).id("ninety"))
+        .with(Rule::from(IsolationRule::new("/a", 1).id("one")).shadow());
+    let (sentinel, _clock) = engine(rules);
+    let metrics = Metrics::new(&sentinel);
+    let _running = [(); 2].map(|()| run(&sentinel, Call::new("/a")));
+    assert!(!passes(&sentinel, Call::new("/a").batch(91)));
+    let shadow = "rule=\"one\",kind=\"isolation\",resource=\"/a\"";
+    let enforced = "rule=\"ninety\",kind=\"flow\",resource=\"/a\"";
+    let limits = told([(enforced, 90.0), (shadow, 1.0)]);
+    assert_eq!(figures(&metrics, "sentinel_rule_limit"), limits);
+    let intervals = figures(&metrics, "sentinel_rule_interval_seconds");
+    assert_eq!(intervals, told([(enforced, 60.0)]));
+    let blocked = figures(&metrics, "sentinel_rule_blocked");
+    assert_eq!(blocked, told([("rule=\"ninety\",kind=\"flow\"", 91.0)]));
+    assert_eq!(
+        figures(&metrics, "sentinel_shadow_blocked"),
+        told([("rule=\"one\"", 1.0)])
+    );
+    let rules = figures(&metrics, "sentinel_rules").into_iter();
+    let there: Vec<_> = rules.filter(|(_, count)| *count > 0.0).collect();
+    assert_eq!(
+        there,
+        told([("kind=\"flow\"", 1.0), ("kind=\"shadow\"", 1.0)])
+    );
+    assert_eq!(
+        figures(&metrics, "sentinel_rules_reloads"),
+        told([("", 0.0)])
+    );
+    sentinel.reload(Rules::new());
+    assert_eq!(
+        figures(&metrics, "sentinel_rules_reloads"),
+        told([("", 1.0)])
+    );
+    assert_eq!(figures(&metrics, "sentinel_rule_limit"), []);
+    // All rules in shadow mode refuse nothing.
+    let rule = FlowRule::per_second("/a", 0);
+    let (sentinel, _clock) = configured(rule, |builder| builder.shadow(true));
+    let metrics = Metrics::new(&sentinel);
+    drop(run(&sentinel, Call::new("/a")));
+    assert_eq!(figures(&metrics, "sentinel_rule_blocked"), []);
+    assert_eq!(
+        figures(&metrics, "sentinel_shadow_blocked"),
+        told([("rule=\"\"", 1.0)])
+    );
+}
+
+#[test]
+fn who_waits_and_runs_is_told_as_it_is_now() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/a", 10).throttle(ms(500)))
+        .with(IsolationRule::new("/a", 3));
+    let (sentinel, clock) = engine(rules);
+    let metrics = Metrics::new(&sentinel);
+    let _running = run(&sentinel, Call::new("/a"));
+    let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("/a")) else {
+        panic!("its turn comes later");
+    };
+    let own = "resource=\"/a\",direction=\"inbound\"";
+    let now = || {
+        let of = |name: &str| figures(&metrics, name);
+        for name in [
+            "sentinel_waiting_calls",
+            "sentinel_active_calls",
+            "sentinel_slots_used",
+        ] {
+            assert_eq!(of(name)[0].0, own);
+        }
+        [
+            "sentinel_waiting_calls",
+            "sentinel_active_calls",
+            "sentinel_slots_used",
+            "sentinel_slots_limit",
+        ]
+        .map(|name| of(name)[0].1)
+    };
+    // A call whose turn comes within the present bucket counts as one in flight.
+    assert_eq!(now(), [1.0, 2.0, 1.0, 3.0]);
+    clock.advance(ms(100));
+    let _second = waiting.admit().unwrap();
+    assert_eq!(now(), [0.0, 2.0, 2.0, 3.0]);
+    let waits = family(&metrics, "sentinel_wait_duration_seconds");
+    assert_eq!(waits.samples()[0].value().as_f64(), 0.1);
+}
