@@ -24,6 +24,7 @@ use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
 use crate::stat::{Edges, InvalidWindow, LinedUp, Outcome, Shape};
+use crate::store::{CannotStart, Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
 use crate::system::Sampler;
 
 /// An engine: the rules, and the counts of all calls that they judge.
@@ -123,7 +124,9 @@ impl Sentinel {
     pub fn try_new<R: Into<Rule>>(
         rules: impl IntoIterator<Item = R>,
     ) -> Result<Self, InvalidRules> {
-        Ok(Self::new(Rules::build(rules)?))
+        let rules = Rules::build(rules)?;
+        rules.check_without_store()?;
+        Ok(Self::new(rules))
     }
 
     /// Returns a [`Builder`], to configure an engine.
@@ -401,7 +404,40 @@ impl Sentinel {
         &self,
         rules: impl IntoIterator<Item = R>,
     ) -> Result<bool, InvalidRules> {
-        Ok(self.reload(Rules::build(rules)?))
+        let rules = Rules::build(rules)?;
+        self.check_store(&rules)?;
+        Ok(self.reload(rules))
+    }
+
+    /// Whether `rules` need a store, and there is none.
+    pub(crate) fn check_store(&self, rules: &Rules) -> Result<(), InvalidRules> {
+        if self.core.registry().shared().has_store() {
+            Ok(())
+        } else {
+            rules.check_without_store()
+        }
+    }
+
+    /// Starts the task that asks the [store](Builder::store), in the present tokio runtime.
+    /// Until then, and when the handle is dropped, shared rules do what they do
+    /// [without the store](crate::store::WhenDown).
+    ///
+    /// # Errors
+    ///
+    /// [`CannotStart`] if the engine has no store, if there is no runtime with a timer, or if
+    /// the task runs already.
+    pub fn start_store(&self) -> Result<StoreHandle, CannotStart> {
+        let hub = self.core.registry().shared().store.get();
+        StoreHandle::start(hub.ok_or(CannotStart::NoStore)?)
+    }
+
+    /// Returns the state of the [store](Builder::store), and what was asked of it; `None` if the
+    /// engine has none.
+    #[must_use]
+    pub fn store(&self) -> Option<StoreStatus> {
+        let hub = self.core.registry().shared().store.get()?;
+        hub.store()?;
+        Some(StoreStatus::of(hub))
     }
 
     /// Returns a copy of the rules in force.
@@ -606,6 +642,8 @@ pub struct Builder {
     hooks: Hooks,
     config: Config,
     edges: Option<Edges>,
+    store: Option<Arc<dyn QuotaStore>>,
+    store_settings: StoreSettings,
     shadow: bool,
 }
 
@@ -617,6 +655,8 @@ impl Default for Builder {
             hooks: Hooks::default(),
             config: Config::default(),
             edges: None,
+            store: None,
+            store_settings: StoreSettings::new(),
             shadow: false,
         }
     }
@@ -851,6 +891,20 @@ impl Builder {
         self
     }
 
+    /// Sets the store by which [shared](crate::FlowRule::shared) rules count over several
+    /// processes. Default: none; then there can be no such rules. Nothing is asked before
+    /// [`Sentinel::start_store`].
+    pub fn store(mut self, store: impl QuotaStore) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// Sets how the store is used.
+    pub fn store_settings(mut self, settings: StoreSettings) -> Self {
+        self.store_settings = settings;
+        self
+    }
+
     /// Sets whether all rules are in shadow mode, now and after every reload; see
     /// [`Rule::shadow`](crate::Rule::shadow). Default: no.
     pub fn shadow(mut self, shadow: bool) -> Self {
@@ -859,14 +913,31 @@ impl Builder {
     }
 
     /// Builds the engine.
+    ///
+    /// # Panics
+    ///
+    /// If a setting of the store is out of its range, or if a rule is
+    /// [shared](crate::FlowRule::shared) and there is no store: the message says which.
     #[must_use]
+    #[track_caller]
     pub fn build(mut self) -> Sentinel {
+        let time = Timekeeper::new(self.clock);
+        let store = OnceLock::new();
+        if let Some(problem) = self.store_settings.problem() {
+            panic!("store settings: {problem}");
+        }
+        if self.store.is_some() {
+            let hub = Hub::new(self.store, self.store_settings, time.clone());
+            let _ = store.set(crate::base::sync::Arc::new(hub));
+        } else if let Err(error) = self.rules.check_without_store() {
+            panic!("{error}");
+        }
         let mut shape = Shape::clone(&self.config.shape);
         shape.edges = self.edges.map(Arc::new);
         self.config.shape_of_resources = Arc::new(shape);
         let shared = EngineContext {
             config: self.config,
-            time: Timekeeper::new(self.clock),
+            time,
             hooks: self.hooks,
             provided: Provided::default(),
             told: Told::default(),
@@ -875,6 +946,7 @@ impl Builder {
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             lined_up: LinedUp::default(),
+            store,
             part: if self.shadow {
                 RuleSelection::Nothing
             } else {

@@ -16,6 +16,24 @@ impl<T, const N: usize> SmallVec<T, N> {
         }
     }
 
+    /// Takes out the first item that `is_it`. The order of the others may change.
+    pub(crate) fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.iter().position(is_it)?;
+        let last = match self.more.pop() {
+            Some(last) => last,
+            None => self.inline.iter_mut().rev().find_map(Option::take)?,
+        };
+        let place = match self.inline.get_mut(at) {
+            Some(place) => place.as_mut(),
+            None => self.more.get_mut(at - N),
+        };
+        Some(match place {
+            Some(place) => std::mem::replace(place, last),
+            // It was the last one.
+            None => last,
+        })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.inline
             .iter()
@@ -36,6 +54,24 @@ impl<T, const N: usize> Default for SmallVec<T, N> {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_out_leaves_all_others() {
+        for length in 1..6 {
+            for taken in 0..length {
+                let mut list = SmallVec::<_, 2>::default();
+                (0..length).for_each(|item| list.push(item));
+                assert_eq!(list.remove(|item| *item == taken), Some(taken));
+                assert_eq!(list.remove(|item| *item == taken), None);
+                let mut left: Vec<_> = list.iter().copied().collect();
+                left.sort_unstable();
+                assert!(
+                    left.into_iter()
+                        .eq((0..length).filter(|item| *item != taken))
+                );
+            }
+        }
+    }
 
     #[test]
     fn it_keeps_what_it_gets_in_order() {

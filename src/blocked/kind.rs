@@ -53,11 +53,14 @@ pub enum BlockKind {
     NoTimer,
     /// The call has no key, and a rule refuses such calls.
     MissingKey,
+    /// A [shared](crate::FlowRule::shared) rule needs its store, which is away or has not
+    /// answered in time, and the rule is set to refuse calls then.
+    Store,
 }
 
 impl BlockKind {
     /// All kinds, each at the place that it has as a number.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         BlockKind::Flow,
         BlockKind::Isolation,
         BlockKind::HotParam,
@@ -66,6 +69,7 @@ impl BlockKind {
         BlockKind::System,
         BlockKind::NoTimer,
         BlockKind::MissingKey,
+        BlockKind::Store,
     ];
 }
 
@@ -86,6 +90,7 @@ impl BlockKind {
             Self::System => "system",
             Self::NoTimer => "no-timer",
             Self::MissingKey => "missing-key",
+            Self::Store => "store",
         }
     }
 }

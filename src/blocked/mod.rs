@@ -236,6 +236,7 @@ impl fmt::Display for Blocked {
         match self.kind {
             BlockKind::NoTimer => f.write_str(": it has to wait, which needs tokio's timer")?,
             BlockKind::MissingKey => f.write_str(" for a missing key by")?,
+            BlockKind::Store => f.write_str(" without its store by")?,
             kind => write!(f, " by {kind}")?,
         }
         if !self.rule().is_empty() {

@@ -9,6 +9,7 @@ use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
     MissingKey, Rule, Setting, SystemRule,
 };
+use crate::store::WhenDown;
 use crate::system::Capacity;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -33,6 +34,12 @@ const MISSING: [(&str, MissingKey); 3] = [
     (MissingKey::Share.as_str(), MissingKey::Share),
     (MissingKey::Skip.as_str(), MissingKey::Skip),
     (MissingKey::Refuse.as_str(), MissingKey::Refuse),
+];
+
+const WHEN_DOWN: [(&str, WhenDown); 3] = [
+    (WhenDown::LocalShare.as_str(), WhenDown::LocalShare),
+    (WhenDown::Open.as_str(), WhenDown::Open),
+    (WhenDown::Closed.as_str(), WhenDown::Closed),
 ];
 
 /// The keys of fields that rules call otherwise.
@@ -87,6 +94,19 @@ fn switched<R>(rule: R, is_on: bool, set: impl FnOnce(R) -> R) -> R {
     if is_on { set(rule) } else { rule }
 }
 
+/// A rule with what is set of how it is shared.
+macro_rules! sharing {
+    ($rule:expr, $fields:expr, $kind:ty) => {{
+        let rule = switched($rule, $fields.is_set("shared"), <$kind>::shared);
+        let rule = switched(rule, $fields.is_set("exact"), <$kind>::exact);
+        let rule = switched(rule, $fields.is_set("per_node"), <$kind>::per_node);
+        let when_down = $fields.choice("when_down", &WHEN_DOWN);
+        let rule = with(rule, when_down, <$kind>::when_down);
+        let rule = with(rule, $fields.count("local_limit"), <$kind>::local_limit);
+        with(rule, $fields.time("store_wait"), <$kind>::store_wait)
+    }};
+}
+
 fn flow(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let threshold = fields.needed_number("threshold");
@@ -109,6 +129,7 @@ fn flow(fields: &mut Fields<'_>) -> Rule {
     let ratio = fields.number("max_occupy_ratio");
     let rule = with(rule, ratio, FlowRule::max_occupy_ratio);
     let rule = with(rule, fields.count("max_waiting"), FlowRule::max_waiting);
+    let rule = sharing!(rule, fields, FlowRule);
     with(rule, fields.text("id"), FlowRule::id).into()
 }
 
@@ -293,6 +314,7 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
     let rule = with(rule, most, HotParamRule::max_waiting);
     let missing = fields.choice("missing", &MISSING);
     let rule = with(rule, missing, HotParamRule::missing);
+    let rule = sharing!(rule, fields, HotParamRule);
     with(rule, fields.text("id"), HotParamRule::id).into()
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
-use crate::base::sync::AtomicU64;
+use crate::base::sync::{Arc, AtomicU64};
 use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -13,6 +13,7 @@ use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
+use crate::store::{Hub, StoreSettings};
 use crate::system::Sampler;
 
 /// Most buckets of a resource's ring.
@@ -81,6 +82,8 @@ pub(crate) struct EngineContext {
     pub(crate) version: AtomicU64,
     /// Whether a reload has to look for calls in line for a slot.
     pub(crate) lined_up: LinedUp,
+    /// The store of shared rules, from the first one on.
+    pub(crate) store: OnceLock<Arc<Hub>>,
     /// Which rules of a set are judged by, at first.
     pub(crate) part: RuleSelection,
 }
@@ -150,8 +153,22 @@ impl EngineContext {
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             lined_up: LinedUp::default(),
+            store: OnceLock::new(),
             part,
         }
+    }
+
+    /// The store of shared rules; one that is never there, if the engine has none.
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        self.store.get_or_init(|| {
+            let settings = StoreSettings::new();
+            Arc::new(Hub::new(None, settings, self.time.clone()))
+        })
+    }
+
+    /// Whether rules can be shared.
+    pub(crate) fn has_store(&self) -> bool {
+        self.store.get().is_some_and(|hub| hub.store().is_some())
     }
 
     /// Tells hooks of `finding`, unless they have been told of one of its kind for its rule.

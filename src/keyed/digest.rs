@@ -41,9 +41,15 @@ const RESERVED: u64 = 0xfe;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(super) u64);
 
+impl Digest {
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// SipHash that has read so much of a message; at first its keys.
 #[derive(Clone, Copy)]
-pub(super) struct Sip([u64; 4]);
+pub(crate) struct Sip([u64; 4]);
 
 impl fmt::Debug for Sip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +65,7 @@ impl Sip {
         Self::keyed(random.hash_one(0), random.hash_one(1))
     }
 
-    const fn keyed(first: u64, second: u64) -> Self {
+    pub(crate) const fn keyed(first: u64, second: u64) -> Self {
         // "somepseudorandomlygeneratedbytes"
         Self([
             first ^ 0x736f_6d65_7073_6575,
@@ -70,7 +76,7 @@ impl Sip {
     }
 
     #[inline]
-    pub(super) fn digest(&self, key: &Key<'_>) -> Digest {
+    pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
         // By reference, as to move a key that was just made is dear.
         let hash = match key {
             Key::Str(text) => self.text(text.as_bytes(), TEXT),
@@ -92,6 +98,11 @@ impl Sip {
         };
         // 0 is nobody's.
         Digest(hash.max(1))
+    }
+
+    /// The hash of `bytes` that are no key, and a number below 16 for what they are.
+    pub(crate) fn hash(&self, bytes: &[u8], kind: u8) -> u64 {
+        self.text(bytes, 0xe0 | u64::from(kind))
     }
 
     #[inline]

@@ -50,7 +50,7 @@ mod window;
 use std::time::Duration;
 
 pub(crate) use burst::Burst;
-pub(crate) use digest::Digest;
+pub(crate) use digest::{Digest, Sip};
 pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
 pub(crate) use line::{LimitNow, Most, Ticket};
 pub(crate) use window::MOST as MOST_IN_WINDOW;

@@ -10,6 +10,7 @@
 //! | [authority](BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
 //! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
+//! | [the store](BlockKind::Store) | 503 | `UNAVAILABLE` | in 1 second |
 //!
 //! The time is the earliest one at which the call would be admitted or let in to wait, if
 //! nobody else came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
@@ -231,7 +232,7 @@ const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
         BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => {
             (StatusCode::TOO_MANY_REQUESTS, 8)
         }
-        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer => {
+        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer | BlockKind::Store => {
             (StatusCode::SERVICE_UNAVAILABLE, 14)
         }
         BlockKind::Authority | BlockKind::MissingKey => (StatusCode::FORBIDDEN, 7),
@@ -248,6 +249,7 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
         BlockKind::Flow | BlockKind::HotParam | BlockKind::CircuitBreaker => blocked.retry_after(),
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
         BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => Some(SECOND),
+        BlockKind::Store => blocked.retry_after(),
         BlockKind::Authority | BlockKind::MissingKey => None,
     }
 }

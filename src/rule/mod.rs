@@ -105,6 +105,7 @@ mod hot_param;
 #[cfg(feature = "serde")]
 mod incremental;
 mod isolation;
+mod leased;
 mod limit;
 mod named;
 mod needs;
@@ -118,6 +119,7 @@ mod set;
 mod setting;
 mod shadow;
 mod shaping;
+mod sharing;
 mod system;
 mod template;
 mod threshold;
@@ -133,7 +135,7 @@ use problem::{Inspector, verdict};
 use crate::base::sync::AtomicU64;
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
-use crate::call::MAX_KEY_BYTES;
+use crate::call::{Direction, MAX_KEY_BYTES};
 use crate::keyed::Count;
 
 pub use adaptive::AdaptiveRule;
@@ -155,6 +157,7 @@ pub(crate) use compiled::{CompiledRules, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use hot_param::most_keys;
+pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
 pub(crate) use params::{HotParams, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
 pub(crate) use plan::{Before, Plan};
@@ -269,6 +272,26 @@ impl Rule {
             Rule::System(rule) => rule.id.as_deref(),
             Rule::Shadow(rule) => rule.id(),
         }
+    }
+
+    /// Whether the rule counts over all processes of a store.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self.itself() {
+            Rule::Flow(rule) => rule.is_shared(),
+            Rule::HotParam(rule) => rule.is_shared(),
+            _ => false,
+        }
+    }
+
+    /// By what the rule counts, if it is shared.
+    fn shared_identity(&self) -> Option<String> {
+        let text = self.resource();
+        let rule = match self.itself() {
+            Rule::Flow(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound, 1),
+            Rule::HotParam(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound),
+            _ => return None,
+        };
+        Some(rule.identity)
     }
 
     /// The id of the rule in a set where it is the one at `index`.
@@ -429,6 +452,8 @@ pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
     bounded: HashMap<Bounded, usize>,
+    /// What shared rules count by.
+    shared: HashSet<String>,
     templates: Templates,
 }
 
@@ -521,6 +546,24 @@ impl Rules {
         }
     }
 
+    /// Notes each rule that needs a store.
+    pub(crate) fn check_without_store(&self) -> Result<(), InvalidRules> {
+        let mut problems = Vec::new();
+        for (index, rule) in self
+            .list
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.is_shared())
+        {
+            let mut inspector = rule.inspector(index);
+            let allowed = "left out where the engine has no store: give it one by \
+                 `Builder::store`";
+            inspector.refuse("shared", true, allowed);
+            problems.extend(inspector.problems);
+        }
+        verdict(problems)
+    }
+
     pub(crate) const fn templates(&self) -> &Templates {
         &self.templates
     }
@@ -541,6 +584,7 @@ impl Rules {
             *self.bounded.entry(bounded).or_default() += 1;
         }
         self.ids.insert(rule.id_at(self.list.len()));
+        self.shared.extend(rule.shared_identity());
         self.list.push(rule);
     }
 
@@ -548,6 +592,7 @@ impl Rules {
     /// templates.
     fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
         rule.inspect(inspector);
+        self.inspect_shared(rule, inspector);
         // It would be in force and refuse nobody.
         for (field, name) in rule.resources() {
             if name == ANY_RESOURCE && !rule.may_be_default() {
@@ -568,6 +613,24 @@ impl Rules {
         if self.ids.contains(&id) {
             let allowed = "different from that of every other rule";
             inspector.refuse("id", format_args!("{id:?}"), allowed);
+        }
+    }
+
+    /// Notes what is wrong with a shared rule beside the others.
+    fn inspect_shared(&self, rule: &Rule, inspector: &mut Inspector) {
+        if rule.is_shared() && rule.is_shadow() {
+            let allowed = "left out in shadow mode, which takes nothing from a store";
+            inspector.refuse("shared", true, allowed);
+        }
+        // What is wrong with it otherwise was noted; its window may be cut into nothing.
+        if !inspector.problems.is_empty() {
+            return;
+        }
+        let identity = rule.shared_identity();
+        if identity.is_some_and(|identity| self.shared.contains(&identity)) {
+            let allowed = "different from that of a shared rule of the same calls and window: \
+                 give each of them an `id`";
+            inspector.refuse("id", rule.id().unwrap_or("none"), allowed);
         }
     }
 

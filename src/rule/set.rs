@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use super::named::Named;
 use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rule,
-    RuleSelection, Rules, SlotQueue, Who,
+    RuleSelection, Rules, SharedRule, SlotQueue, Who,
 };
 use crate::adaptive::Settings;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
-use crate::call::Key;
+use crate::call::{Direction, Key};
 use crate::clock::wall_time;
 use crate::system::Limits;
 
@@ -61,6 +61,8 @@ pub(crate) struct ResourceRules {
     pub(crate) anyone: Vec<u32>,
     /// Hot-parameter rules.
     pub(crate) params: Vec<u32>,
+    /// Rules that count over all processes of a store.
+    pub(crate) shared: Vec<u32>,
     /// By the tightest isolation rule.
     pub(crate) slots: Option<SlotLimit>,
     /// Flow rules that count origins apart, if there are any.
@@ -353,6 +355,23 @@ impl RuleSet {
         }
     }
 
+    /// The rule at `index`, which is shared, as it counts on the resource `text`.
+    pub(crate) fn shared(
+        &self,
+        index: u32,
+        text: &str,
+        direction: Direction,
+        most_origins: u32,
+    ) -> Option<SharedRule> {
+        match self.rule(index)?.itself() {
+            Rule::Flow(rule) if rule.is_shared() => {
+                Some(rule.as_shared(text, direction, most_origins))
+            }
+            Rule::HotParam(rule) if rule.is_shared() => Some(rule.as_shared(text, direction)),
+            _ => None,
+        }
+    }
+
     /// The rule at `index`, if it is on a parameter, or counts for origins as one
     /// would; it then knows at most so many origins.
     pub(crate) fn hot_param(&self, index: u32, most_origins: u32) -> Option<HotParamRule> {
@@ -398,6 +417,8 @@ impl ResourceRules {
                     self.slots = Some(SlotLimit { rule: index, limit });
                 }
             }
+            Rule::Flow(rule) if rule.is_shared() => self.shared.push(index),
+            Rule::HotParam(rule) if rule.is_shared() => self.shared.push(index),
             Rule::HotParam(rule) => {
                 self.params.push(index);
                 self.longest_wait = self.longest_wait.max(rule.max_wait());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::sharing::Sharing;
 use super::{MissingKey, Rule};
 use crate::base::number::WholeNumber;
 
@@ -79,6 +80,16 @@ impl Settings {
         if !list.is_empty() {
             self.0.push((name, Setting::Thresholds(key, list)));
         }
+    }
+
+    pub(super) fn sharing(&mut self, sharing: &Sharing) {
+        self.add_changed("shared", sharing.is_shared, false);
+        self.add_changed("exact", sharing.is_exact, false);
+        self.add_changed("per_node", sharing.is_per_node, false);
+        let when_down = sharing.when_down.map(|it| it.as_str().to_owned());
+        self.add_given("when_down", when_down);
+        self.add_given("local_limit", sharing.local_limit);
+        self.add_given("store_wait", sharing.store_wait);
     }
 
     pub(super) fn missing(&mut self, missing: MissingKey) {

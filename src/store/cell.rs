@@ -154,17 +154,18 @@ impl Cell {
         let mut word = self.load();
         loop {
             let mut left = Left::default();
-            let new = if word.is_lease() && word.end().is_bucket_of(end, bucket) {
+            let has_lease = word.is_lease() && word.permits > 0;
+            let new = if has_lease && word.end().is_bucket_of(end, bucket) {
                 let room = MOST_LEASED - word.permits;
                 left.new = n.saturating_sub(room);
                 Word {
                     end: word.end.min(end.0),
                     permits: word.permits + (n - left.new),
                 }
-            } else if word.is_lease() && word.permits > 0 && word.end > end.0 {
+            } else if has_lease && word.end > end.0 {
                 return Left { new: n, old: 0 };
             } else {
-                left.old = if word.is_lease() { word.permits } else { 0 };
+                left.old = if has_lease { word.permits } else { 0 };
                 left.new = n.saturating_sub(MOST_LEASED);
                 Word {
                     end: end.0,
@@ -288,13 +289,6 @@ impl Cell {
         let is_there = word.is_lease() && word.permits > 0 && !word.end().is_over(now);
         is_there.then_some((word.end(), word.permits))
     }
-
-    /// Until when there are no permits, if the store has said so.
-    pub(crate) fn exhausted_until(&self, now: Tick) -> Option<Tick> {
-        let word = self.load();
-        let is_so = !word.is_lease() && !word.end().is_over(now);
-        is_so.then(|| word.end().tick())
-    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -343,6 +337,14 @@ mod tests {
         assert_eq!(cell.withdraw(10), Some((end(200), 10)));
     }
 
+    /// A cell that has never been used has an end as well, which is no bucket's.
+    #[test]
+    fn the_first_permits_of_a_young_clock_are_there() {
+        let cell = Cell::default();
+        cell.put(end(40), 5, BUCKET);
+        assert_eq!(cell.take(ms(10), 1), Found::Taken(end(40)));
+    }
+
     #[test]
     fn a_refund_goes_only_to_its_own_bucket() {
         let cell = Cell::default();
@@ -365,7 +367,9 @@ mod tests {
     fn exhausted_is_so_until_its_time_or_until_there_are_permits() {
         let cell = Cell::default();
         cell.exhaust(ms(100));
-        let until = cell.exhausted_until(ms(0)).unwrap();
+        let Found::Exhausted(until) = cell.take(ms(0), 1) else {
+            panic!("there are none");
+        };
         assert!(until >= ms(100) && until <= ms(100) + Duration::from_micros(17));
         assert_eq!(cell.take(ms(99), 1), Found::Exhausted(until));
         assert_eq!(cell.take(until, 1), Found::Nothing);

@@ -11,6 +11,45 @@ use super::StoreKey;
 ///
 /// Made by the engine; a store calls [`apply`](Self::apply), or hands the
 /// [`arguments`](Self::arguments) to a script that does the same.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+/// use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// /// A store that keeps nothing but what it was asked.
+/// #[derive(Clone, Debug, Default)]
+/// struct Asked(Arc<Mutex<Vec<Draw>>>);
+///
+/// impl QuotaStore for Asked {
+///     fn draw<'a>(&'a self, all: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+///         self.0.lock().unwrap().extend_from_slice(all);
+///         let now = Duration::from_secs(1_000);
+///         Box::pin(async move { Ok(all.iter().map(|draw| Ok(draw.apply(&[], now).0)).collect()) })
+///     }
+///
+///     fn beat(&self, _: NodeId, _: bool) -> StoreFuture<'_, Beat> {
+///         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let store = Asked::default();
+/// let rule = FlowRule::per_second("/search", 9).shared().exact();
+/// let sentinel = Sentinel::builder().rules(rule).store(store.clone()).build();
+/// let handle = sentinel.start_store().unwrap();
+/// tokio::time::sleep(Duration::from_millis(20)).await;
+/// assert!(sentinel.enter(Call::new("/search")).await.is_ok());
+/// let draw = store.0.lock().unwrap()[0].clone();
+/// // One permit of nine, in one of two buckets of 500 ms.
+/// assert_eq!(draw.arguments()[..4], [500_000, 2, 9, 1]);
+/// assert_eq!(draw.lifetime(), Duration::from_secs(2));
+/// # drop(handle);
+/// # });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {
     pub(crate) key: StoreKey,
@@ -33,17 +72,37 @@ pub struct Draw {
 
 /// Permits of one bucket: buckets are numbered from the start of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Booking {
+pub(crate) struct Booking {
     pub(crate) bucket: u64,
     pub(crate) permits: u32,
 }
 
 /// When a counter, or the store itself, was made: another epoch means that what was counted
 /// before is lost. The default is no epoch.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::Epoch;
+///
+/// assert_eq!(Epoch::default(), Epoch::from_micros(0));
+/// assert_ne!(Epoch::from_micros(1), Epoch::from_micros(2));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch(pub(crate) u64);
 
 /// The answer to one [`Draw`].
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::Drawn;
+///
+/// // What a script returns: three permits, seven left, and 90 ms of bucket 10.
+/// let drawn = Drawn::read(&[3, 7, 90_000, 10, 5, 0]).unwrap();
+/// assert!(matches!(drawn, Drawn::Granted { permits: 3, free: 7, .. }));
+/// assert_eq!(Drawn::read(&[3]), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drawn {
@@ -77,10 +136,50 @@ pub enum Drawn {
 
 /// The name of a process, as long as it runs. It is random, and says nothing about the
 /// machine.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+/// use tower_sentinel::Sentinel;
+///
+/// #[derive(Clone, Debug, Default)]
+/// struct Beats(Arc<Mutex<Vec<String>>>);
+///
+/// impl QuotaStore for Beats {
+///     fn draw<'a>(&'a self, _: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+///         Box::pin(async { Ok(Vec::new()) })
+///     }
+///
+///     fn beat(&self, node: NodeId, _leaves: bool) -> StoreFuture<'_, Beat> {
+///         self.0.lock().unwrap().push(node.to_string());
+///         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let store = Beats::default();
+/// let sentinel = Sentinel::builder().store(store.clone()).build();
+/// let handle = sentinel.start_store().unwrap();
+/// handle.shutdown().await;
+/// let names = store.0.lock().unwrap().clone();
+/// assert!(names.iter().all(|name| name.len() == 32));
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(pub(crate) u128);
 
 /// The answer to a [`beat`](super::QuotaStore::beat).
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::{Beat, Epoch};
+///
+/// let beat = Beat::new(3, 0, Epoch::from_micros(1));
+/// assert_eq!(beat, Beat::new(3, 0, Epoch::from_micros(1)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     pub(crate) nodes: u32,

@@ -21,6 +21,14 @@ pub struct StoreError {
 
 /// The kinds of a [`StoreError`]. To the engine all are alike: it has no answer. They are
 /// labels for people.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::StoreErrorKind;
+///
+/// assert_eq!(StoreErrorKind::Unreachable.to_string(), "unreachable");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {

@@ -11,6 +11,18 @@ use crate::base::sync::{Arc, Ordering};
 use crate::base::timer;
 
 /// Why the store was not started.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Sentinel;
+/// use tower_sentinel::store::{CannotStart, MemoryStore};
+///
+/// let none = Sentinel::builder().build();
+/// assert_eq!(none.start_store().unwrap_err(), CannotStart::NoStore);
+/// let sentinel = Sentinel::builder().store(MemoryStore::new()).build();
+/// assert_eq!(sentinel.start_store().unwrap_err(), CannotStart::NoRuntime);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CannotStart {
@@ -36,6 +48,20 @@ impl std::error::Error for CannotStart {}
 
 /// The task that asks the store for an engine. Dropping it stops the task; from then on each
 /// rule admits its share.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Sentinel;
+/// use tower_sentinel::store::{MemoryStore, StoreState};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::builder().store(MemoryStore::new()).build();
+/// let handle = sentinel.start_store().unwrap();
+/// handle.shutdown().await;
+/// assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
+/// # });
+/// ```
 #[must_use = "dropping it stops the task"]
 pub struct StoreHandle {
     hub: Arc<Hub>,
@@ -45,13 +71,14 @@ pub struct StoreHandle {
 impl StoreHandle {
     /// Starts the task in the present runtime.
     pub(crate) fn start(hub: &Arc<Hub>) -> Result<Self, CannotStart> {
+        let store = hub.store().ok_or(CannotStart::NoStore)?.clone();
         let runtime = Handle::try_current().map_err(|_| CannotStart::NoRuntime)?;
         timer::sleep(std::time::Duration::ZERO).map_err(|_| CannotStart::NoRuntime)?;
         if hub.is_started.swap(true, Ordering::AcqRel) {
             return Err(CannotStart::Runs);
         }
         hub.stops.store(false, Ordering::Release);
-        let task = runtime.spawn(Refiller::new(hub.clone()).run());
+        let task = runtime.spawn(Refiller::new(hub.clone(), store).run());
         Ok(Self {
             hub: hub.clone(),
             task: Some(task),

@@ -5,11 +5,13 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
+use super::digest::Digester;
 use super::figures::StoreFigures;
+use super::key::is_prefix;
 use super::ledger::Nodes;
 use super::quota::SharedQuota;
 use super::settings::StoreSettings;
-use super::{NodeId, QuotaStore, StoreErrorKind};
+use super::{NodeId, QuotaStore, StoreErrorKind, StoreKey};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, Weak, downgrade};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
@@ -28,7 +30,10 @@ pub(crate) enum Mode {
 
 /// See the [module](self).
 pub(crate) struct Hub {
-    store: std::sync::Arc<dyn QuotaStore>,
+    /// `None`: it is never started, and all counters are served by shares.
+    store: Option<std::sync::Arc<dyn QuotaStore>>,
+    digester: Digester,
+    prefix: std::sync::Arc<str>,
     pub(crate) settings: StoreSettings,
     time: Timekeeper,
     pub(super) node: NodeId,
@@ -66,25 +71,17 @@ impl Mode {
             _ => Self::Idle,
         }
     }
-
-    /// Its name in snapshots.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Live => "live",
-            Self::Down => "down",
-            Self::Recovering => "recovering",
-        }
-    }
 }
 
 impl Hub {
     pub(crate) fn new(
-        store: std::sync::Arc<dyn QuotaStore>,
+        store: Option<std::sync::Arc<dyn QuotaStore>>,
         settings: StoreSettings,
         time: Timekeeper,
     ) -> Self {
         Self {
+            digester: Digester::new(settings.secret.as_deref()),
+            prefix: prefix_of(store.as_deref()).into(),
             store,
             count: AtomicU32::new(settings.nodes),
             settings,
@@ -104,8 +101,17 @@ impl Hub {
         }
     }
 
-    pub(super) fn store(&self) -> &std::sync::Arc<dyn QuotaStore> {
-        &self.store
+    pub(crate) const fn store(&self) -> Option<&std::sync::Arc<dyn QuotaStore>> {
+        self.store.as_ref()
+    }
+
+    pub(crate) const fn digester(&self) -> &Digester {
+        &self.digester
+    }
+
+    /// The key of the counter of this name.
+    pub(crate) fn key(&self, digest: u128) -> StoreKey {
+        StoreKey::of(self.prefix.clone(), digest)
     }
 
     /// The present. Bounded by the last time that was told, so it does not go back.
@@ -217,6 +223,12 @@ impl Hub {
     pub(crate) fn counters(&self) -> usize {
         self.all().len()
     }
+}
+
+/// What stands before the keys of a store.
+fn prefix_of(store: Option<&dyn QuotaStore>) -> &str {
+    let prefix = store.map(QuotaStore::prefix);
+    prefix.filter(|prefix| is_prefix(prefix)).unwrap_or("ts")
 }
 
 /// The place of a kind of error among all.

@@ -38,6 +38,11 @@ impl StoreKey {
         })
     }
 
+    /// The same for a prefix that was checked.
+    pub(crate) const fn of(prefix: Arc<str>, digest: u128) -> Self {
+        Self { prefix, digest }
+    }
+
     /// Returns the digest of what is counted.
     #[must_use]
     pub const fn digest(&self) -> u128 {

@@ -112,8 +112,6 @@ pub(crate) struct Ledger {
 }
 
 impl Nodes {
-    pub(crate) const ALONE: Self = Self { count: 1, rank: 0 };
-
     /// The share of this process of `limit`: the first ones get one more, so that all shares
     /// together are the limit.
     pub(crate) fn share(self, limit: u32) -> u32 {

@@ -69,6 +69,24 @@ struct Value {
 /// A way in which a request to a [`MemoryStore`] fails.
 ///
 /// What is slow sleeps on tokio's timer; without one it is not slow.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind, StoreState};
+/// use tower_sentinel::Sentinel;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let store = MemoryStore::new();
+/// store.set_fault(Some(Fault::Error(StoreErrorKind::ReadOnly)));
+/// let sentinel = Sentinel::builder().store(store).build();
+/// let handle = sentinel.start_store().unwrap();
+/// tokio::time::sleep(Duration::from_millis(20)).await;
+/// assert_eq!(sentinel.store().unwrap().state(), StoreState::Down);
+/// # drop(handle);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

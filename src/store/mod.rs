@@ -55,17 +55,17 @@
 //! }
 //! ```
 
-#![allow(dead_code, unused_imports, reason = "the rules that lease come next")]
-
 mod cell;
 mod counter;
 mod demand;
+mod digest;
 mod draw;
 mod error;
 mod figures;
 mod handle;
 mod hub;
 mod key;
+mod keyed;
 mod ledger;
 mod memory;
 #[cfg(all(test, sentinel_loom))]
@@ -73,6 +73,7 @@ mod models;
 mod quota;
 mod refill;
 mod settings;
+mod status;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 mod ticket;
@@ -80,32 +81,61 @@ mod ticket;
 use std::fmt;
 use std::pin::Pin;
 
-pub use draw::{Beat, Booking, Draw, Drawn, Epoch, NodeId};
+pub(crate) use draw::Booking;
+pub use draw::{Beat, Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::{CannotStart, StoreHandle};
 pub use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
 pub use settings::{StoreSettings, WhenDown};
+pub use status::{StoreState, StoreStatus};
 
 pub(crate) use cell::{BucketEnd, Found};
 pub(crate) use figures::RuleFigures;
 pub(crate) use hub::Hub;
+pub(crate) use keyed::KeyedQuotas;
 pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};
 pub(crate) use ticket::{Answer, Ticket};
 
 /// What a store returns: a boxed future, so that the trait is object-safe.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::{StoreError, StoreErrorKind, StoreFuture};
+///
+/// fn unreachable(why: &str) -> StoreFuture<'_, u32> {
+///     Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unreachable, why)) })
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let error = unreachable("no route").await.unwrap_err();
+/// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+/// # });
+/// ```
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store that several processes share.
 ///
-/// The [module](self) has an example. Implementations need not retry, and need not limit how
+/// The [module](self) has a store of one's own. Implementations need not retry, and need not limit how
 /// long they take: the engine drops a future that is late, and asks again by its own clock.
 ///
 /// # Cancel safety
 ///
 /// A dropped future may or may not have had its effect. The engine then assumes the worse:
 /// the permits are lost, and nothing is given back twice.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use tower_sentinel::store::{MemoryStore, QuotaStore};
+///
+/// // An engine knows no more of a store than this.
+/// let store: Arc<dyn QuotaStore> = Arc::new(MemoryStore::new());
+/// assert_eq!(store.prefix(), "ts");
+/// ```
 pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// Applies each of `draws` to the value of its key, and returns the answers in the same
     /// order.
@@ -123,4 +153,10 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// The store could not be asked.
     fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat>;
+
+    /// Returns what stands before the keys of all counters: 1 to 32 ASCII letters, digits, `_`,
+    /// `.`, `:` or `-`; anything else counts as `ts`, which is the default. Processes count together only if it is the same.
+    fn prefix(&self) -> &str {
+        "ts"
+    }
 }

@@ -25,7 +25,7 @@ use super::draw::{Beat, Draw, Drawn, Epoch};
 use super::hub::{Hub, Mode};
 use super::ledger::{Report, Seen};
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
-use super::{StoreError, StoreErrorKind};
+use super::{QuotaStore, StoreError, StoreErrorKind};
 use crate::base::panics::catch_panic_or;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer::{self, Timer};
@@ -59,6 +59,7 @@ struct Trip {
 /// See the [module](self).
 pub(super) struct Refiller {
     hub: Arc<Hub>,
+    store: std::sync::Arc<dyn QuotaStore>,
     trips: Vec<Trip>,
     beat: Option<Request<Beat>>,
     beat_at: Tick,
@@ -106,11 +107,12 @@ impl<T: Send + 'static> Request<T> {
 }
 
 impl Refiller {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
+    pub(super) fn new(hub: Arc<Hub>, store: std::sync::Arc<dyn QuotaStore>) -> Self {
         let now = hub.now();
         Self {
             jitter: hub.node.0 as u64 | 1,
             hub,
+            store,
             trips: Vec::new(),
             beat: None,
             beat_at: now,
@@ -157,7 +159,7 @@ impl Refiller {
         if self.beat.is_some() || now < self.beat_at {
             return false;
         }
-        let (store, node) = (self.hub.store().clone(), self.hub.node);
+        let (store, node) = (self.store.clone(), self.hub.node);
         self.beat = Request::new(&self.hub, now, async move { store.beat(node, false).await });
         // Without a timer there is nothing to go by.
         self.beat_at = now + BEAT;
@@ -281,7 +283,7 @@ impl Refiller {
     fn start_trip(&mut self, draws: Vec<Draw>, sent: Vec<OnTheWay>, now: Tick) {
         self.hub.figures.trips.add(1);
         self.hub.figures.draws.add(draws.len() as u64);
-        let store = self.hub.store().clone();
+        let store = self.store.clone();
         let request = async move { store.draw(&draws).await };
         match Request::new(&self.hub, now, request) {
             Some(request) => self.trips.push(Trip { request, sent }),
@@ -442,7 +444,7 @@ impl Refiller {
                 sent.quota.failed(now, false);
             }
         }
-        let (store, node) = (self.hub.store().clone(), self.hub.node);
+        let (store, node) = (self.store.clone(), self.hub.node);
         let farewell = async move {
             for some in draws.chunks(MOST_DRAWS) {
                 store.draw(some).await?;

@@ -20,7 +20,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(1);
 ///     .nodes(3)
 ///     .store_wait(Duration::from_millis(20))
 ///     .when_down(WhenDown::LocalShare);
-/// # let _ = settings;
+/// assert!(format!("{settings:?}").contains("nodes: 3"));
 /// ```
 #[derive(Clone)]
 pub struct StoreSettings {
@@ -33,6 +33,23 @@ pub struct StoreSettings {
 
 /// What a shared rule does while the store cannot be asked: before it is started, while it is
 /// down, and for a call to which it did not answer in time.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::{MemoryStore, WhenDown};
+/// use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+///
+/// // Nobody has started the store.
+/// let passed = |when_down| {
+///     let rule = FlowRule::per_minute("/v1", 4).shared().when_down(when_down);
+///     let sentinel = Sentinel::builder().rules(rule).store(MemoryStore::new()).build();
+///     let passes = |_: &_| matches!(sentinel.try_enter(Call::new("/v1")), Verdict::Pass(_));
+///     (0..9).filter(passes).count()
+/// };
+/// assert_eq!(passed(WhenDown::LocalShare), 4); // the share of one of one
+/// assert_eq!((passed(WhenDown::Open), passed(WhenDown::Closed)), (9, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenDown {

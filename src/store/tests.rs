@@ -79,7 +79,7 @@ impl Process {
     fn new(setup: Setup, store: &MemoryStore, clock: TokioClock) -> Self {
         let settings = StoreSettings::new().nodes(4).store_wait(STORE_WAIT);
         let time = Timekeeper::new(Box::new(clock));
-        let hub = Arc::new(Hub::new(StdArc::new(store.clone()), settings, time));
+        let hub = Arc::new(Hub::new(Some(StdArc::new(store.clone())), settings, time));
         let terms = Terms {
             limit: setup.limit,
             per_node: false,

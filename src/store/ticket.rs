@@ -88,10 +88,6 @@ impl Ticket {
         Self { quota, slot, n }
     }
 
-    pub(crate) const fn quota(&self) -> &Arc<SharedQuota> {
-        &self.quota
-    }
-
     /// Whether there is an answer; if not, `waker` is woken when there is.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         self.slot.poll(waker).is_some()

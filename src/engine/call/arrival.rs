@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::engine::call::nodes::CallNodes;
-use crate::engine::resource::Resource;
+use crate::engine::resource::{HeldLeases, Resource};
 use crate::rule::{OwnShare, ShareInLine, SlotLimit};
 use crate::stat::SlotHold;
 
@@ -20,6 +20,8 @@ pub(crate) struct Arrival {
     pub(crate) shares: Option<Box<OfShares>>,
     /// When it came, if it has waited.
     pub(crate) since: Option<Tick>,
+    /// What it was granted by a store for which it has waited.
+    pub(crate) leases: HeldLeases,
 }
 
 /// What a call has got in the lines of its values.

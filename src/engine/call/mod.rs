@@ -2,6 +2,7 @@
 
 pub(crate) mod arrival;
 pub(crate) mod entry;
+pub(crate) mod lease;
 pub(crate) mod nodes;
 pub(crate) mod ring;
 pub(crate) mod verdict;

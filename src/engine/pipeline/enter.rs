@@ -3,6 +3,7 @@
 
 use super::EngineRef;
 use super::fast_path::take_own_ring;
+use super::lease::enter_leased;
 use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
@@ -37,9 +38,24 @@ pub(super) fn enter(
     if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {
         return Ok(verdict);
     }
+    if let Some(leases) = resource.leases() {
+        return enter_leased(engine, nodes, leases, call, now, &mut claims, arrived);
+    }
+    enter_claimed(engine, nodes, call, now, &mut claims, arrived)
+}
+
+/// Goes on with a call that has all its `claims`: starts it, or has it wait for its turn.
+pub(super) fn enter_claimed(
+    engine: EngineRef<'_>,
+    nodes: CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
     match claims.last_turn().filter(|&(turn, _)| turn > now) {
-        None => take_and_enter(engine, nodes, call, now, &mut claims, arrived),
-        Some((_, rule)) => wait_for_turn(engine, &nodes, call, now, &mut claims, rule, arrived),
+        None => take_and_enter(engine, nodes, call, now, claims, arrived),
+        Some((_, rule)) => wait_for_turn(engine, &nodes, call, now, claims, rule, arrived),
     }
 }
 

@@ -8,11 +8,12 @@ use crate::base::sync::Arc;
 use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, stand_in_line};
+use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::{InLine, Waiting};
 use crate::engine::registry::Reloaded;
-use crate::engine::resource::Resource;
+use crate::engine::resource::{Asking, Resource};
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Node;
 
@@ -34,7 +35,7 @@ pub(super) fn line_up(
         return Ok(refuse(Counted::On(&nodes), call, now, blocked));
     };
     arrived.place = Some(place);
-    let line = InLine::ForSlot;
+    let line = InLine::Slot;
     Ok(wait_in_line(
         engine,
         nodes,
@@ -68,8 +69,26 @@ pub(super) fn line_up_for_share(
     let places = &mut arrived.shares.get_or_insert_default().places;
     places.retain(|before| !before.is_beside(&place));
     places.push(place);
-    let line = InLine::ForShare;
+    let line = InLine::Share;
     wait_in_line(engine, nodes.clone(), call, now, (line, left), arrived)
+}
+
+/// Has a call wait for the store, at most so long, and be judged again with its answer.
+#[cold]
+pub(super) fn wait_for_store(
+    engine: EngineRef<'_>,
+    nodes: CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    (asking, most): (Asking, Duration),
+    arrived: &mut Arrival,
+) -> Verdict {
+    let line = (InLine::Store, asking.most.min(most));
+    let mut verdict = wait_in_line(engine, nodes, call, now, line, arrived);
+    if let Verdict::Wait(waiting) = &mut verdict {
+        waiting.has_leases(WaitLeases::asking(asking));
+    }
+    verdict
 }
 
 /// Has a call wait that stands in `line`, for what is `left` of its time at most. It holds

@@ -15,6 +15,9 @@
 //! related     whether the resources that a flow rule looks at have room        enter.rs
 //! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
 //!             with tokens for that time
+//! lease       for permits of each shared rule: those in hand, or the call waits for  lease.rs
+//!             the store, and is judged from the first check on with what it got;
+//!             for one that waits for its turn or a loan, when that has come
 //! place       for that slot, held until the call ends, and for the probe of    enter.rs
 //!             each circuit breaker that is open and due
 //! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
@@ -52,6 +55,7 @@
 
 mod enter;
 mod fast_path;
+mod lease;
 mod line;
 mod precheck;
 mod refusal;

@@ -7,7 +7,9 @@
 
 mod admit;
 mod key;
+mod leases;
 mod notify;
+mod optional;
 mod path;
 pub(crate) mod scope;
 
@@ -15,20 +17,21 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::adaptive::Limiter;
-use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
+use crate::base::sync::{AtomicU64, Ordering, shared_size};
 use crate::breaker::Breakers;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    Authorities, CompiledRules, ContextRules, HotParams, OriginRules, ResourceRules, RuleSet,
-    SlotLimit, most_keys,
+    Authorities, CompiledRules, ContextRules, HotParams, OriginRules, RuleSet, SlotLimit,
 };
 use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 
 pub(crate) use admit::{NoPlace, Place};
 pub(crate) use key::{ResourceKey, ResourceQuery};
+pub(crate) use leases::{Asking, HeldLeases, Leases, NoLease, Taking, Targets};
+pub(crate) use optional::OptionalChecks;
 pub(crate) use path::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,28 +57,6 @@ pub(crate) struct Resource {
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
-}
-
-/// What most resources do not have.
-#[derive(Debug, Default)]
-pub(crate) struct OptionalChecks {
-    origins: Option<StdArc<OriginRules>>,
-    contexts: Option<StdArc<ContextRules>>,
-    /// The rules that look at other resources.
-    related: Box<[u32]>,
-    authorities: Option<StdArc<Authorities>>,
-    /// The adaptive limit, and its rule. It is shared with an equal rule of an
-    /// older set, for the calls in flight.
-    adaptive: Option<(u32, Arc<Limiter>)>,
-    params: Option<HotParams>,
-    breakers: Option<RuledBreakers>,
-}
-
-/// Circuit breakers, and their rules.
-#[derive(Debug)]
-struct RuledBreakers {
-    breakers: Breakers,
-    rules: Box<[u32]>,
 }
 
 // === impl Resource ===
@@ -113,7 +94,8 @@ impl Resource {
         };
         let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
         let extras = own.and_then(|own| {
-            OptionalChecks::new(rules, own, &text, &shared, old_extras, old_breakers, now)
+            let of = (&text, key.direction);
+            OptionalChecks::new(rules, own, of, &shared, old_extras, old_breakers, now)
         });
         if let Some(old) = old_breakers {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());
@@ -283,6 +265,12 @@ impl Resource {
         self.extras.as_ref()?.params.as_ref()
     }
 
+    /// The rules that count over all processes of a store.
+    #[inline]
+    pub(crate) fn leases(&self) -> Option<&Leases> {
+        self.extras.as_ref()?.leases.as_ref()
+    }
+
     /// Who may call at all, if a rule says so.
     pub(crate) fn authorities(&self) -> Option<&Authorities> {
         self.extras.as_ref()?.authorities.as_deref()
@@ -317,82 +305,6 @@ impl Resource {
     }
 }
 
-impl OptionalChecks {
-    fn new(
-        rules: &RuleSet,
-        own: &ResourceRules,
-        text: &StdArc<str>,
-        shared: &StdArc<EngineContext>,
-        old: Option<&Self>,
-        old_breakers: Option<&Breakers>,
-        now: Tick,
-    ) -> Option<Box<Self>> {
-        let old_params = old.and_then(|old| old.params.as_ref());
-        let max_origins = most_keys(shared.config.max_origins);
-        let extras = Self {
-            origins: own.origins.clone(),
-            contexts: own.contexts.clone(),
-            related: own.related.as_slice().into(),
-            authorities: own.authorities.clone(),
-            adaptive: own.adaptive.map(|(rule, settings)| {
-                let limiter = Limiter::new(settings, now);
-                let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
-                    Some((_, old)) => limiter.inheriting(old, now),
-                    None => Arc::new(limiter),
-                };
-                (rule, limiter)
-            }),
-            params: HotParams::new(rules, &own.params, max_origins, old_params, now, |rule| {
-                notify::on_missing(rules, rule, text, shared)
-            }),
-            breakers: RuledBreakers::new(rules, own, old_breakers, now),
-        };
-        extras.has_any().then(|| Box::new(extras))
-    }
-
-    fn has_any(&self) -> bool {
-        // By all their names, so that a new one is not left out.
-        let Self {
-            origins,
-            contexts,
-            related,
-            authorities,
-            adaptive,
-            params,
-            breakers,
-        } = self;
-        origins.is_some()
-            || contexts.is_some()
-            || !related.is_empty()
-            || authorities.is_some()
-            || adaptive.is_some()
-            || params.is_some()
-            || breakers.is_some()
-    }
-}
-
-impl RuledBreakers {
-    fn new(
-        rules: &RuleSet,
-        own: &ResourceRules,
-        old: Option<&Breakers>,
-        now: Tick,
-    ) -> Option<Self> {
-        let (indices, specs): (Vec<_>, Vec<_>) = rules
-            .breakers(&own.breakers)
-            .map(|(index, rule)| (index, rule.spec()))
-            .unzip();
-        (!specs.is_empty()).then(|| {
-            let breakers = Breakers::new(specs, now, old);
-            breakers.rename(indices.iter().map(|&index| rules.id(index)));
-            Self {
-                breakers,
-                rules: indices.into(),
-            }
-        })
-    }
-}
-
 impl Resident for Resource {
     type Key = ResourceKey;
     type Sum = [Totals; 2];
@@ -416,7 +328,9 @@ impl Resident for Resource {
         let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;
         };
-        let memory = self.compiled.memory(self.node.ring()).max(breakers);
+        let leases = self.leases().map_or(Duration::ZERO, Leases::memory);
+        let memory = self.compiled.memory(self.node.ring());
+        let memory = memory.max(breakers).max(leases);
         // A node was last used up to one step after the time that it tells.
         let step = if memory.is_zero() {
             Duration::ZERO

@@ -40,6 +40,7 @@ impl PathKind {
             adaptive,
             params,
             breakers,
+            leases,
         } = extras.unwrap_or(&none);
 
         // Rules with rings or queues of their own judge beside the resource's ring.
@@ -52,7 +53,15 @@ impl PathKind {
         let looks_elsewhere = !related.is_empty();
         // Rules in shadow mode judge what the others let pass.
         let has_shadows = rules.has_shadows();
-        if has_more_rings || has_branch_rules || has_branches || looks_elsewhere || has_shadows {
+        // Shared rules may have to wait for the store.
+        let has_leases = leases.is_some();
+        if has_more_rings
+            || has_leases
+            || has_branch_rules
+            || has_branches
+            || looks_elsewhere
+            || has_shadows
+        {
             return Self::Full;
         }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::HotParamRule;
 use super::problem::Inspector;
 use super::shaping::Shaping;
+use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use super::threshold::whole_rate;
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
@@ -99,6 +100,7 @@ pub struct FlowRule {
     lend: Option<bool>,
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
+    pub(super) sharing: Sharing,
     pub(super) id: Option<String>,
 }
 
@@ -234,6 +236,7 @@ impl FlowRule {
             lend: None,
             max_occupy_ratio: 1.0,
             max_waiting: WholeNumber::new(MOST_WAITING),
+            sharing: Sharing::default(),
             id: None,
         }
     }
@@ -467,6 +470,7 @@ impl FlowRule {
             basis: Basis::Own,
             shaping: Shaping::default(),
             max_waiting: WholeNumber::new(u32::MAX),
+            sharing: Sharing::default(),
             lend: Some(true),
             max_occupy_ratio: 1.0,
             ..self.clone()
@@ -559,11 +563,13 @@ impl FlowRule {
             // Of those that wait, which it has none of.
             max_waiting: _,
             max_occupy_ratio: _,
+            sharing,
             id: _,
         } = self;
         *who == Who::Each
             && *basis == Basis::Own
             && *shaping == Shaping::default()
+            && *sharing == Sharing::default()
             && buckets.get() == 2
             && !strict
             && *lend != Some(true)
@@ -579,6 +585,35 @@ impl FlowRule {
             .max_keys(most_origins);
         rule.id.clone_from(&self.id);
         rule
+    }
+
+    /// Whether the rule is for every resource without one of its own.
+    pub(super) fn is_for_any(&self) -> bool {
+        self.resource == super::ANY_RESOURCE
+    }
+
+    /// Notes what a shared rule cannot have.
+    fn inspect_shared(&self, inspector: &mut Inspector) {
+        if self.shaping != Shaping::default() {
+            let why = "left out with `throttle`, `warm_up` or `memory`: one queue and one clock \
+                 cannot be shared";
+            refuse_shared(inspector, why);
+        }
+        if let Basis::Related(_) = self.basis {
+            refuse_shared(inspector, "left out with `when`: nothing is taken there");
+        }
+        if self.who == Who::Other {
+            let why = "left out with the origin \"other\": name the origins, or use `by_origin`";
+            refuse_shared(inspector, why);
+        }
+        if self.lend == Some(true) {
+            let allowed = "left out with `shared`: a shared window does not lend";
+            inspector.refuse("lend", true, allowed);
+        }
+        if self.who == Who::Each && self.threshold > f64::from(MOST_IN_WINDOW) {
+            inspector.number("threshold", self.threshold, 0..=MOST_IN_WINDOW);
+        }
+        inspect_window(inspector, self.interval, self.buckets.get());
     }
 
     /// Whether both were given the same id.
@@ -633,7 +668,12 @@ impl FlowRule {
                 inspector.refuse(field, format_args!("{name:?}"), allowed);
             }
         }
+        if self.sharing.inspect(inspector) {
+            self.inspect_shared(inspector);
+        }
         inspector.fraction("max_occupy_ratio", self.max_occupy_ratio);
         inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
     }
 }
+
+shared_settings!(FlowRule);

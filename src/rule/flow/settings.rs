@@ -19,6 +19,7 @@ impl FlowRule {
             lend,
             max_occupy_ratio,
             max_waiting,
+            sharing,
             id,
         } = self;
         let Shaping {
@@ -62,6 +63,7 @@ impl FlowRule {
         settings.add_given("lend", lend);
         settings.add_changed("max_occupy_ratio", max_occupy_ratio, plain.max_occupy_ratio);
         settings.add_changed("max_waiting", max_waiting, plain.max_waiting);
+        settings.sharing(&sharing);
         settings.add_given("id", id);
     }
 }

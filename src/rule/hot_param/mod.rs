@@ -10,6 +10,7 @@ use super::MissingKey;
 use super::flow::MOST_WAITING;
 use super::isolation::{LONGEST_QUEUE, SlotQueue};
 use super::problem::{Inspector, brief};
+use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
 use crate::keyed::{Burst, Count, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
@@ -90,6 +91,7 @@ pub struct HotParamRule {
     queue: Option<Duration>,
     max_waiting: Option<WholeNumber>,
     pub(super) missing: MissingKey,
+    pub(super) sharing: Sharing,
     pub(super) id: Option<String>,
 }
 
@@ -153,6 +155,7 @@ impl HotParamRule {
             queue: None,
             max_waiting: None,
             missing: MissingKey::Share,
+            sharing: Sharing::default(),
             id: None,
         }
     }
@@ -555,6 +558,29 @@ impl HotParamRule {
         }
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
         self.inspect_queue(inspector);
+        if self.sharing.inspect(inspector) {
+            self.inspect_shared(inspector);
+        }
+    }
+
+    /// Notes what a shared rule cannot have.
+    fn inspect_shared(&self, inspector: &mut Inspector) {
+        match self.count {
+            Count::Window => inspect_window(inspector, self.interval, 2),
+            Count::Refill => {
+                let why = "used with `window`: a refilled quota has no buckets to lease from";
+                refuse_shared(inspector, why);
+            }
+            Count::Queue(_) => {
+                let why = "left out with `throttle`: one queue and one clock cannot be shared";
+                refuse_shared(inspector, why);
+            }
+            Count::Running => {
+                let why = "left out with `concurrency`: the permit of a call that runs would \
+                     need an owner and an expiry";
+                refuse_shared(inspector, why);
+            }
+        }
     }
 
     fn inspect_queue(&self, inspector: &mut Inspector) {
@@ -579,6 +605,8 @@ impl HotParamRule {
 pub(crate) fn most_keys(keys: usize) -> u32 {
     u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
 }
+
+shared_settings!(HotParamRule);
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {

@@ -18,6 +18,7 @@ impl HotParamRule {
             queue,
             max_waiting,
             missing,
+            sharing,
             id,
         } = self;
         let plain = Self::per_second("", 0);
@@ -50,6 +51,7 @@ impl HotParamRule {
         settings.add_given("queue", queue);
         settings.add_given("max_waiting", max_waiting);
         settings.missing(missing);
+        settings.sharing(&sharing);
         settings.add_given("id", id);
     }
 }

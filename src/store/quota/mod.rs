@@ -72,16 +72,17 @@ impl SharedQuota {
         quota
     }
 
-    pub(crate) const fn key(&self) -> &StoreKey {
-        &self.key
-    }
-
     pub(crate) const fn window(&self) -> Window {
         self.window
     }
 
     pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
         &self.figures
+    }
+
+    /// How many permits there are in a window, for all processes.
+    pub(crate) fn limit(&self) -> u32 {
+        limit_of(&self.terms(), self.hub.nodes())
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -188,7 +189,7 @@ impl SharedQuota {
         }
     }
 
-    pub(in crate::store) fn refund_now(self: &Arc<Self>, end: BucketEnd, n: u32) {
+    pub(crate) fn refund_now(self: &Arc<Self>, end: BucketEnd, n: u32) {
         self.refund(end, n, self.hub.now());
     }
 

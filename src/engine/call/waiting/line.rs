@@ -1,10 +1,13 @@
 //! A waiting call in line: for a slot, or for a share.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::{Inner, Rest};
 use crate::blocked::Blocked;
 use crate::clock::Tick;
+use crate::engine::call::arrival::PlaceInLine;
+use crate::engine::call::lease::Next;
 use crate::rule::{OwnShare, ShareInLine};
 use crate::stat::{Node, SlotHold};
 
@@ -13,8 +16,10 @@ const STANDS_THERE: &str = "it stands in that line";
 /// What a call waits for in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InLine {
-    ForSlot,
-    ForShare,
+    Slot,
+    Share,
+    /// For the answers of the store that it has asked.
+    Store,
 }
 
 /// What a call has got in line.
@@ -22,6 +27,8 @@ pub(crate) enum InLine {
 pub(super) enum Got {
     Slot(SlotHold),
     Share(OwnShare),
+    /// Its permits of shared rules, which it keeps.
+    Leases,
 }
 
 impl Inner {
@@ -30,11 +37,15 @@ impl Inner {
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
             None => false,
-            Some(InLine::ForSlot) => {
+            Some(InLine::Slot) => {
                 let ticket = self.place.expect(STANDS_THERE).ticket;
                 self.node().has_slot_in_line(ticket, waker)
             }
-            Some(InLine::ForShare) => self.share_place().has_share(waker),
+            Some(InLine::Share) => self.share_place().has_share(waker),
+            Some(InLine::Store) => {
+                let leases = self.leases.as_ref();
+                leases.is_some_and(|leases| leases.is_answered(waker))
+            }
         }
     }
 
@@ -47,6 +58,64 @@ impl Inner {
         place.expect(STANDS_THERE)
     }
 
+    /// Stands in line for a slot, at `place`, and holds no permits of a store meanwhile.
+    pub(super) fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
+        if let Some(leases) = &mut self.leases {
+            leases.refund();
+        }
+        self.nodes.each(Node::note_in_line);
+        self.line = Some(InLine::Slot);
+        self.asked = now;
+        self.until = now + place.left;
+        self.sleep = None;
+        self.place = Some(place);
+        self.again.catch_up(self.nodes.resource(), now);
+    }
+
+    /// Takes the permits that the call needs of shared rules, before it takes its place. False
+    /// if it has to wait for the store. Unless it has them, it gives its `slot` on: it asks for
+    /// one again.
+    pub(super) fn take_leases(
+        &mut self,
+        now: Tick,
+        patience: Option<Duration>,
+        slot: &mut Option<SlotHold>,
+    ) -> Result<bool, Blocked> {
+        let Some(leases) = &mut self.leases else {
+            return Ok(true);
+        };
+        let next = leases.take(now, self.n);
+        if let Ok(Next::Starts) = next {
+            return Ok(true);
+        }
+        if let Some(hold) = slot.take() {
+            self.node().release_slot(hold);
+        }
+        match next {
+            Ok(_) => {
+                self.ask_store(now, patience.unwrap_or(Duration::MAX));
+                Ok(false)
+            }
+            Err(none) => {
+                let blocked = none.blocked(self.nodes.resource(), now);
+                Err(self.refuse(now, blocked))
+            }
+        }
+    }
+
+    /// Waits for the answers of the store, which was asked at `now`, at most for so long.
+    fn ask_store(&mut self, now: Tick, patience: Duration) {
+        let most = self
+            .leases
+            .as_ref()
+            .map_or(Duration::ZERO, |leases| leases.most());
+        self.nodes.each(Node::note_in_line);
+        self.line = Some(InLine::Store);
+        self.asked = now;
+        self.until = now + most.min(patience);
+        self.sleep = None;
+    }
+
     /// Leaves the line: with what it has waited for, if it has got that.
     pub(super) fn leave_line(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
@@ -54,26 +123,34 @@ impl Inner {
         // What it has not used of its time is left for the next time.
         let used = now - self.asked;
         match line {
-            InLine::ForSlot => {
+            InLine::Slot => {
                 let place = self.place.as_mut()?;
                 place.left = place.left.saturating_sub(used);
                 let ticket = place.ticket;
                 self.node().leave_line(ticket).map(Got::Slot)
             }
-            InLine::ForShare => {
+            InLine::Share => {
                 let place = self.shares.as_deref_mut()?.places.last_mut()?;
                 place.left = place.left.saturating_sub(used);
                 place.leave(now).map(Got::Share)
             }
+            InLine::Store => self.leases.as_mut()?.settle(now).then_some(Got::Leases),
         }
     }
 
     /// Leaves the line, and gives what it has got there to the next call.
     pub(super) fn give_up_line(&mut self) {
+        if self.line == Some(InLine::Store) {
+            self.line = None;
+            self.nodes.each(Node::note_out_of_line);
+            // What has been granted is refunded, and nothing is taken instead of the rest.
+            self.leases = None;
+        }
         match self.leave_line(self.asked) {
             None => {}
             Some(Got::Slot(hold)) => self.node().release_slot(hold),
             Some(Got::Share(share)) => share.give_back(self.asked),
+            Some(Got::Leases) => unreachable!("it waits for the store no more"),
         }
     }
 
@@ -81,14 +158,14 @@ impl Inner {
     pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Got> {
         let resource = self.nodes.resource();
         match line {
-            InLine::ForSlot => {
+            InLine::Slot => {
                 let slots = self.place?.slots;
                 let queue = resource.slot_queue(slots)?;
                 let beyond = self.node().slots_in_use().saturating_sub(slots.limit);
                 let slot = || Got::Slot(self.node().take_slot_anyway());
                 (beyond < queue.max_waiting).then(slot)
             }
-            InLine::ForShare => {
+            InLine::Share => {
                 let Rest::Judged(call) = &self.rest else {
                     return None;
                 };
@@ -96,13 +173,16 @@ impl Inner {
                 let share = call.with(|call| params.share_beyond(rule, call, now));
                 share.map(Got::Share)
             }
+            InLine::Store => None,
         }
     }
 
     /// Refuses the call, which has left the `line` with nothing.
     pub(super) fn refuse_in_line(&self, now: Tick, line: InLine) -> Blocked {
-        let blocked = match (line, &self.rest) {
-            (InLine::ForShare, Rest::Judged(call)) => {
+        let refusal = self.leases.as_ref().and_then(|leases| leases.refusal());
+        let blocked = match (line, &self.rest, refusal) {
+            (InLine::Store, _, Some(none)) => none.blocked(self.nodes.resource(), now),
+            (InLine::Share, Rest::Judged(call), _) => {
                 let rule = self.share_place().rule;
                 call.with(|call| self.again.blocked_by_share(&self.nodes, call, now, rule))
             }

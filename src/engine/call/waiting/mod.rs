@@ -31,6 +31,7 @@ use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
@@ -124,6 +125,8 @@ struct Inner {
     place: Option<PlaceInLine>,
     /// Its places in lines for shares, if it has or had any: it stands in the last one.
     shares: Option<Box<OfShares>>,
+    /// The permits that it needs of shared rules, if it does.
+    leases: Option<Box<WaitLeases>>,
     rest: Rest,
 }
 
@@ -214,6 +217,7 @@ impl Waiting {
             line: None,
             place,
             shares: None,
+            leases: None,
             rest: Rest::Promised(promised),
         })
     }
@@ -240,8 +244,16 @@ impl Waiting {
             line: Some(line),
             place: own.place,
             shares: own.shares,
+            leases: None,
             rest: Rest::Judged(call),
         })
+    }
+
+    /// The call needs permits of shared rules before it goes on.
+    pub(crate) fn has_leases(&mut self, leases: WaitLeases) {
+        if let Some(inner) = &mut self.inner {
+            inner.leases = Some(Box::new(leases));
+        }
     }
 
     fn of(inner: Inner) -> Self {
@@ -451,11 +463,12 @@ impl Inner {
     /// Has the call judged, or starts it: with what it has `got` in line, if anything.
     fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
-            None => (None, None),
+            None | Some(Got::Leases) => (None, None),
             Some(Got::Slot(hold)) => (Some(hold), None),
             Some(Got::Share(share)) => (None, Some(share)),
         };
         let mut shares = self.shares.take();
+        let leases = self.leases.as_mut();
         match &self.rest {
             Rest::Judged(call) => {
                 if let Some(shares) = &mut shares {
@@ -466,6 +479,7 @@ impl Inner {
                     place: self.place,
                     shares,
                     since: Some(self.since),
+                    leases: leases.map(|leases| leases.hand_over()).unwrap_or_default(),
                 };
                 call.with(|call| self.again.judge_again(call, self.node(), &mut arrived))
             }
@@ -478,11 +492,17 @@ impl Inner {
         let Rest::Promised(promised) = &self.rest else {
             unreachable!("only what is promised starts");
         };
+        let patience = promised.patience;
+        match self.take_leases(now, patience, &mut slot) {
+            Ok(true) => {}
+            Ok(false) => return Verdict::Wait(Waiting { inner: Some(self) }),
+            Err(blocked) => return Verdict::Block(blocked),
+        }
         let resource = self.nodes.resource();
         let place = match resource.take_place(now, &mut slot) {
             Ok(place) => place,
             Err(NoPlace::NoSlot(slots)) => {
-                let place = stand_in_line(resource, slots, promised.patience, self.place);
+                let place = stand_in_line(resource, slots, patience, self.place);
                 let Some(place) = place else {
                     let blocked = resource.blocked_by_slots(slots);
                     return Verdict::Block(self.refuse(now, blocked));
@@ -495,18 +515,11 @@ impl Inner {
         Verdict::Pass(self.enter(now, place))
     }
 
-    fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
-        self.nodes.each(Node::note_in_line);
-        self.line = Some(InLine::ForSlot);
-        self.asked = now;
-        self.until = now + place.left;
-        self.sleep = None;
-        self.place = Some(place);
-        self.again.catch_up(self.nodes.resource(), now);
-    }
-
     /// The entry of the call, which has its tokens and its `place`.
-    fn enter(self, now: Tick, place: Place) -> Entry {
+    fn enter(mut self, now: Tick, place: Place) -> Entry {
+        if let Some(leases) = &mut self.leases {
+            leases.spend();
+        }
         let Rest::Promised(promised) = self.rest else {
             unreachable!("only what is promised starts");
         };

@@ -1,0 +1,108 @@
+//! The permits of shared rules that a waiting call needs: asked for, held, or still to be taken.
+
+use std::mem;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::engine::resource::{Asking, HeldLeases, NoLease, Taking, Targets};
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct WaitLeases {
+    /// Where the call takes its permits when its turn has come; empty if it is judged again.
+    targets: Targets,
+    held: Option<HeldLeases>,
+    asking: Option<Asking>,
+    refusal: Option<NoLease>,
+}
+
+/// How a call goes on whose turn has come.
+pub(crate) enum Next {
+    /// It has all its permits.
+    Starts,
+    /// It waits for the store.
+    Asks,
+}
+
+impl WaitLeases {
+    pub(crate) fn needed(targets: Targets) -> Self {
+        Self {
+            targets,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn asking(asking: Asking) -> Self {
+        Self {
+            asking: Some(asking),
+            ..Self::default()
+        }
+    }
+
+    /// Whether all that were asked have answered; if not, `waker` is woken when one more has.
+    pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
+        let asking = self.asking.as_ref();
+        asking.is_some_and(|asking| asking.is_answered(waker))
+    }
+
+    /// Takes what was granted by now. False if some was not: then there is a
+    /// [refusal](Self::refusal).
+    pub(crate) fn settle(&mut self, now: Tick) -> bool {
+        match self.asking.take().map(|asking| asking.settle(now)) {
+            None => {}
+            Some(Ok(held)) => self.held = Some(held),
+            Some(Err(none)) => self.refusal = Some(none),
+        }
+        self.refusal.is_none()
+    }
+
+    /// Why the call got no permits.
+    pub(crate) const fn refusal(&self) -> Option<&NoLease> {
+        self.refusal.as_ref()
+    }
+
+    /// Takes the permits of a call of weight `n` whose turn has come, or asks for them.
+    pub(crate) fn take(&mut self, now: Tick, n: u32) -> Result<Next, NoLease> {
+        if self.held.is_some() {
+            return Ok(Next::Starts);
+        }
+        let held = match self.targets.take(now, n, HeldLeases::default())? {
+            Taking::All(held) => Ok(held),
+            Taking::MustAsk(held) => self.targets.ask(now, n, held)?,
+        };
+        Ok(match held {
+            Ok(held) => {
+                self.held = Some(held);
+                Next::Starts
+            }
+            Err(asking) => {
+                self.asking = Some(asking);
+                Next::Asks
+            }
+        })
+    }
+
+    /// How long the call waits for the store at most.
+    pub(crate) fn most(&self) -> Duration {
+        let asking = self.asking.as_ref();
+        asking.map_or(Duration::ZERO, |asking| asking.most)
+    }
+
+    /// What the call has, for whoever judges it again.
+    pub(crate) fn hand_over(&mut self) -> HeldLeases {
+        self.held.take().unwrap_or_default()
+    }
+
+    /// Refunds what the call has: it does not start now.
+    pub(crate) fn refund(&mut self) {
+        self.held = None;
+    }
+
+    /// The call runs.
+    pub(crate) fn spend(&mut self) {
+        if let Some(mut held) = mem::take(&mut self.held) {
+            held.spend();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How a call takes permits of the shared rules, or waits for the store.
+//!
+//! Permits in hand are taken last of all that can refuse the call, before its place and its
+//! tokens. Where some must be asked for, all local rules are asked first whether they have
+//! room, so that nothing is drawn for a call that they refuse. Then the call gives up what it
+//! has claimed, waits with a ticket at each counter, and is judged again with what it was
+//! granted. A call that waits for a turn or for a loan asks when that has come: a permit that
+//! was drawn before would belong to another bucket.
+
+use std::mem;
+use std::time::Duration;
+
+use super::EngineRef;
+use super::enter::{enter_claimed, wait_or_refuse};
+use super::line::wait_for_store;
+use super::refusal::{Counted, refuse};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::call::arrival::Arrival;
+use crate::engine::call::lease::WaitLeases;
+use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::ring::NoTokens;
+use crate::engine::call::verdict::Verdict;
+use crate::engine::registry::Reloaded;
+use crate::engine::resource::{HeldLeases, Leases, NoLease, Taking, Targets};
+
+/// Goes on with a call that has its `claims` and needs permits of `leases`.
+#[inline(never)]
+pub(super) fn enter_leased(
+    engine: EngineRef<'_>,
+    nodes: CallNodes,
+    leases: &Leases,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
+    let targets = match leases.targets(call, now) {
+        Ok(targets) => targets,
+        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+    };
+    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
+        let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
+        return Ok(with_targets(verdict, targets));
+    }
+    let had = mem::take(&mut arrived.leases);
+    let held = match targets.take(now, call.weight, had) {
+        Ok(Taking::All(held)) => held,
+        Ok(Taking::MustAsk(held)) => {
+            match nodes.check_room(now, call.weight) {
+                Ok(()) => {}
+                Err(NoTokens::Moved) => {
+                    nodes.give_up(claims);
+                    return Err(Reloaded);
+                }
+                Err(NoTokens::Full(rule)) => {
+                    drop(held);
+                    let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrived)?;
+                    return Ok(with_targets(verdict, targets));
+                }
+            }
+            match targets.ask(now, call.weight, held) {
+                Ok(Ok(held)) => held,
+                Ok(Err(asking)) if call.patience != Some(Duration::ZERO) => {
+                    nodes.give_up(claims);
+                    let most = call.patience.unwrap_or(Duration::MAX);
+                    return Ok(wait_for_store(
+                        engine,
+                        nodes,
+                        call,
+                        now,
+                        (asking, most),
+                        arrived,
+                    ));
+                }
+                Ok(Err(asking)) => {
+                    let rule = asking.first_rule();
+                    let none = NoLease::NoStore { rule };
+                    return Ok(refuse_lease(&nodes, call, now, claims, &none));
+                }
+                Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+            }
+        }
+        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+    };
+    start(
+        engine,
+        nodes.clone(),
+        call,
+        now,
+        claims,
+        arrived,
+        held,
+        targets,
+    )
+}
+
+/// Starts a call that has its permits, which are spent only if it passes now.
+#[expect(clippy::too_many_arguments, reason = "it is all that a call has")]
+fn start(
+    engine: EngineRef<'_>,
+    nodes: CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &mut Arrival,
+    mut held: HeldLeases,
+    targets: Targets,
+) -> Result<Verdict, Reloaded> {
+    let verdict = enter_claimed(engine, nodes, call, now, claims, arrived)?;
+    if let Verdict::Pass(_) = verdict {
+        held.spend();
+        return Ok(verdict);
+    }
+    Ok(with_targets(verdict, targets))
+}
+
+/// Has a call that waits for its start take its permits then.
+fn with_targets(mut verdict: Verdict, targets: Targets) -> Verdict {
+    if let Verdict::Wait(waiting) = &mut verdict {
+        waiting.has_leases(WaitLeases::needed(targets));
+    }
+    verdict
+}
+
+/// Refuses a call that gets no permits.
+#[cold]
+fn refuse_lease(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &Claims,
+    none: &NoLease,
+) -> Verdict {
+    nodes.give_up(claims);
+    let blocked = none.blocked(nodes.resource(), now);
+    refuse(Counted::On(nodes), call, now, blocked)
+}

@@ -1,0 +1,384 @@
+//! The shared rules of one resource: which counters a call takes from, and what it has taken.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::{OptionalChecks, Resource};
+use crate::base::small_vec::SmallVec;
+use crate::base::sync::Arc;
+use crate::blocked::{BlockKind, Blocked};
+use crate::call::{Call, Direction, Key};
+use crate::clock::Tick;
+use crate::engine::context::EngineContext;
+use crate::rule::{RuleSet, Selected, SharedRule, most_keys};
+use crate::store::{
+    Answer, Asked, BucketEnd, Found, Hub, KeyedQuotas, RuleFigures, SharedQuota, Ticket,
+};
+
+/// When a call may come again that the store has not answered.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Leases {
+    rules: Box<[LeasedRule]>,
+    hub: Arc<Hub>,
+}
+
+#[derive(Debug)]
+struct LeasedRule {
+    index: u32,
+    rule: SharedRule,
+    counters: Counters,
+}
+
+/// Where a rule counts. Shared with the rule before a reload.
+#[derive(Clone, Debug)]
+enum Counters {
+    One(Arc<SharedQuota>),
+    ByKey(Arc<KeyedQuotas>),
+}
+
+/// The counters that one call takes from.
+#[derive(Debug, Default)]
+pub(crate) struct Targets(SmallVec<Target, 2>);
+
+#[derive(Clone, Debug)]
+struct Target {
+    rule: u32,
+    told: (u32, Duration),
+    quota: Arc<SharedQuota>,
+}
+
+/// What a call has taken. Dropping it refunds all of it, unless it is spent.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLeases(SmallVec<Held, 2>);
+
+#[derive(Debug)]
+struct Held {
+    quota: Arc<SharedQuota>,
+    /// `None` for a call that passes without permits.
+    end: Option<BucketEnd>,
+    n: u32,
+}
+
+/// A call that waits for the store.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    tickets: Vec<(Target, Ticket, u32)>,
+    held: HeldLeases,
+    /// The longest that it waits.
+    pub(crate) most: Duration,
+}
+
+/// Why a call gets no leases.
+#[derive(Debug)]
+pub(crate) enum NoLease {
+    /// A rule has none, before that time or for ever.
+    Exhausted {
+        rule: u32,
+        told: (u32, Duration),
+        at: Option<Tick>,
+    },
+    /// The store is away, and a rule refuses all calls without it.
+    NoStore { rule: u32 },
+    /// The call has no key, and a rule refuses such calls.
+    Missing { rule: u32 },
+}
+
+/// What a call finds at its counters.
+#[derive(Debug)]
+pub(crate) enum Taking {
+    All(HeldLeases),
+    /// Some must be asked for.
+    MustAsk(HeldLeases),
+}
+
+// === impl Leases ===
+
+impl Leases {
+    /// The shared rules at `indices`, which go on from those of `old` where these count the
+    /// same.
+    fn new(
+        set: &RuleSet,
+        indices: &[u32],
+        text: &str,
+        direction: Direction,
+        most_origins: u32,
+        hub: &Arc<Hub>,
+        old: Option<&Self>,
+    ) -> Option<Self> {
+        let rules = indices.iter().filter_map(|&index| {
+            let rule = set.shared(index, text, direction, most_origins)?;
+            let known = old.and_then(|old| old.counters_of(&rule));
+            let counters = known.unwrap_or_else(|| Counters::new(&rule, hub));
+            if let Counters::One(quota) = &counters {
+                let limit = rule.limit();
+                quota.set_terms(rule.terms(limit, &hub.settings));
+            }
+            Some(LeasedRule {
+                index,
+                rule,
+                counters,
+            })
+        });
+        let rules: Box<[_]> = rules.collect();
+        let hub = hub.clone();
+        (!rules.is_empty()).then_some(Self { rules, hub })
+    }
+
+    /// The same for a resource with the extras `old`. Rules in shadow mode take nothing from a
+    /// store.
+    pub(super) fn of(
+        set: &RuleSet,
+        indices: &[u32],
+        (text, direction): (&str, Direction),
+        shared: &EngineContext,
+        old: Option<&OptionalChecks>,
+    ) -> Option<Self> {
+        if indices.is_empty() || shared.part.is_shadow() {
+            return None;
+        }
+        let most_origins = most_keys(shared.config.max_origins);
+        let old = old.and_then(|old| old.leases.as_ref());
+        Self::new(
+            set,
+            indices,
+            text,
+            direction,
+            most_origins,
+            shared.hub(),
+            old,
+        )
+    }
+
+    /// How far back its windows look.
+    pub(super) fn memory(&self) -> Duration {
+        let windows = self.rules.iter().map(|leased| leased.rule.window);
+        let spans = windows.map(|window| window.bucket * (window.buckets + 1));
+        spans.max().unwrap_or_default()
+    }
+
+    fn counters_of(&self, rule: &SharedRule) -> Option<Counters> {
+        let mut all = self.rules.iter();
+        let known = all.find(|known| {
+            known.rule.identity == rule.identity && known.rule.max_keys == rule.max_keys
+        });
+        Some(known?.counters.clone())
+    }
+
+    /// The counters that `call` takes from.
+    pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<Targets, NoLease> {
+        let mut targets = Targets::default();
+        if call.weight == 0 {
+            return Ok(targets);
+        }
+        for leased in &self.rules {
+            let key = match leased.rule.select(call) {
+                Selected::No => continue,
+                Selected::Together => None,
+                Selected::By(key) => Some(key),
+                Selected::Missing => return Err(NoLease::Missing { rule: leased.index }),
+            };
+            let (limit, quota) = match (&leased.counters, key) {
+                (Counters::One(quota), _) => (leased.rule.limit(), quota.clone()),
+                (Counters::ByKey(quotas), key) => {
+                    let key = key.unwrap_or(&Key::MISSING);
+                    let limit = leased.rule.limit_of(key, call);
+                    let terms = leased.rule.terms(limit, &self.hub.settings);
+                    (limit, quotas.of(key, terms, now))
+                }
+            };
+            targets.0.push(Target {
+                rule: leased.index,
+                told: leased.rule.told(limit),
+                quota,
+            });
+        }
+        Ok(targets)
+    }
+}
+
+impl Counters {
+    fn new(rule: &SharedRule, hub: &Arc<Hub>) -> Self {
+        let digest = hub.digester().rule(&rule.identity);
+        let terms = rule.terms(rule.limit(), &hub.settings);
+        let figures = Arc::new(RuleFigures::default());
+        if rule.is_by_key() {
+            let most = rule.max_keys;
+            let quotas = KeyedQuotas::new(digest, rule.window, terms, most, figures, hub);
+            Self::ByKey(Arc::new(quotas))
+        } else {
+            let key = hub.key(hub.digester().counter(digest, None));
+            Self::One(SharedQuota::new(key, rule.window, terms, figures, hub))
+        }
+    }
+}
+
+// === impl Targets ===
+
+impl Targets {
+    /// Takes `n` permits of each, or of none. Those that the call `had` before count.
+    pub(crate) fn take(&self, now: Tick, n: u32, had: HeldLeases) -> Result<Taking, NoLease> {
+        let mut had = had;
+        let mut held = HeldLeases::default();
+        let mut must_ask = false;
+        for target in self.0.iter() {
+            if let Some(end) = had.give_up(&target.quota, n) {
+                held.push(target, end, n);
+                continue;
+            }
+            match target.quota.take(now, n) {
+                Found::Taken(end) => held.push(target, Some(end), n),
+                Found::Exhausted(at) => return Err(target.exhausted(Some(at), n)),
+                Found::Nothing => must_ask = true,
+            }
+        }
+        Ok(if must_ask {
+            Taking::MustAsk(held)
+        } else {
+            Taking::All(held)
+        })
+    }
+
+    /// Asks for what is not `held`. Returns what the call has then, or that it must wait.
+    pub(crate) fn ask(
+        &self,
+        now: Tick,
+        n: u32,
+        held: HeldLeases,
+    ) -> Result<Result<HeldLeases, Asking>, NoLease> {
+        let mut asking = Asking {
+            tickets: Vec::new(),
+            held,
+            most: Duration::MAX,
+        };
+        for target in self.0.iter() {
+            if asking.held.has(&target.quota) {
+                continue;
+            }
+            match target.quota.ask(now, n) {
+                Asked::Told(answer) => asking.take_answer(target, answer, n)?,
+                Asked::Waits(ticket) => {
+                    asking.most = asking.most.min(target.quota.terms().wait);
+                    asking.tickets.push((target.clone(), ticket, n));
+                }
+            }
+        }
+        Ok(if asking.tickets.is_empty() {
+            Ok(asking.held)
+        } else {
+            Err(asking)
+        })
+    }
+}
+
+impl Target {
+    #[cold]
+    fn exhausted(&self, at: Option<Tick>, n: u32) -> NoLease {
+        let at = at.filter(|_| n <= self.quota.limit());
+        self.quota.figures().refused.add(1);
+        NoLease::Exhausted {
+            rule: self.rule,
+            told: self.told,
+            at: at.map(|at| self.quota.available_at(at)),
+        }
+    }
+}
+
+// === impl NoLease ===
+
+impl NoLease {
+    /// What is told of a call that gets no permits.
+    pub(crate) fn blocked(&self, resource: &Resource, now: Tick) -> Blocked {
+        match *self {
+            Self::Exhausted { rule, told, at } => {
+                let kind = resource.rules().kind_of_rate(rule);
+                let retry_after = at.map(|at| resource.time_until(at, now));
+                let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
+                blocked.with_limit(told.0, told.1)
+            }
+            Self::NoStore { rule } => {
+                let blocked = resource.blocked(BlockKind::Store, rule);
+                blocked.with_retry_after(Some(RETRY))
+            }
+            Self::Missing { rule } => resource.blocked(BlockKind::MissingKey, rule),
+        }
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    /// The rule of the first counter that it waits for.
+    pub(crate) fn first_rule(&self) -> u32 {
+        self.tickets.first().map_or(0, |(target, ..)| target.rule)
+    }
+
+    /// Whether all answers are there; if not, `waker` is woken when one more is.
+    pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
+        let tickets = self.tickets.iter();
+        // Each one must know the waker.
+        let left = tickets.filter(|(_, ticket, _)| !ticket.is_answered(waker));
+        left.count() == 0
+    }
+
+    /// What the call has by now: where there is no answer, what the rule does without the store.
+    pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoLease> {
+        for (target, ticket, n) in std::mem::take(&mut self.tickets) {
+            let answer = ticket.take(now);
+            self.take_answer(&target, answer, n)?;
+        }
+        Ok(self.held)
+    }
+
+    fn take_answer(&mut self, target: &Target, answer: Answer, n: u32) -> Result<(), NoLease> {
+        match answer {
+            Answer::Granted(end) => self.held.push(target, Some(end), n),
+            Answer::Open => self.held.push(target, None, n),
+            Answer::Refused(at) => return Err(target.exhausted(at, n)),
+            Answer::Closed => {
+                target.quota.figures().refused.add(1);
+                return Err(NoLease::NoStore { rule: target.rule });
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl HeldLeases ===
+
+impl HeldLeases {
+    fn push(&mut self, target: &Target, end: Option<BucketEnd>, n: u32) {
+        self.0.push(Held {
+            quota: target.quota.clone(),
+            end,
+            n,
+        });
+    }
+
+    fn has(&self, quota: &Arc<SharedQuota>) -> bool {
+        self.0.iter().any(|held| Arc::ptr_eq(&held.quota, quota))
+    }
+
+    /// Hands over what it has of `quota`, if that is `n` permits.
+    fn give_up(&mut self, quota: &Arc<SharedQuota>, n: u32) -> Option<Option<BucketEnd>> {
+        let is_it = |held: &Held| Arc::ptr_eq(&held.quota, quota) && held.n == n;
+        self.0.remove(is_it).map(|held| held.end)
+    }
+
+    /// The call runs: what it has taken is gone.
+    pub(crate) fn spend(&mut self) {
+        self.0 = SmallVec::default();
+    }
+}
+
+impl Drop for HeldLeases {
+    fn drop(&mut self) {
+        for held in self.0.iter() {
+            if let Some(end) = held.end {
+                held.quota.refund_now(end, held.n);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What most resources do not have: the checks beyond a ring and slots.
+
+use std::sync::Arc as StdArc;
+
+use super::leases::Leases;
+use super::notify;
+use crate::adaptive::Limiter;
+use crate::base::sync::Arc;
+use crate::breaker::Breakers;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::engine::context::EngineContext;
+use crate::rule::{
+    Authorities, ContextRules, HotParams, OriginRules, ResourceRules, RuleSet, most_keys,
+};
+
+/// What most resources do not have.
+#[derive(Debug, Default)]
+pub(crate) struct OptionalChecks {
+    pub(super) origins: Option<StdArc<OriginRules>>,
+    pub(super) contexts: Option<StdArc<ContextRules>>,
+    /// The rules that look at other resources.
+    pub(super) related: Box<[u32]>,
+    pub(super) authorities: Option<StdArc<Authorities>>,
+    /// The adaptive limit, and its rule. It is shared with an equal rule of an
+    /// older set, for the calls in flight.
+    pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
+    pub(super) params: Option<HotParams>,
+    pub(super) breakers: Option<RuledBreakers>,
+    pub(super) leases: Option<Leases>,
+}
+
+/// Circuit breakers, and their rules.
+#[derive(Debug)]
+pub(super) struct RuledBreakers {
+    pub(super) breakers: Breakers,
+    pub(super) rules: Box<[u32]>,
+}
+
+impl OptionalChecks {
+    pub(super) fn new(
+        rules: &RuleSet,
+        own: &ResourceRules,
+        (text, direction): (&StdArc<str>, Direction),
+        shared: &StdArc<EngineContext>,
+        old: Option<&Self>,
+        old_breakers: Option<&Breakers>,
+        now: Tick,
+    ) -> Option<Box<Self>> {
+        let old_params = old.and_then(|old| old.params.as_ref());
+        let max_origins = most_keys(shared.config.max_origins);
+        let extras = Self {
+            origins: own.origins.clone(),
+            contexts: own.contexts.clone(),
+            related: own.related.as_slice().into(),
+            authorities: own.authorities.clone(),
+            adaptive: own.adaptive.map(|(rule, settings)| {
+                let limiter = Limiter::new(settings, now);
+                let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
+                    Some((_, old)) => limiter.inheriting(old, now),
+                    None => Arc::new(limiter),
+                };
+                (rule, limiter)
+            }),
+            params: HotParams::new(rules, &own.params, max_origins, old_params, now, |rule| {
+                notify::on_missing(rules, rule, text, shared)
+            }),
+            breakers: RuledBreakers::new(rules, own, old_breakers, now),
+            leases: Leases::of(rules, &own.shared, (text, direction), shared, old),
+        };
+        extras.has_any().then(|| Box::new(extras))
+    }
+
+    fn has_any(&self) -> bool {
+        // By all their names, so that a new one is not left out.
+        let Self {
+            origins,
+            contexts,
+            related,
+            authorities,
+            adaptive,
+            params,
+            breakers,
+            leases,
+        } = self;
+        origins.is_some()
+            || contexts.is_some()
+            || !related.is_empty()
+            || authorities.is_some()
+            || adaptive.is_some()
+            || params.is_some()
+            || breakers.is_some()
+            || leases.is_some()
+    }
+}
+
+impl RuledBreakers {
+    fn new(
+        rules: &RuleSet,
+        own: &ResourceRules,
+        old: Option<&Breakers>,
+        now: Tick,
+    ) -> Option<Self> {
+        let (indices, specs): (Vec<_>, Vec<_>) = rules
+            .breakers(&own.breakers)
+            .map(|(index, rule)| (index, rule.spec()))
+            .unzip();
+        (!specs.is_empty()).then(|| {
+            let breakers = Breakers::new(specs, now, old);
+            breakers.rename(indices.iter().map(|&index| rules.id(index)));
+            Self {
+                breakers,
+                rules: indices.into(),
+            }
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! A shared rule in the form that calls are judged by: which calls it counts, under which name,
+//! and how many it allows.
+
+use std::time::Duration;
+
+use super::hot_param::ParamOf;
+use super::named::Named;
+use super::sharing::{Identity, Sharing};
+use super::{Basis, FlowRule, HotParamRule, MissingKey, Who};
+use crate::call::{Call, Direction, Key};
+use crate::store::{StoreSettings, Terms, Window};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct SharedRule {
+    sharing: Sharing,
+    selects: Selects,
+    missing: MissingKey,
+    interval: Duration,
+    pub(crate) window: Window,
+    limit: u32,
+    exceptions: Named<f64>,
+    tiers: Named<f64>,
+    /// What all processes that count together agree on.
+    pub(crate) identity: String,
+    /// For how many keys there are places.
+    pub(crate) max_keys: u32,
+}
+
+/// Which calls a rule counts together.
+#[derive(Debug)]
+enum Selects {
+    All,
+    /// Those of some origins.
+    Origins(Named<bool>),
+    /// Those through some contexts.
+    Contexts(Named<bool>),
+    /// Those of each key apart.
+    Each(ParamOf),
+}
+
+/// What a rule says of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Selected<'c> {
+    /// It is not one of the rule's.
+    No,
+    /// It counts with all others.
+    Together,
+    /// It counts with those of this key.
+    By(&'c Key<'c>),
+    /// It has no key, and the rule refuses such calls.
+    Missing,
+}
+
+impl SharedRule {
+    pub(super) fn of_flow(
+        rule: &FlowRule,
+        sharing: Sharing,
+        text: &str,
+        direction: Direction,
+        most_origins: u32,
+    ) -> Self {
+        let named = |name: &str| {
+            let mut named = Named::default();
+            named.change(name, |is_named| *is_named = true);
+            named
+        };
+        let mut identity = Identity::new("flow", rule.id.as_deref(), text, rule.is_for_any());
+        let selects = match (rule.basis(), &rule.who) {
+            (Basis::Context(context), _) => {
+                identity.part("context", context);
+                Selects::Contexts(named(context))
+            }
+            (_, Who::Each) => {
+                identity.part("by", "origin");
+                Selects::Each(ParamOf::Origin)
+            }
+            (_, Who::Only(origin)) => {
+                identity.part("origin", origin);
+                Selects::Origins(named(origin))
+            }
+            (_, Who::Anyone | Who::Other) => Selects::All,
+        };
+        add_direction(&mut identity, direction);
+        let (interval, counted) = (rule.interval(), rule.counted_buckets());
+        Self {
+            sharing,
+            selects,
+            missing: rule.missing.unwrap_or_default(),
+            interval,
+            window: Window {
+                bucket: Duration::from_nanos(rule.bucket_ns()),
+                buckets: counted,
+            },
+            limit: rule.limit(),
+            exceptions: Named::default(),
+            tiers: Named::default(),
+            identity: identity.window(interval, counted),
+            max_keys: most_origins,
+        }
+    }
+
+    pub(super) fn of_hot_param(
+        rule: &HotParamRule,
+        sharing: Sharing,
+        text: &str,
+        direction: Direction,
+    ) -> Self {
+        let mut identity = Identity::new("hot-param", rule.id.as_deref(), text, false);
+        match &rule.of {
+            ParamOf::Index(index) => identity.part("param_at", &index.to_string()),
+            ParamOf::Named(name) => identity.part("param", name),
+            ParamOf::Origin => identity.part("by", "origin"),
+        }
+        add_direction(&mut identity, direction);
+        let own = |list: &[(String, f64)]| {
+            let mut named = Named::<f64>::default();
+            for (name, threshold) in list {
+                named.change(name, |own| *own = *threshold);
+            }
+            named
+        };
+        Self {
+            sharing,
+            selects: Selects::Each(rule.of.clone()),
+            missing: rule.missing,
+            interval: rule.interval(),
+            window: Window {
+                bucket: rule.interval() / 2,
+                buckets: 2,
+            },
+            limit: rule.threshold() as u32,
+            exceptions: own(&rule.exceptions),
+            tiers: own(&rule.tiers),
+            identity: identity.window(rule.interval(), 2),
+            max_keys: rule.max_keys.get(),
+        }
+    }
+
+    /// Whether each key has a counter.
+    pub(crate) const fn is_by_key(&self) -> bool {
+        matches!(self.selects, Selects::Each(_))
+    }
+
+    /// What the rule says of `call`.
+    #[inline]
+    pub(crate) fn select<'c>(&self, call: &'c Call<'_>) -> Selected<'c> {
+        let is_one_of = |named: &Named<bool>, key: Option<&Key<'_>>| match key {
+            Some(key) if named.has(key) => Selected::Together,
+            _ => Selected::No,
+        };
+        let of = match &self.selects {
+            Selects::All => return Selected::Together,
+            Selects::Origins(named) => return is_one_of(named, call.origin.as_ref()),
+            Selects::Contexts(named) => return is_one_of(named, call.context.as_ref()),
+            Selects::Each(of) => of,
+        };
+        let given = match of {
+            ParamOf::Index(index) => call.param_at(*index),
+            ParamOf::Named(name) => call.param_named(name),
+            ParamOf::Origin => call.origin.as_ref(),
+        };
+        match (given, self.missing) {
+            (Some(key), _) => Selected::By(key),
+            (None, MissingKey::Share) => Selected::By(&Key::MISSING),
+            (None, MissingKey::Skip) => Selected::No,
+            (None, MissingKey::Refuse) => Selected::Missing,
+        }
+    }
+
+    /// The limit of all calls together, or of a key that has no other.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The limit of `call`, whose key is `key`.
+    pub(crate) fn limit_of(&self, key: &Key<'_>, call: &Call<'_>) -> u32 {
+        let own = self.exceptions.get(key);
+        let tier = call.tier.as_ref().and_then(|tier| self.tiers.get(tier));
+        own.or(tier).map_or(self.limit, |own| *own as u32)
+    }
+
+    /// The terms of a counter with this `limit`.
+    pub(crate) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
+        self.sharing.terms(limit, settings)
+    }
+
+    /// `limit` as people are told it: so many in which time.
+    pub(crate) const fn told(&self, limit: u32) -> (u32, Duration) {
+        (limit, self.interval)
+    }
+}
+
+/// Calls of the two directions are counted apart.
+fn add_direction(identity: &mut Identity, direction: Direction) {
+    if direction == Direction::Outbound {
+        identity.part("direction", direction.as_str());
+    }
+}
+
+impl FlowRule {
+    /// The rule, which is shared, as it counts on the resource `text`.
+    pub(super) fn as_shared(
+        &self,
+        text: &str,
+        direction: Direction,
+        most_origins: u32,
+    ) -> SharedRule {
+        SharedRule::of_flow(self, self.sharing, text, direction, most_origins)
+    }
+}
+
+impl HotParamRule {
+    /// The rule, which is shared, as it counts on the resource `text`.
+    pub(super) fn as_shared(&self, text: &str, direction: Direction) -> SharedRule {
+        SharedRule::of_hot_param(self, self.sharing, text, direction)
+    }
+}

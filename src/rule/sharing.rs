@@ -1,0 +1,215 @@
+//! Rules that count over all processes of a store: their settings, and by what name they are
+//! counted there.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::problem::Inspector;
+use crate::base::number::WholeNumber;
+use crate::stat::MAX_TOKENS;
+use crate::store::{StoreSettings, Terms, WhenDown};
+
+/// Most buckets of a shared window: a store walks over all of them.
+pub(super) const MOST_SHARED_BUCKETS: u32 = 128;
+/// Shortest bucket of a shared window: it must be much longer than a trip to the store.
+const SHORTEST_SHARED_BUCKET: Duration = Duration::from_millis(10);
+/// Longest wait for the store.
+const LONGEST_STORE_WAIT: Duration = Duration::from_secs(10);
+
+/// How a rule is shared. The default is a rule that is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sharing {
+    pub(super) is_shared: bool,
+    pub(super) is_exact: bool,
+    pub(super) is_per_node: bool,
+    pub(super) when_down: Option<WhenDown>,
+    pub(super) local_limit: Option<WholeNumber>,
+    pub(super) store_wait: Option<Duration>,
+}
+
+impl Sharing {
+    /// The terms of a counter with this `limit`.
+    pub(super) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
+        let wait = self.store_wait.unwrap_or(settings.store_wait);
+        Terms {
+            limit,
+            per_node: self.is_per_node,
+            exact: self.is_exact,
+            when_down: self.when_down.unwrap_or(settings.when_down),
+            local_limit: self.local_limit.map(WholeNumber::get),
+            wait: wait.min(settings.store_wait),
+        }
+    }
+
+    /// Notes what is wrong with the settings by themselves, and returns whether the rule is
+    /// shared.
+    pub(super) fn inspect(&self, inspector: &mut Inspector) -> bool {
+        if !self.is_shared {
+            let without = "left out without `shared`";
+            if self.is_exact {
+                inspector.refuse("exact", true, without);
+            }
+            if self.is_per_node {
+                inspector.refuse("per_node", true, without);
+            }
+            if let Some(when_down) = self.when_down {
+                inspector.refuse("when_down", when_down, without);
+            }
+            if let Some(limit) = self.local_limit {
+                inspector.refuse("local_limit", limit.get(), without);
+            }
+            if let Some(wait) = self.store_wait {
+                inspector.refuse("store_wait", format_args!("{wait:?}"), without);
+            }
+            return false;
+        }
+        if let Some(limit) = self.local_limit {
+            inspector.number("local_limit", limit, 0..=MAX_TOKENS);
+            if self.when_down.is_some_and(|it| it != WhenDown::LocalShare) {
+                let allowed = "left out unless `when_down` is local-share";
+                inspector.refuse("local_limit", limit.get(), allowed);
+            }
+        }
+        if let Some(wait) = self.store_wait {
+            let least = Duration::from_millis(1);
+            if !(least..=LONGEST_STORE_WAIT).contains(&wait) {
+                let allowed = "between 1 ms and 10 s";
+                inspector.refuse("store_wait", format_args!("{wait:?}"), allowed);
+            }
+        }
+        true
+    }
+}
+
+/// Notes that a shared rule cannot have what `with` sets.
+pub(super) fn refuse_shared(inspector: &mut Inspector, why: &str) {
+    inspector.refuse("shared", true, why);
+}
+
+/// Notes that the buckets of a shared window are too short or too many.
+pub(super) fn inspect_window(inspector: &mut Inspector, interval: Duration, buckets: u32) {
+    if buckets > MOST_SHARED_BUCKETS {
+        let allowed = format!("at most {MOST_SHARED_BUCKETS} with `shared`");
+        inspector.refuse("buckets", buckets, allowed);
+    } else if buckets > 0 && interval / buckets < SHORTEST_SHARED_BUCKET {
+        let allowed = "so long that a bucket lasts 10 ms, with `shared`";
+        inspector.refuse("interval", format_args!("{interval:?}"), allowed);
+    }
+}
+
+/// What two processes must agree on to count together: never the place of a rule among others,
+/// nor its limit, so that a rollout with other limits counts on.
+pub(super) struct Identity(String);
+
+impl Identity {
+    /// That of a rule of this `kind`, by its id or else its resource.
+    pub(super) fn new(kind: &str, id: Option<&str>, resource: &str, is_default: bool) -> Self {
+        let mut identity = Self(String::new());
+        identity.part("kind", kind);
+        match id {
+            Some(id) => identity.part("id", id),
+            None => identity.part("resource", resource),
+        }
+        // Each resource of a default has a quota of its own.
+        if is_default && id.is_some() {
+            identity.part("resource", resource);
+        }
+        identity
+    }
+
+    /// Adds a part that no other parts can be taken for.
+    pub(super) fn part(&mut self, name: &str, value: &str) {
+        // A text cannot fail to be written to.
+        let _ = write!(self.0, "{name}={}:{value};", value.len());
+    }
+
+    /// Adds the window.
+    pub(super) fn window(mut self, interval: Duration, counted: u32) -> String {
+        self.part("ns", &interval.as_nanos().to_string());
+        self.part("buckets", &counted.to_string());
+        self.0
+    }
+}
+
+/// The settings of a shared rule, for each kind that may be one.
+macro_rules! shared_settings {
+    ($rule:ty) => {
+        impl $rule {
+            /// Counts the rule over all processes that use the engine's
+            /// [store](crate::Builder::store): together they admit at most the threshold.
+            ///
+            /// Permits are drawn from the store in advance, so most calls are decided
+            /// without it; a call waits for the store at most
+            /// [`store_wait`](Self::store_wait). The [guarantees](crate::guide::guarantees)
+            /// say what holds and what does not; the
+            /// [cookbook](crate::guide::cookbook#one-limit-over-all-replicas) how to set it up.
+            ///
+            /// Processes count together if their rules have the same kind, the same id or
+            /// else the same resource, the same selection of calls, and the same window. The
+            /// threshold may differ, as during a rollout: then each process goes by its own.
+            #[must_use]
+            pub const fn shared(mut self) -> Self {
+                self.sharing.is_shared = true;
+                self
+            }
+
+            /// Draws nothing ahead: every permit is asked for when a call needs it, and calls
+            /// that ask at the same time share a request. Only for a
+            /// [shared](Self::shared) rule. A quota that is used less than about fifty times a second
+            /// by a process is exact in any case.
+            #[must_use]
+            pub const fn exact(mut self) -> Self {
+                self.sharing.is_exact = true;
+                self
+            }
+
+            /// Makes the threshold that of each process: the limit of all of them together is
+            /// the threshold times the number of processes that are alive. Only for a
+            /// [shared](Self::shared) rule.
+            #[must_use]
+            pub const fn per_node(mut self) -> Self {
+                self.sharing.is_per_node = true;
+                self
+            }
+
+            /// Sets what the rule does while the store cannot be asked. Default: that of the
+            /// [engine](crate::store::StoreSettings::when_down). Only for a
+            /// [shared](Self::shared) rule.
+            #[must_use]
+            pub const fn when_down(mut self, when_down: crate::store::WhenDown) -> Self {
+                self.sharing.when_down = Some(when_down);
+                self
+            }
+
+            /// Sets how many calls this process admits in a window while the store cannot be
+            /// asked: between 0 and 2³¹ − 1. Default: the threshold divided by the number of
+            /// processes. Only for a [shared](Self::shared) rule.
+            #[must_use]
+            pub fn local_limit(
+                mut self,
+                limit: impl Into<crate::base::number::WholeNumber>,
+            ) -> Self {
+                self.sharing.local_limit = Some(limit.into());
+                self
+            }
+
+            /// Sets the longest that a call waits for the store: between 1 ms and 10 s, and
+            /// at most [that of the engine](crate::store::StoreSettings::store_wait), which is
+            /// the default. A call that waits longer is served as without the store. Only
+            /// for a [shared](Self::shared) rule.
+            #[must_use]
+            pub const fn store_wait(mut self, wait: std::time::Duration) -> Self {
+                self.sharing.store_wait = Some(wait);
+                self
+            }
+
+            /// Returns whether the rule is [shared](Self::shared).
+            #[must_use]
+            pub const fn is_shared(&self) -> bool {
+                self.sharing.is_shared
+            }
+        }
+    };
+}
+
+pub(super) use shared_settings;

@@ -1,0 +1,104 @@
+//! The names of counters: keyed hashes of what is counted, the same in all processes that have
+//! the same secret.
+//!
+//! SipHash-1-3 with two pairs of keys gives 128 bits. The keys are hashes of the secret by fixed
+//! keys. All of this belongs to the format of the store: a change of it would make replicas of
+//! two versions count apart.
+
+use std::fmt;
+
+use crate::call::Key;
+use crate::keyed::Sip;
+
+/// What the keys are made of, where no secret is set: public.
+const NO_SECRET: &[u8] = b"tower-sentinel, format 1";
+const FIXED: (u64, u64) = (0x736f_6d65_2066_6978, 0x6564_206b_6579_732e);
+
+/// See the [module](self).
+#[derive(Clone)]
+pub(crate) struct Digester([Sip; 2]);
+
+/// The hash of what a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuleDigest([u64; 2]);
+
+impl Digester {
+    pub(crate) fn new(secret: Option<&[u8]>) -> Self {
+        let fixed = Sip::keyed(FIXED.0, FIXED.1);
+        let key = |kind| fixed.hash(secret.unwrap_or(NO_SECRET), kind);
+        Self([Sip::keyed(key(1), key(2)), Sip::keyed(key(3), key(4))])
+    }
+
+    /// The hash of a rule's identity.
+    pub(crate) fn rule(&self, identity: &str) -> RuleDigest {
+        RuleDigest(
+            self.0
+                .each_ref()
+                .map(|sip| sip.hash(identity.as_bytes(), 9)),
+        )
+    }
+
+    /// The name of the counter of a rule, for calls of `key` if it has one for each.
+    pub(crate) fn counter(&self, rule: RuleDigest, key: Option<&Key<'_>>) -> u128 {
+        let half = |at: usize| {
+            let sip = &self.0[at];
+            let of_key = key.map_or(0, |key| sip.digest(key).get());
+            u128::from(sip.digest(&Key::Digest(rule.0[at], of_key)).get())
+        };
+        half(0) << 64 | half(1)
+    }
+}
+
+impl fmt::Debug for Digester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The keys are secret.
+        f.write_str("Digester(..)")
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// These belong to the format: they must never change.
+    #[test]
+    fn names_of_format_1_are_these() {
+        let digester = Digester::new(None);
+        let rule = digester.rule("kind=4:flow;");
+        let names = [
+            digester.counter(rule, None),
+            digester.counter(rule, Some(&Key::Str("ann"))),
+            digester.counter(rule, Some(&Key::Int(7))),
+            Digester::new(Some(b"hush")).counter(rule, Some(&Key::Str("ann"))),
+        ];
+        assert_eq!(names.map(|name| format!("{name:032x}")), NAMES);
+    }
+
+    const NAMES: [&str; 4] = [
+        "04035362ae5cffe9dbdc2c54ebdaf8c8",
+        "769ee08f1ec6da42b85f7dc8f994dd9c",
+        "3af9fde90115f6578861203eb2ae38f0",
+        "325a7c1d378905e9dfaae6c57b94a05e",
+    ];
+
+    #[test]
+    fn names_differ_by_rule_key_and_secret() {
+        let mut names = Vec::new();
+        for secret in [None, Some(&b"a"[..]), Some(b"b")] {
+            let digester = Digester::new(secret);
+            for identity in ["x", "y"] {
+                let rule = digester.rule(identity);
+                for key in [
+                    None,
+                    Some(Key::Str("")),
+                    Some(Key::Str("7")),
+                    Some(Key::Int(7)),
+                ] {
+                    names.push(digester.counter(rule, key.as_ref()));
+                }
+            }
+        }
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

@@ -1,0 +1,137 @@
+//! The counters of one rule that counts each key apart.
+
+use std::time::Duration;
+
+use super::StoreKey;
+use super::digest::{Digester, RuleDigest};
+use super::figures::RuleFigures;
+use super::hub::Hub;
+use super::ledger::{Terms, Window};
+use super::quota::SharedQuota;
+use super::settings::WhenDown;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::call::Key;
+use crate::clock::{Tick, nanos};
+use crate::stat::{Place, Resident, Table};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct KeyedQuotas {
+    table: Table<Keyed>,
+    rule: RuleDigest,
+    window: Window,
+    figures: Arc<RuleFigures>,
+    hub: Arc<Hub>,
+    /// What keys without a place share while the store is away.
+    others: Arc<SharedQuota>,
+}
+
+/// The counter of one key.
+#[derive(Debug)]
+struct Keyed {
+    digest: u128,
+    quota: Arc<SharedQuota>,
+    place: Place,
+    /// When it was last asked for, in ns.
+    used: AtomicU64,
+    /// After that it knows nothing that matters.
+    memory: Duration,
+}
+
+impl KeyedQuotas {
+    pub(crate) fn new(
+        rule: RuleDigest,
+        window: Window,
+        terms: Terms,
+        most: u32,
+        figures: Arc<RuleFigures>,
+        hub: &Arc<Hub>,
+    ) -> Self {
+        // A name that no key has.
+        let others = hub.digester().counter(rule, None);
+        let others = SharedQuota::new(hub.key(others), window, terms, figures.clone(), hub);
+        Self {
+            table: Table::new(most as usize),
+            rule,
+            window,
+            figures,
+            hub: hub.clone(),
+            others,
+        }
+    }
+
+    /// The counter of `key` by these `terms`.
+    pub(crate) fn of(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Arc<SharedQuota> {
+        let digest = self.digester().counter(self.rule, Some(key));
+        let found = |keyed: &Arc<Keyed>| {
+            keyed.touch(now);
+            keyed.quota.clone()
+        };
+        let quota = self.table.find(&digest, found);
+        let quota = quota.unwrap_or_else(|| self.make(digest, terms, now));
+        quota.set_terms(terms);
+        quota
+    }
+
+    fn digester(&self) -> &Digester {
+        self.hub.digester()
+    }
+
+    #[cold]
+    fn make(&self, digest: u128, terms: Terms, now: Tick) -> Arc<SharedQuota> {
+        let new = |terms| {
+            let key: StoreKey = self.hub.key(digest);
+            SharedQuota::new(key, self.window, terms, self.figures.clone(), &self.hub)
+        };
+        let window = self.window;
+        let memory = window.bucket * (window.buckets + 2);
+        let made = self.table.find_or_make(&digest, now, || Keyed {
+            digest,
+            quota: new(terms),
+            place: Place::default(),
+            used: AtomicU64::new(now.as_nanos()),
+            memory,
+        });
+        match made {
+            Some(keyed) => keyed.quota.clone(),
+            None if !self.hub.is_up() => self.others.clone(),
+            // It is asked for by this call alone, and nothing is remembered of it.
+            None => new(Terms {
+                exact: true,
+                when_down: WhenDown::Closed,
+                ..terms
+            }),
+        }
+    }
+}
+
+impl Keyed {
+    #[inline]
+    fn touch(&self, now: Tick) {
+        // Not with each call: all of a key write there.
+        if now.nanos_since(Tick::from_nanos(self.used.load(Ordering::Relaxed))) > 1_000_000 {
+            self.used.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Resident for Keyed {
+    type Key = u128;
+    type Sum = ();
+
+    fn key(&self) -> &u128 {
+        &self.digest
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn is_idle(&self, now: Tick) -> bool {
+        let used = Tick::from_nanos(self.used.load(Ordering::Relaxed));
+        let is_held = Arc::strong_count(&self.quota) > 1;
+        !is_held && now.nanos_since(used) > nanos(self.memory)
+    }
+
+    fn retire(&self, (): &mut ()) {}
+}

@@ -1,0 +1,162 @@
+//! The state of a store, to be read.
+
+use std::time::Duration;
+
+use super::hub::{Hub, Mode, kind_index};
+use super::{StoreError, StoreErrorKind};
+
+/// Whether the store of an engine can be asked.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Sentinel;
+/// use tower_sentinel::store::{MemoryStore, StoreState};
+///
+/// let sentinel = Sentinel::builder().store(MemoryStore::new()).build();
+/// assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
+/// assert!(Sentinel::builder().build().store().is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreState {
+    /// It was not [started](crate::Sentinel::start_store), or was stopped.
+    Idle,
+    /// It answers.
+    Live,
+    /// It does not answer, and is probed.
+    Down,
+    /// It answers again, and is told what was admitted without it. Takes half a second.
+    Recovering,
+}
+
+/// A copy of the state of a store, and of what was asked of it by one engine. Returned by
+/// [`Sentinel::store`](crate::Sentinel::store).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::store::{MemoryStore, StoreErrorKind};
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let rule = FlowRule::per_second("/search", 9).shared();
+/// let sentinel = Sentinel::builder().rules(rule).store(MemoryStore::new()).build();
+/// let handle = sentinel.start_store().unwrap();
+/// tokio::time::sleep(Duration::from_millis(20)).await;
+/// assert!(sentinel.enter(Call::new("/search")).await.is_ok());
+/// let status = sentinel.store().unwrap();
+/// assert_eq!((status.nodes(), status.counters()), (1, 1));
+/// assert_eq!(status.errors(StoreErrorKind::Late), 0);
+/// assert!(status.last_error().is_none());
+/// # drop(handle);
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+pub struct StoreStatus {
+    state: StoreState,
+    since: Duration,
+    nodes: u32,
+    trip: Duration,
+    trips: u64,
+    draws: u64,
+    counters: usize,
+    errors: [u64; 6],
+    last_error: Option<StoreError>,
+}
+
+impl StoreState {
+    /// Returns the name of the state: `idle`, `live`, `down` or `recovering`.
+    ///
+    /// ```
+    /// assert_eq!(tower_sentinel::store::StoreState::Down.as_str(), "down");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Live => "live",
+            Self::Down => "down",
+            Self::Recovering => "recovering",
+        }
+    }
+}
+
+impl StoreStatus {
+    pub(crate) fn of(hub: &Hub) -> Self {
+        let figures = hub.figures();
+        Self {
+            state: match hub.mode() {
+                Mode::Idle => StoreState::Idle,
+                Mode::Live => StoreState::Live,
+                Mode::Down => StoreState::Down,
+                Mode::Recovering => StoreState::Recovering,
+            },
+            since: hub.now() - hub.since(),
+            nodes: hub.nodes().count,
+            trip: hub.trip(),
+            trips: figures.trips.get(),
+            draws: figures.draws.get(),
+            counters: hub.counters(),
+            errors: figures.errors.each_ref().map(super::figures::Count::get),
+            last_error: hub.last_error(),
+        }
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub const fn state(&self) -> StoreState {
+        self.state
+    }
+
+    /// Returns for how long it has been in this state.
+    #[must_use]
+    pub const fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// Returns how many processes are reckoned with: those that were alive at the last beat,
+    /// and at least the [number set](super::StoreSettings::nodes).
+    #[must_use]
+    pub const fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Returns how long a request takes, as a mean of the last ones.
+    #[must_use]
+    pub const fn trip(&self) -> Duration {
+        self.trip
+    }
+
+    /// Returns how many requests with draws were made.
+    #[must_use]
+    pub const fn trips(&self) -> u64 {
+        self.trips
+    }
+
+    /// Returns how many draws these had.
+    #[must_use]
+    pub const fn draws(&self) -> u64 {
+        self.draws
+    }
+
+    /// Returns how many counters the engine knows at present: one for each shared rule and
+    /// resource, and one for each key of a rule by key.
+    #[must_use]
+    pub const fn counters(&self) -> usize {
+        self.counters
+    }
+
+    /// Returns how many requests and draws failed in this way.
+    #[must_use]
+    pub const fn errors(&self, kind: StoreErrorKind) -> u64 {
+        self.errors[kind_index(kind)]
+    }
+
+    /// Returns the last error, if there was one.
+    #[must_use]
+    pub const fn last_error(&self) -> Option<&StoreError> {
+        self.last_error.as_ref()
+    }
+}
