@@ -12,7 +12,8 @@ use std::time::Duration;
 use tower_sentinel::call::Param;
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
+    IsolationRule, ManualClock, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict,
+    Waiting,
 };
 
 use support::{assert_at_rest, engine, enter, ms, poll_now};
@@ -464,6 +465,56 @@ fn a_call_waits_for_a_slot_and_for_a_place_and_holds_neither_meanwhile() {
     drop(second_a);
     drop(fourth_a.admit().unwrap());
     assert_idle(&sentinel);
+}
+
+/// A call of `a` that goes through all waits that there are. It is dropped at stage `stop`, if it
+/// gets there; else it runs.
+fn goes_through_all_waits(sentinel: &Sentinel, clock: &ManualClock, stop: u32) -> Option<Entry> {
+    let stage = |waiting: Waiting, number: u32| (number != stop).then_some(waiting);
+    // Of no weight, they take slots and places, and no turns.
+    let run = |value| enter(sentinel, by(value).batch(0)).unwrap();
+    let [of_a, of_b] = ["a", "b"].map(run);
+    // In line for a slot, and then for its place.
+    let waiting = stage(wait(sentinel, by("a")), 0)?;
+    drop(of_b);
+    let waiting = stage(not_yet(waiting), 1)?;
+    assert_eq!(node(sentinel).hot_params()[0].waiting(), 1);
+    let of_c = run("c");
+    let ahead = wait(sentinel, by("d"));
+    // It has its place, and others have all slots.
+    drop(of_a);
+    let waiting = not_yet(waiting);
+    let of_d = ahead.admit().unwrap();
+    let waiting = stage(waiting, 2)?;
+    // It has a slot and its place, and waits for its turn.
+    drop(of_c);
+    let waiting = stage(not_yet(waiting), 3)?;
+    assert_eq!(waiting.delay(), ms(100));
+    assert_eq!(node(sentinel).hot_params()[0].left("a"), 0);
+    let of_c = run("c");
+    clock.advance(ms(100));
+    // Its turn has come, and all slots are taken.
+    let waiting = stage(not_yet(waiting), 4)?;
+    drop((of_c, of_d));
+    Some(waiting.admit().unwrap())
+}
+
+#[test]
+fn a_call_that_is_dropped_in_any_wait_leaves_nothing_behind() {
+    for stop in 0..=5 {
+        let rules = Rules::new()
+            .with(IsolationRule::new("r", 2).queue(ms(60_000)))
+            .with(queue(1).queue(ms(60_000)))
+            .with(FlowRule::per_second("r", 10).throttle(ms(500)));
+        let (sentinel, clock) = engine(rules);
+        let entry = goes_through_all_waits(&sentinel, &clock, stop);
+        assert_eq!(entry.is_some(), stop == 5);
+        drop(entry);
+        let totals = assert_idle(&sentinel);
+        assert_eq!(totals.waiting_dropped(), u64::from(stop < 5), "{stop}");
+        clock.advance(ms(1_000));
+        let _both = ["a", "b"].map(|value| enter(&sentinel, by(value).batch(0)).unwrap());
+    }
 }
 
 #[test]
