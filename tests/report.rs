@@ -150,7 +150,7 @@ fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
         for (kind, count) in totals.blocks() {
             let name = kind.to_string();
             assert_eq!(totals.block_by(kind), count);
-            if kind != BlockKind::System {
+            if ![BlockKind::System, BlockKind::Store].contains(&kind) {
                 let (of_resource, written) = node(&snapshot, &name);
                 assert_eq!(of_resource.totals().block_by(kind), count);
                 assert_eq!(of_resource.totals().block(), count);

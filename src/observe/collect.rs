@@ -322,6 +322,7 @@ pub(super) const fn reason(kind: BlockKind) -> &'static str {
         BlockKind::System => "system",
         BlockKind::NoTimer => "no_timer",
         BlockKind::MissingKey => "missing_key",
+        BlockKind::Store => "store",
     }
 }
 

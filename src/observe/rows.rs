@@ -117,6 +117,9 @@ impl<'a> Reasons<'a> {
             if rule.missing_key() == Some(MissingKey::Refuse) {
                 bits |= 1 << BlockKind::MissingKey as u16;
             }
+            if rule.is_shared() {
+                bits |= 1 << BlockKind::Store as u16;
+            }
             if let Rule::System(_) = rule {
                 reasons.of_inbound |= bits;
             } else if rule.is_default() {

@@ -81,7 +81,6 @@ mod ticket;
 use std::fmt;
 use std::pin::Pin;
 
-pub(crate) use draw::Booking;
 pub use draw::{Beat, Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::{CannotStart, StoreHandle};
