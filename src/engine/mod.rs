@@ -21,7 +21,7 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, NotJudged, blocked_by_share, fall_back, judge, try_fast_path,
+    EngineRef, Fallback, NotJudged, blocked_by_share, fall_back, judge, try_fast_path,
 };
 use crate::engine::registry::{Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
@@ -95,18 +95,34 @@ impl Engine {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
             };
-            match fall_back(self.by_ref(), &resource, call, now, why) {
-                Ok(verdict) => return slow.set(verdict),
-                Err(NotJudged::HasShadows) => {
-                    slow.leave_open(Open::HasShadows);
-                    return None;
-                }
-                // A reload is replacing rings: the resource is one of older rules.
-                Err(NotJudged::Reloaded) => {}
+            if self.judge_further(&resource, call, now, why, slow) {
+                return None;
             }
         }
         self.judge_on_new(&query, call, named_by, now, slow);
         None
+    }
+
+    /// Goes on where the fast path has stopped. Returns false if a reload is replacing rings:
+    /// the resource is one of older rules. Never inlined: callers would pay for it on the fast
+    /// path.
+    #[inline(never)]
+    fn judge_further(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        why: Fallback,
+        slow: &mut SlowVerdict,
+    ) -> bool {
+        match fall_back(self.by_ref(), resource, call, now, why) {
+            Ok(verdict) => {
+                slow.set(verdict);
+            }
+            Err(NotJudged::HasShadows) => slow.leave_open(Open::HasShadows),
+            Err(NotJudged::Reloaded) => return false,
+        }
+        true
     }
 
     #[inline(always)]

@@ -67,7 +67,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::registry::Registry;
 
-pub(crate) use fast_path::try_fast_path;
+pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;
 pub(crate) use slow_path::{NotJudged, fall_back, judge};
 

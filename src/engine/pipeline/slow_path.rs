@@ -36,7 +36,7 @@ impl From<Reloaded> for NotJudged {
 }
 
 /// Continues where the fast path has stopped, and repeats no check.
-#[inline(never)]
+#[inline]
 pub(crate) fn fall_back(
     engine: EngineRef<'_>,
     resource: &Arc<Resource>,
