@@ -270,7 +270,8 @@ impl Refiller {
             let by = self.conditions(now);
             let take = self.due.len().min(MOST_DRAWS);
             let due = self.due.drain(..take);
-            let (draws, sent): (Vec<_>, Vec<_>) = due.filter_map(|it| it.prepare(&by)).unzip();
+            let (draws, sent): (Vec<_>, Vec<_>) =
+                due.filter_map(|it| SharedQuota::prepare(&it, &by)).unzip();
             if draws.is_empty() {
                 continue;
             }
@@ -439,7 +440,7 @@ impl Refiller {
         let by = self.conditions(now);
         for quota in self.hub.all() {
             quota.empty(now);
-            if let Some((draw, sent)) = quota.prepare(&by) {
+            if let Some((draw, sent)) = SharedQuota::prepare(&quota, &by) {
                 draws.push(draw);
                 sent.quota.failed(now, false);
             }

@@ -108,7 +108,7 @@ impl Process {
         let asked = match self.quota.take(now, 1) {
             Found::Taken(_) => return true,
             Found::Exhausted(_) => return false,
-            Found::Nothing => self.quota.ask(now, 1),
+            Found::Nothing => SharedQuota::ask(&self.quota, now, 1),
         };
         let answer = match asked {
             Asked::Told(answer) => answer,
@@ -330,12 +330,13 @@ async fn whoever_leaves_before_the_answer_takes_no_permit() {
     let process = Process::new(setup, &store, clock);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let now = process.hub.now();
-    let Asked::Waits(ticket) = process.quota.ask(now, 1) else {
+    let Asked::Waits(ticket) = SharedQuota::ask(&process.quota, now, 1) else {
         panic!("the store is there");
     };
     drop(ticket);
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let Asked::Told(Answer::Granted(_)) = process.quota.ask(process.hub.now(), 1) else {
+    let Asked::Told(Answer::Granted(_)) = SharedQuota::ask(&process.quota, process.hub.now(), 1)
+    else {
         panic!("its permit is in the cell");
     };
     assert!(!process.call().await);

@@ -103,7 +103,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(Answer::Granted(end)) = self.slot.leave() {
-            self.quota.refund_now(end, self.n);
+            SharedQuota::refund_now(&self.quota, end, self.n);
         }
     }
 }

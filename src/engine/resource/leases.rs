@@ -257,7 +257,7 @@ impl Targets {
             if asking.held.has(&target.quota) {
                 continue;
             }
-            match target.quota.ask(now, n) {
+            match SharedQuota::ask(&target.quota, now, n) {
                 Asked::Told(answer) => asking.take_answer(target, answer, n)?,
                 Asked::Waits(ticket) => {
                     asking.most = asking.most.min(target.quota.terms().wait);
@@ -377,7 +377,7 @@ impl Drop for HeldLeases {
     fn drop(&mut self) {
         for held in self.0.iter() {
             if let Some(end) = held.end {
-                held.quota.refund_now(end, held.n);
+                SharedQuota::refund_now(&held.quota, end, held.n);
             }
         }
     }

@@ -107,32 +107,32 @@ impl SharedQuota {
     }
 
     /// Asks for `n` permits that are not in hand.
-    pub(crate) fn ask(self: &Arc<Self>, now: Tick, n: u32) -> Asked {
-        let mut ledger = self.ledger.lock();
-        let nodes = self.hub.nodes();
+    pub(crate) fn ask(this: &Arc<Self>, now: Tick, n: u32) -> Asked {
+        let mut ledger = this.ledger.lock();
+        let nodes = this.hub.nodes();
         if n > limit_of(&ledger.terms, nodes) {
             return Asked::Told(Answer::Refused(None));
         }
         // Another call may have brought some.
-        match self.cell.take(now, n) {
+        match this.cell.take(now, n) {
             Found::Taken(end) => return Asked::Told(Answer::Granted(end)),
             Found::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
             Found::Nothing => {}
         }
         let is_down = ledger.down_until.is_some_and(|until| now < until);
-        if is_down || !self.hub.is_up() {
-            return Asked::Told(self.serve(&mut ledger, now, n));
+        if is_down || !this.hub.is_up() {
+            return Asked::Told(this.serve(&mut ledger, now, n));
         }
         let slot = Arc::new(Slot::default());
         ledger.tickets.push_back((n, slot.clone()));
         drop(ledger);
-        self.figures.waited.add(1);
-        self.hub.look_at(self);
-        if !self.hub.is_up() {
+        this.figures.waited.add(1);
+        this.hub.look_at(this);
+        if !this.hub.is_up() {
             // It went down meanwhile, and may have answered all others before.
-            self.answer_without_store(now);
+            this.answer_without_store(now);
         }
-        Asked::Waits(Ticket::new(self.clone(), slot, n))
+        Asked::Waits(Ticket::new(this.clone(), slot, n))
     }
 
     /// What the rule does with a call of weight `n` that has no answer of the store.
@@ -178,19 +178,19 @@ impl SharedQuota {
     }
 
     /// Refunds `n` permits of the bucket that ends at `end`: they were not used.
-    pub(crate) fn refund(self: &Arc<Self>, end: BucketEnd, n: u32, now: Tick) {
-        if !self.cell.refund(end, n, now, self.window.bucket) {
-            let mut ledger = self.ledger.lock();
+    pub(crate) fn refund(this: &Arc<Self>, end: BucketEnd, n: u32, now: Tick) {
+        if !this.cell.refund(end, n, now, this.window.bucket) {
+            let mut ledger = this.ledger.lock();
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, n);
             drop(ledger);
-            self.figures.lost.add(lost.into());
-            self.hub.look_at(self);
+            this.figures.lost.add(lost.into());
+            this.hub.look_at(this);
         }
     }
 
-    pub(crate) fn refund_now(self: &Arc<Self>, end: BucketEnd, n: u32) {
-        self.refund(end, n, self.hub.now());
+    pub(crate) fn refund_now(this: &Arc<Self>, end: BucketEnd, n: u32) {
+        Self::refund(this, end, n, this.hub.now());
     }
 
     /// When there will be room again, for a call that was refused until `at`.

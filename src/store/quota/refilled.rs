@@ -80,21 +80,21 @@ impl SharedQuota {
     }
 
     /// The next draw, if one is due.
-    pub(in crate::store) fn prepare(self: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
-        let mut ledger = self.ledger.lock();
+    pub(in crate::store) fn prepare(this: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
+        let mut ledger = this.ledger.lock();
         let ledger = &mut *ledger;
         if ledger.in_flight {
             return None;
         }
         let now = by.now;
-        let held = self.observe(ledger, now);
+        let held = this.observe(ledger, now);
         let limit = limit_of(&ledger.terms, by.nodes);
         let here = ledger.here(now);
         let firm = ledger
             .tickets
             .iter()
             .fold(0, |sum: u32, (n, _)| sum.saturating_add(*n));
-        let target = self.target(ledger, by, here.end - now).min(limit);
+        let target = this.target(ledger, by, here.end - now).min(limit);
         let is_due = firm > 0 || held < target.div_ceil(2);
         let soft = if is_due {
             target.saturating_sub(held)
@@ -102,7 +102,7 @@ impl SharedQuota {
             0
         };
         if held > target.saturating_mul(4).max(4) && ledger.is_hot {
-            self.withdraw(ledger, held - target);
+            this.withdraw(ledger, held - target);
         }
         let (mut firm_now, mut soft) = (firm, soft);
         if by.is_recovering {
@@ -114,15 +114,15 @@ impl SharedQuota {
         let back = ledger.back.take();
         if firm_now == 0 && soft == 0 && add.is_empty() && back.is_none() {
             if firm > 0 {
-                self.refuse_all(ledger, here.next);
+                this.refuse_all(ledger, here.next);
             }
             return None;
         }
         ledger.in_flight = true;
         let draw = Draw {
-            key: self.key.clone(),
-            bucket: self.window.bucket,
-            buckets: self.window.buckets,
+            key: this.key.clone(),
+            bucket: this.window.bucket,
+            buckets: this.window.buckets,
             limit,
             firm: firm_now,
             soft,
@@ -133,7 +133,7 @@ impl SharedQuota {
             add,
         };
         let sent = OnTheWay {
-            quota: self.clone(),
+            quota: this.clone(),
             tickets: ledger.tickets.len(),
             firm: firm_now,
             report: ledger.report,
