@@ -32,6 +32,8 @@ use tower_sentinel::middleware::{
     ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
     Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
+use tower_sentinel::observe::facade::{Facade, FacadeHandle};
+use tower_sentinel::observe::journal::{Journal, JournalHandle};
 use tower_sentinel::observe::page::{EditablePage, InvalidAccess, Page};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
@@ -74,6 +76,7 @@ fn made_by_default<T: Default>() {}
 #[test]
 fn types_are_shared_cloned_and_printed() {
     all!(shared:
+        Journal, JournalHandle, Facade, FacadeHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
         LeapArray, SlidingWindow, Node, KeyedLimiter, keyed::Builder,
         SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>, SentinelService<Service, Fail>,

@@ -5,7 +5,11 @@
 
 mod body;
 mod collect;
+#[cfg(feature = "metrics")]
+pub mod facade;
 mod family;
+#[cfg(feature = "tracing")]
+pub mod journal;
 mod metrics;
 mod negotiate;
 #[cfg(feature = "page")]

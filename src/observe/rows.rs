@@ -27,6 +27,19 @@ pub(super) struct Reasons<'a> {
     of_inbound: u16,
 }
 
+/// The kind of refusals that a rule makes.
+pub(super) fn block_kind(rule: &Rule) -> BlockKind {
+    match rule {
+        Rule::Flow(_) => BlockKind::Flow,
+        Rule::HotParam(_) => BlockKind::HotParam,
+        Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
+        Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
+        Rule::Authority(_) => BlockKind::Authority,
+        Rule::System(_) => BlockKind::System,
+        Rule::Shadow(rule) => block_kind(rule),
+    }
+}
+
 // === impl Row ===
 
 impl Row {
@@ -105,14 +118,7 @@ impl<'a> Reasons<'a> {
             return reasons;
         }
         for rule in rules.rules().iter().filter(|rule| !rule.is_shadow()) {
-            let kind = match rule {
-                Rule::Flow(_) | Rule::Shadow(_) => BlockKind::Flow,
-                Rule::HotParam(_) => BlockKind::HotParam,
-                Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
-                Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
-                Rule::Authority(_) => BlockKind::Authority,
-                Rule::System(_) => BlockKind::System,
-            };
+            let kind = block_kind(rule);
             let mut bits = 1 << kind as u16;
             if rule.missing_key() == Some(MissingKey::Refuse) {
                 bits |= 1 << BlockKind::MissingKey as u16;

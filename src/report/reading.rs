@@ -79,6 +79,12 @@ impl Reading<'_> {
         self.resource.node().totals_so_far()
     }
 
+    /// What each of its rules by parameters and origins has counted.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn hot_params(&self) -> Vec<HotParamSnapshot> {
+        HotParamSnapshot::of(self.resource)
+    }
+
     /// Everything else, by the present rules.
     pub(crate) fn details(&self) -> Details {
         let resource = self.registry.renewed(self.resource, self.rules);

@@ -1,8 +1,13 @@
 //! The figures of an engine for Prometheus: both texts, how they are served, and what they never
 //! do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "a test may hold a lock of the standard library"
+)]
 
 mod bounded;
+mod facade;
 mod falling;
 mod golden;
 mod served;

@@ -1,0 +1,272 @@
+//! What has changed in an engine between two looks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::episodes::ByKind;
+use super::lines::{Line, Worry};
+use crate::blocked::BlockKind;
+use crate::clock::Tick;
+use crate::observe::rows::block_kind;
+use crate::report::read_resources;
+use crate::rule::{RuleSet, Rules};
+use crate::sentinel::Sentinel;
+use crate::source::WatchStatus;
+
+/// A worry is told again after so long without a rise.
+const CALM: Duration = Duration::from_secs(600);
+
+/// A resource with a direction, or all whose names callers can make up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Who(pub(super) Option<(Arc<str>, &'static str)>);
+
+/// So much was refused since the last look.
+#[derive(Debug)]
+pub(super) struct Growth {
+    pub(super) who: Who,
+    pub(super) by_kind: ByKind,
+    /// The rule that refused most of it.
+    pub(super) rule: Option<String>,
+}
+
+/// The counters as they stood at the last look.
+#[derive(Debug)]
+pub(super) struct Counts {
+    /// Of the resources that are told by name.
+    listed: HashMap<u64, ByKind>,
+    /// The newest resource that there was.
+    newest: Option<u64>,
+    /// Of all resources, those that are gone included.
+    total: ByKind,
+    by_rule: HashMap<Arc<str>, u64>,
+    rules: (u64, Rules),
+    overflows: Rise,
+    missing: Rise,
+    names: Rise,
+    hook_panics: u64,
+}
+
+/// A counter, and when it rose last.
+#[derive(Debug, Default)]
+struct Rise {
+    count: u64,
+    last: Option<Tick>,
+}
+
+/// A source of rules.
+#[derive(Debug)]
+pub(super) struct Watched {
+    name: String,
+    status: WatchStatus,
+    was_up: bool,
+}
+
+/// What one look finds.
+#[derive(Debug, Default)]
+struct Seen {
+    listed: Vec<(u64, Who, ByKind)>,
+    newest: Option<u64>,
+    total: ByKind,
+    overflows: u64,
+    missing: u64,
+}
+
+fn difference(now: &ByKind, before: &ByKind) -> ByKind {
+    std::array::from_fn(|kind| now[kind].saturating_sub(before[kind]))
+}
+
+impl Seen {
+    fn of(sentinel: &Sentinel) -> Self {
+        let mut seen = Self::default();
+        let add = |total: &mut ByKind, more: &ByKind| {
+            for (sum, more) in total.iter_mut().zip(more) {
+                *sum = sum.wrapping_add(*more);
+            }
+        };
+        let gone = read_resources(sentinel.registry(), |reading| {
+            let by_kind = reading.totals().block_by;
+            seen.newest = seen.newest.max(Some(reading.id()));
+            add(&mut seen.total, &by_kind);
+            if reading.is_listed() {
+                let name = (reading.name().clone(), reading.direction().as_str());
+                seen.listed.push((reading.id(), Who(Some(name)), by_kind));
+            }
+            for params in reading.hot_params() {
+                seen.overflows = seen.overflows.saturating_add(params.overflows());
+                seen.missing = seen.missing.saturating_add(params.missing());
+            }
+        });
+        for totals in &gone.totals {
+            add(&mut seen.total, &totals.block_by);
+        }
+        seen
+    }
+}
+
+impl Counts {
+    /// Those of now: what was before is not told.
+    pub(super) fn of(sentinel: &Sentinel) -> Self {
+        let seen = Seen::of(sentinel);
+        let rules = sentinel.registry().rules();
+        let listed = seen.listed.into_iter();
+        let rise = |count| Rise { count, last: None };
+        Self {
+            listed: listed.map(|(id, _, by_kind)| (id, by_kind)).collect(),
+            newest: seen.newest,
+            total: seen.total,
+            by_rule: refused_by(&rules),
+            rules: (rules.version(), rules.rules().clone()),
+            overflows: rise(seen.overflows),
+            missing: rise(seen.missing),
+            names: rise(sentinel.registry().overflowed()),
+            hook_panics: sentinel.hooks().panics(),
+        }
+    }
+
+    /// What was refused since the last look, and lines about everything else.
+    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<Line>) {
+        let seen = Seen::of(sentinel);
+        let rules = sentinel.registry().rules();
+        let by_rule = refused_by(&rules);
+        let rule = |who: &Who, by_kind: &ByKind| {
+            let grown = |id: &Arc<str>| {
+                let before = self.by_rule.get(id).copied().unwrap_or_default();
+                by_rule.get(id).map_or(0, |now| now.saturating_sub(before))
+            };
+            rule_that_grew_most(&rules, who, by_kind, grown)
+        };
+        let mut growth = Vec::new();
+        let mut others = difference(&seen.total, &self.total);
+        let mut listed = HashMap::with_capacity(seen.listed.len());
+        for (id, who, by_kind) in seen.listed {
+            let is_new = self.newest.is_none_or(|newest| id > newest);
+            let before = match self.listed.get(&id) {
+                Some(before) => *before,
+                None if is_new => ByKind::default(),
+                // What it had refused before it was listed counts with the others.
+                None => by_kind,
+            };
+            listed.insert(id, by_kind);
+            let more = difference(&by_kind, &before);
+            others = difference(&others, &more);
+            if more.iter().any(|count| *count > 0) {
+                let rule = rule(&who, &more);
+                growth.push(Growth {
+                    who,
+                    by_kind: more,
+                    rule,
+                });
+            }
+        }
+        if others.iter().any(|count| *count > 0) {
+            let rule = rule(&Who(None), &others);
+            growth.push(Growth {
+                who: Who(None),
+                by_kind: others,
+                rule,
+            });
+        }
+        (self.listed, self.newest, self.total) = (listed, seen.newest.max(self.newest), seen.total);
+        self.by_rule = by_rule;
+
+        let mut lines = Vec::new();
+        if rules.version() != self.rules.0 {
+            let before =
+                std::mem::replace(&mut self.rules, (rules.version(), rules.rules().clone()));
+            lines.push(Line::rules_in_force(&before.1, rules.rules()));
+        }
+        for (rise, count, worry) in [
+            (&mut self.overflows, seen.overflows, Worry::KeysShare),
+            (&mut self.missing, seen.missing, Worry::NoKey),
+            (
+                &mut self.names,
+                sentinel.registry().overflowed(),
+                Worry::NoPlace,
+            ),
+        ] {
+            lines.extend(rise.look(count, now).map(|more| Line::Worry(worry, more)));
+        }
+        let panics = sentinel.hooks().panics();
+        if panics > self.hook_panics {
+            lines.push(Line::HookPanicked(panics - self.hook_panics));
+            self.hook_panics = panics;
+        }
+        (growth, lines)
+    }
+}
+
+fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
+    let labels = rules.listed().with_labels();
+    labels
+        .map(|(_, label)| (label.id.clone(), label.refused()))
+        .collect()
+}
+
+/// The rule that has `grown` most, of those that may have refused calls of the kind that most were
+/// of.
+fn rule_that_grew_most(
+    rules: &RuleSet,
+    who: &Who,
+    by_kind: &ByKind,
+    grown: impl Fn(&Arc<str>) -> u64,
+) -> Option<String> {
+    let kind = most_of(by_kind);
+    let listed = rules.listed().with_labels();
+    let may_be = listed.filter(|(rule, _)| {
+        let is_of_kind = block_kind(rule) == kind || kind == BlockKind::MissingKey;
+        let is_its = match &who.0 {
+            Some((name, _)) => rule.resource() == &**name,
+            None => false,
+        };
+        let is_for_all = rule.is_default() || kind == BlockKind::System;
+        is_of_kind && (is_its || is_for_all)
+    });
+    let most = may_be
+        .map(|(_, label)| (grown(&label.id), &label.id))
+        .max_by_key(|it| it.0);
+    most.filter(|(count, _)| *count > 0)
+        .map(|(_, id)| id.to_string())
+}
+
+/// The kind that most refusals are of.
+pub(super) fn most_of(by_kind: &ByKind) -> BlockKind {
+    let all = BlockKind::ALL.into_iter().zip(by_kind);
+    all.max_by_key(|(_, count)| **count)
+        .map_or(BlockKind::Flow, |(kind, _)| kind)
+}
+
+impl Rise {
+    /// By how much it has risen, if it had not for long.
+    fn look(&mut self, count: u64, now: Tick) -> Option<u64> {
+        let more = count.saturating_sub(self.count);
+        self.count = count;
+        if more == 0 {
+            return None;
+        }
+        let was_calm = self.last.is_none_or(|last| now - last >= CALM);
+        self.last = Some(now);
+        was_calm.then_some(more)
+    }
+}
+
+impl Watched {
+    pub(super) fn new(name: String, status: WatchStatus) -> Self {
+        Self {
+            name,
+            status,
+            was_up: true,
+        }
+    }
+
+    pub(super) fn look(&mut self) -> Option<Line> {
+        let error = self.status.last_error();
+        let is_up = error.is_none();
+        if is_up == self.was_up {
+            return None;
+        }
+        self.was_up = is_up;
+        let error = error.map(|error| error.to_string());
+        Some(Line::Source(self.name.clone(), error))
+    }
+}

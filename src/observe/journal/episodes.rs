@@ -1,0 +1,97 @@
+//! Refusals of one resource that follow each other are one episode.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::counts::{Growth, Who};
+use crate::blocked::BlockKind;
+use crate::clock::Tick;
+
+/// An episode is over after so long without a refusal.
+const QUIET: Duration = Duration::from_secs(10);
+/// So often is told that one goes on.
+const GOES_ON: Duration = Duration::from_secs(60);
+
+/// Refusals by kind, each at its place.
+pub(super) type ByKind = [u64; BlockKind::ALL.len()];
+
+/// The episodes that are not over.
+#[derive(Debug, Default)]
+pub(super) struct Episodes(BTreeMap<Who, Episode>);
+
+#[derive(Debug)]
+struct Episode {
+    began: Tick,
+    last: Tick,
+    told: Tick,
+    by_kind: ByKind,
+}
+
+/// What is to be told of refusals.
+#[derive(Clone, Debug)]
+pub(super) struct Refusals {
+    pub(super) who: Who,
+    pub(super) stage: Stage,
+    pub(super) rule: Option<String>,
+    /// Since it began.
+    pub(super) lasted: Duration,
+    pub(super) by_kind: ByKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Began,
+    GoesOn,
+    Ended,
+}
+
+impl Episodes {
+    /// What is to be told at `now`, as so much was refused since the last look.
+    pub(super) fn look(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
+        let mut told = Vec::new();
+        for Growth { who, by_kind, rule } in growth {
+            match self.0.get_mut(&who) {
+                Some(episode) => {
+                    episode.last = now;
+                    for (sum, more) in episode.by_kind.iter_mut().zip(by_kind) {
+                        *sum = sum.saturating_add(more);
+                    }
+                }
+                None => {
+                    let episode = Episode {
+                        began: now,
+                        last: now,
+                        told: now,
+                        by_kind,
+                    };
+                    told.push(episode.told(&who, Stage::Began, rule));
+                    self.0.insert(who, episode);
+                }
+            }
+        }
+        self.0.retain(|who, episode| {
+            if now - episode.last >= QUIET {
+                told.push(episode.told(who, Stage::Ended, None));
+                return false;
+            }
+            if now - episode.told >= GOES_ON {
+                episode.told = now;
+                told.push(episode.told(who, Stage::GoesOn, None));
+            }
+            true
+        });
+        told
+    }
+}
+
+impl Episode {
+    fn told(&self, who: &Who, stage: Stage, rule: Option<String>) -> Refusals {
+        Refusals {
+            who: who.clone(),
+            stage,
+            rule,
+            lasted: self.last - self.began,
+            by_kind: self.by_kind,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The lines of a journal, of which there are only so many a minute.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tracing::{debug, error, info, warn};
+
+use super::Changed;
+use super::counts::{Who, most_of};
+use super::episodes::{ByKind, Refusals, Stage};
+use crate::blocked::BlockKind;
+use crate::breaker::BreakerState;
+use crate::clock::Tick;
+use crate::observe::collect::reason;
+use crate::report::write_text;
+use crate::rule::{Rule, Rules};
+
+/// Most lines of refusals and of breakers in a minute.
+const MOST: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What all events are called by.
+const TARGET: &str = "tower_sentinel";
+
+/// One event.
+#[derive(Debug)]
+pub(super) enum Line {
+    Refusals(Refusals),
+    /// So many resources, and what was refused in episodes that ended without a line.
+    MoreRefusals(u64, u64),
+    Breaker(Changed),
+    MoreBreakers(u64),
+    RulesInForce {
+        rules: usize,
+        added: usize,
+        changed: usize,
+        removed: usize,
+    },
+    /// Its name, and its error unless it has recovered.
+    Source(String, Option<String>),
+    Worry(Worry, u64),
+    HookPanicked(u64),
+}
+
+/// What nobody would see otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Worry {
+    KeysShare,
+    NoKey,
+    NoPlace,
+}
+
+/// How many lines there were in this minute, and what was left out.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    began: Option<Tick>,
+    lines: u32,
+    left_out: HashSet<Who>,
+    refused: u64,
+    breakers: u64,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// A look begins. If a minute is over, what was left out in it is told.
+    pub(super) fn begin(&mut self, now: Tick, lines: &mut Vec<Line>) {
+        let is_over = self.began.is_none_or(|began| now - began >= MINUTE);
+        if !is_over {
+            return;
+        }
+        let before = std::mem::take(self);
+        self.began = Some(now);
+        if !before.left_out.is_empty() {
+            let resources = before.left_out.len() as u64;
+            lines.push(Line::MoreRefusals(resources, before.refused));
+        }
+        if before.breakers > 0 {
+            lines.push(Line::MoreBreakers(before.breakers));
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.lines < MOST;
+        self.lines += u32::from(has_room);
+        has_room
+    }
+
+    pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<Line>) {
+        if self.has_room() {
+            return lines.push(Line::Refusals(refusals));
+        }
+        if refusals.stage == Stage::Ended {
+            let refused = refusals.by_kind.iter().sum();
+            self.refused = self.refused.saturating_add(refused);
+        }
+        self.left_out.insert(refusals.who);
+    }
+
+    pub(super) fn breaker(&mut self, change: &Changed, lines: &mut Vec<Line>) {
+        if self.has_room() {
+            lines.push(Line::Breaker(change.clone()));
+        } else {
+            self.breakers += 1;
+        }
+    }
+
+    pub(super) fn more_breakers(&mut self, more: u64) {
+        self.breakers = self.breakers.saturating_add(more);
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// What has changed from one set of rules to the next.
+    pub(super) fn rules_in_force(before: &Rules, now: &Rules) -> Self {
+        let by_id = |rules: &Rules| -> HashMap<String, Rule> {
+            let ids = rules.iter().enumerate();
+            ids.map(|(place, rule)| (rules.id(place), rule.clone()))
+                .collect()
+        };
+        let [old, new] = [before, now].map(by_id);
+        let known = new
+            .iter()
+            .filter_map(|(id, rule)| Some((old.get(id)?, rule)));
+        let (mut kept, mut changed) = (0, 0);
+        for (old, new) in known {
+            kept += 1;
+            changed += usize::from(old != new);
+        }
+        Self::RulesInForce {
+            rules: now.len(),
+            added: now.len() - kept,
+            changed,
+            removed: before.len() - kept,
+        }
+    }
+
+    pub(super) fn write(&self) {
+        match self {
+            Self::Refusals(refusals) => write_refusals(refusals),
+            Self::MoreRefusals(resources, refused) => info!(
+                target: TARGET,
+                {
+                    sentinel.resources = *resources,
+                    sentinel.refused = *refused
+                },
+                "more refusals"
+            ),
+            Self::Breaker(change) => write_breaker(change),
+            Self::MoreBreakers(changes) => info!(
+                target: TARGET,
+                {
+                    sentinel.changes = *changes
+                },
+                "more changes of breakers"
+            ),
+            Self::RulesInForce {
+                rules,
+                added,
+                changed,
+                removed,
+            } => info!(
+                target: TARGET,
+                {
+                    sentinel.rules = *rules as u64,
+                    sentinel.added = *added as u64,
+                    sentinel.changed = *changed as u64,
+                    sentinel.removed = *removed as u64
+                },
+                "rules in force"
+            ),
+            Self::Source(name, Some(error)) => warn!(
+                target: TARGET,
+                {
+                    sentinel.source = %escaped(name),
+                    sentinel.error = %escaped(error)
+                },
+                "rules kept"
+            ),
+            Self::Source(name, None) => info!(
+                target: TARGET,
+                {
+                    sentinel.source = %escaped(name)
+                },
+                "rules readable again"
+            ),
+            Self::Worry(worry, count) => write_worry(*worry, *count),
+            Self::HookPanicked(count) => error!(
+                target: TARGET,
+                {
+                    sentinel.panics = *count
+                },
+                "hook panicked"
+            ),
+        }
+    }
+}
+
+fn write_refusals(refusals: &Refusals) {
+    let (resource, direction) = match &refusals.who.0 {
+        Some((name, direction)) => (escaped(name), *direction),
+        None => ("others".to_owned(), "any"),
+    };
+    let refused: u64 = refusals.by_kind.iter().sum();
+    let most = reason(most_of(&refusals.by_kind));
+    let (seconds, reasons) = (refusals.lasted.as_secs(), reasons(&refusals.by_kind));
+    match refusals.stage {
+        Stage::Began => warn!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction,
+                sentinel.reason = most,
+                sentinel.rule = %escaped(refusals.rule.as_deref().unwrap_or_default()),
+                sentinel.refused = refused
+            },
+            "refusals began"
+        ),
+        Stage::GoesOn => info!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction,
+                sentinel.refused = refused,
+                sentinel.seconds = seconds,
+                sentinel.reasons = %reasons
+            },
+            "refusals go on"
+        ),
+        Stage::Ended => info!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction,
+                sentinel.refused = refused,
+                sentinel.seconds = seconds,
+                sentinel.reasons = %reasons
+            },
+            "refusals ended"
+        ),
+    }
+}
+
+fn write_breaker(change: &Changed) {
+    let (resource, rule) = (escaped(&change.resource), escaped(&change.rule));
+    let (direction, from, to) = (change.direction, change.from.as_str(), change.to.as_str());
+    let value = change.value;
+    macro_rules! write {
+        ($level:ident, $message:literal) => {
+            $level!(
+                target: TARGET,
+                {
+                    sentinel.resource = %resource,
+                    sentinel.direction = direction,
+                    sentinel.rule = %rule,
+                    sentinel.from = from,
+                    sentinel.to = to,
+                    sentinel.value = value
+                },
+                $message
+            )
+        };
+    }
+    match change.to {
+        BreakerState::Open => write!(warn, "breaker opened"),
+        BreakerState::Closed => write!(info, "breaker closed"),
+        BreakerState::HalfOpen => write!(debug, "breaker half-open"),
+    }
+}
+
+fn write_worry(worry: Worry, count: u64) {
+    match worry {
+        Worry::KeysShare => warn!(
+            target: TARGET,
+            {
+                sentinel.calls = count,
+                sentinel.hint = "a larger `max_keys` of the rule, unless somebody makes keys up"
+            },
+            "keys share a quota"
+        ),
+        Worry::NoKey => warn!(
+            target: TARGET,
+            {
+                sentinel.calls = count,
+                sentinel.hint = "`.origin(…)` or `.param(…)` of the layer, and connect info for addresses"
+            },
+            "calls without a key"
+        ),
+        Worry::NoPlace => warn!(
+            target: TARGET,
+            {
+                sentinel.calls = count,
+                sentinel.hint = "one name for paths that no route matches, or a larger `max_resources` or `max_origins`"
+            },
+            "no place for names"
+        ),
+    }
+}
+
+/// The refusals of each kind that there were, such as `flow=3 system=1`.
+fn reasons(by_kind: &ByKind) -> String {
+    let all = BlockKind::ALL.into_iter().zip(by_kind);
+    let there = all.filter(|(_, count)| **count > 0);
+    let texts: Vec<_> = there
+        .map(|(kind, count)| format!("{}={count}", reason(kind)))
+        .collect();
+    texts.join(" ")
+}
+
+/// `name`, which neither ends a line nor turns it around.
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut text, name);
+    text[1..text.len() - 1].to_owned()
+}

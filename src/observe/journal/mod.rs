@@ -1,0 +1,245 @@
+//! Log lines of a running engine, for [`tracing`]: episodes, not refusals.
+//!
+//! A line for each refusal is a second flood. A [`Journal`] compares counters once a second, and
+//! says when refusals of a resource begin, that they go on, and how many there were when they have
+//! ended; what breakers, reloads and sources of rules do; and what nobody would see otherwise,
+//! such as calls that bring no key. So calls pay nothing for it, and names, origins, parameters
+//! and keys that callers send are in no line.
+//!
+//! | event, with the target `tower_sentinel` | level | when |
+//! |---|---|---|
+//! | `refusals began` | WARN | the first ones of a resource after 10 s without |
+//! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without, with all there were |
+//! | `more refusals` | INFO | once a minute, if there were more lines than 20: of all others together |
+//! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change, within the same 20 lines |
+//! | `more changes of breakers` | INFO | likewise |
+//! | `rules in force` | INFO | the rules were replaced |
+//! | `rules kept`, `rules readable again` | WARN, INFO | a [watch](Journal::watch) fails; it has recovered |
+//! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | there are some after 10 min without |
+//! | `hook panicked` | ERROR | a hook did |
+//!
+//! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
+//! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
+//! belong to the server. A refusal is in the extensions of its response as
+//! [`Blocked`](crate::Blocked), for whoever wants it in a span.
+
+mod counts;
+mod episodes;
+mod lines;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use counts::{Counts, Watched};
+use episodes::Episodes;
+use lines::{Budget, Line};
+
+use crate::base::sync::Lock;
+use crate::base::thread::PeriodicThread;
+use crate::breaker::BreakerState;
+use crate::hook::{BreakerEvent, Hook, Interest};
+use crate::sentinel::Sentinel;
+use crate::source::WatchStatus;
+
+/// The hook's name.
+const NAME: &str = "journal";
+/// Most changes of breakers between two looks that are told one by one.
+const MOST_CHANGES: usize = 256;
+
+/// Writes what becomes of an engine to the log, by [`tracing`]; see the [module](self).
+///
+/// It needs somebody who looks: [`spawn`](Self::spawn) a thread, or call
+/// [`poll_once`](Self::poll_once) about once a second. Of changes of breakers it hears by a
+/// [hook](crate::Hook) of the name `journal`, which wants nothing else; it is removed with the
+/// journal. One engine has one journal.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::observe::journal::Journal;
+/// use tower_sentinel::{FlowRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
+/// // The thread looks at the counters until the handle is dropped.
+/// let journal = Journal::new(&sentinel).spawn(Duration::from_secs(1))?;
+/// assert_eq!(&*sentinel.hooks().names()[0], "journal");
+/// drop(journal);
+/// assert!(sentinel.hooks().names().is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "a journal says nothing unless it is polled"]
+pub struct Journal {
+    sentinel: Sentinel,
+    changes: Arc<Changes>,
+    state: Lock<State>,
+}
+
+/// A thread that polls a [`Journal`]. Dropping the handle stops the thread, after a last look.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::observe::journal::{Journal, JournalHandle};
+/// use tower_sentinel::{Rules, Sentinel};
+///
+/// let sentinel = Sentinel::new(Rules::new());
+/// let handle: JournalHandle = Journal::new(&sentinel).spawn(Duration::from_secs(1))?;
+/// handle.stop();
+/// assert!(sentinel.hooks().names().is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "dropping it stops the journal"]
+pub struct JournalHandle {
+    thread: PeriodicThread,
+}
+
+/// What is remembered from one look to the next.
+struct State {
+    counts: Counts,
+    episodes: Episodes,
+    budget: Budget,
+    watched: Vec<Watched>,
+}
+
+/// Changes of breakers since the last look, in their order.
+#[derive(Debug, Default)]
+struct Changes(Lock<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    changes: Vec<Changed>,
+    /// Those beyond the bound.
+    more: u64,
+}
+
+/// A breaker has changed its state.
+#[derive(Clone, Debug)]
+struct Changed {
+    resource: String,
+    direction: &'static str,
+    rule: String,
+    from: BreakerState,
+    to: BreakerState,
+    value: Option<f64>,
+}
+
+impl Hook for Changes {
+    fn interest(&self) -> Interest {
+        Interest::BREAKER
+    }
+
+    fn on_breaker(&self, event: &BreakerEvent<'_>) {
+        let mut queue = self.0.lock();
+        if queue.changes.len() == MOST_CHANGES {
+            queue.more += 1;
+            return;
+        }
+        queue.changes.push(Changed {
+            resource: event.resource().to_owned(),
+            direction: event.direction().as_str(),
+            rule: event.rule().to_owned(),
+            from: event.from(),
+            to: event.to(),
+            value: event.value(),
+        });
+    }
+}
+
+impl Journal {
+    /// Creates the journal of `sentinel`. It tells what happens from now on.
+    pub fn new(sentinel: &Sentinel) -> Self {
+        let changes = Arc::new(Changes::default());
+        sentinel.hooks().register(NAME, changes.clone());
+        let state = State {
+            counts: Counts::of(sentinel),
+            episodes: Episodes::default(),
+            budget: Budget::default(),
+            watched: Vec::new(),
+        };
+        Self {
+            sentinel: sentinel.clone(),
+            changes,
+            state: Lock::new(state),
+        }
+    }
+
+    /// Also tells when a [watch](crate::source::Watch) cannot read its rules, under this name.
+    pub fn watch(self, name: impl Into<String>, status: &WatchStatus) -> Self {
+        let watched = Watched::new(name.into(), status.clone());
+        self.state.lock().watched.push(watched);
+        self
+    }
+
+    /// Looks at the counters, and writes lines about what has changed since the last look. Call it
+    /// about once a second, on one thread.
+    pub fn poll_once(&self) {
+        let mut lines = Vec::new();
+        {
+            let state = &mut *self.state.lock();
+            let registry = self.sentinel.registry();
+            let time = &registry.shared().time;
+            let now = time.check_making(time.read());
+            state.budget.begin(now, &mut lines);
+            let queue = std::mem::take(&mut *self.changes.0.lock());
+            for change in queue.changes {
+                state.budget.breaker(&change, &mut lines);
+            }
+            state.budget.more_breakers(queue.more);
+            let (growth, mut others) = state.counts.look(&self.sentinel, now);
+            for line in state.episodes.look(now, growth) {
+                state.budget.refusals(line, &mut lines);
+            }
+            lines.append(&mut others);
+            lines.extend(state.watched.iter_mut().filter_map(Watched::look));
+        }
+        // Whoever listens may do as it likes.
+        lines.iter().for_each(Line::write);
+    }
+
+    /// Looks on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
+    /// until the handle is dropped. A process that forks from this one has no such thread.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system cannot create the thread.
+    pub fn spawn(self, every: Duration) -> io::Result<JournalHandle> {
+        let thread = PeriodicThread::spawn("sentinel-journal", every, move || {
+            // A subscriber that panics loses its line, and nothing else.
+            let _ = crate::base::panics::catch_panic(|| self.poll_once());
+        })?;
+        Ok(JournalHandle { thread })
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.sentinel.hooks().remove(NAME);
+    }
+}
+
+impl JournalHandle {
+    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for JournalHandle {
+    fn drop(&mut self) {
+        self.thread.stop();
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for JournalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalHandle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,349 @@
+//! What the journal says, and how little of it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "a test may hold a lock of the standard library"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower_sentinel::observe::journal::Journal;
+use tower_sentinel::source::{SourceError, Watch, from_fn};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, Hook, HotParamRule, ManualClock, Rules, Sentinel, Verdict,
+    hook::PassEvent,
+};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use support::{attempts, configured, ms, run};
+
+/// Keeps each event as one line.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => write!(self.message, "{value:?}").unwrap(),
+            name => drop(self.fields.insert(name, format!("{value:?}"))),
+        }
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        panic!("there are no spans")
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        assert_eq!(event.metadata().target(), "tower_sentinel");
+        let mut text = Text::default();
+        event.record(&mut text);
+        let mut line = format!("{} {}", event.metadata().level(), text.message);
+        for (name, value) in text.fields {
+            let name = name.strip_prefix("sentinel.").unwrap();
+            write!(line, ", {name} {value}").unwrap();
+        }
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// An engine, its journal, and what that has said.
+struct Bench {
+    sentinel: Sentinel,
+    clock: ManualClock,
+    journal: Journal,
+    log: Log,
+}
+
+impl Bench {
+    fn new(rules: impl Into<Rules>) -> Self {
+        let (sentinel, clock) = configured(rules, |builder| builder);
+        let journal = Journal::new(&sentinel);
+        let log = Log::default();
+        Self {
+            sentinel,
+            clock,
+            journal,
+            log,
+        }
+    }
+
+    fn refused(&self, call: Call<'_>) {
+        assert!(matches!(self.sentinel.try_enter(call), Verdict::Block(_)));
+    }
+
+    /// Looks once, after a second, and returns what was said.
+    fn look(&self) -> Vec<String> {
+        self.clock.advance(ms(1_000));
+        tracing::subscriber::with_default(self.log.clone(), || self.journal.poll_once());
+        std::mem::take(&mut *self.log.0.lock().unwrap())
+    }
+
+    /// Looks so many times, and returns all that was said.
+    fn looks(&self, times: u32) -> Vec<String> {
+        (0..times).flat_map(|_| self.look()).collect()
+    }
+}
+
+#[test]
+fn refusals_begin_go_on_and_end() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/search", 0).id("never"))
+        .with(FlowRule::per_second("/search", 9).id("nine"));
+    let bench = Bench::new(rules);
+    assert_eq!(bench.looks(3), [""; 0]);
+    bench.refused(Call::new("/search").batch(3));
+    let own = "direction inbound";
+    let began =
+        format!("WARN refusals began, {own}, reason flow, refused 3, resource /search, rule never");
+    assert_eq!(bench.look(), [&*began]);
+    for _ in 0..59 {
+        bench.refused(Call::new("/search"));
+        assert_eq!(bench.look(), [""; 0]);
+    }
+    bench.refused(Call::new("/search"));
+    let text = |what: &str, refused: u32, seconds: u32| {
+        format!(
+            "INFO refusals {what}, {own}, reasons flow={refused}, refused {refused}, \
+             resource /search, seconds {seconds}"
+        )
+    };
+    assert_eq!(bench.look(), [text("go on", 63, 60)]);
+    // So short a break is none.
+    assert_eq!(bench.looks(9), [""; 0]);
+    bench.refused(Call::new("/search"));
+    assert_eq!(bench.looks(10), [""; 0]);
+    assert_eq!(bench.look(), [text("ended", 64, 70)]);
+    assert_eq!(bench.looks(100), [""; 0]);
+    bench.refused(Call::new("/search").batch(3));
+    assert_eq!(bench.look(), [began]);
+}
+
+#[test]
+fn a_million_refusals_of_many_resources_are_a_few_lines_with_exact_totals() {
+    const RESOURCES: u64 = 300;
+    let names: Vec<_> = (0..RESOURCES).map(|n| format!("/{n}")).collect();
+    let rules = names.iter().map(|name| FlowRule::per_second(name, 0));
+    let bench = Bench::new(Rules::build(rules).unwrap());
+    let total = attempts();
+    // Ten minutes, and one in which all of it ends.
+    let (mut lines, mut number) = (Vec::new(), 0);
+    let mut most = 0;
+    for minute in 0..12 {
+        let mut of_minute = Vec::new();
+        for second in 0..60 {
+            let until = total * (minute * 60 + second + 1) / 600;
+            while number < until.min(total) {
+                // In turn, and now and then one for long.
+                let place = if number % 7 == 0 {
+                    0
+                } else {
+                    number % RESOURCES
+                };
+                bench.refused(Call::new(&*names[place as usize]));
+                number += 1;
+            }
+            of_minute.extend(bench.look());
+        }
+        most = most.max(of_minute.len());
+        lines.extend(of_minute);
+    }
+    assert_eq!(number, total);
+    assert!((20..=25).contains(&most), "{most} lines a minute");
+    // What has ended, and what ended without a line.
+    let told = lines
+        .iter()
+        .filter(|line| line.contains("ended") || line.contains("more refusals"));
+    let refused = told.map(|line| {
+        let (_, count) = line.split_once("refused ").unwrap();
+        count.split(',').next().unwrap().parse::<u64>().unwrap()
+    });
+    assert_eq!(refused.sum::<u64>(), total);
+    println!("{} lines, at most {most} a minute", lines.len());
+}
+
+#[test]
+fn changes_of_breakers_are_told_and_those_of_one_that_flaps_are_summed_up() {
+    let breaker = CircuitBreakerRule::error_count("/pay", 1)
+        .open_for(ms(1_000))
+        .id("errors");
+    let bench = Bench::new(breaker);
+    run(&bench.sentinel, Call::new("/pay")).fail();
+    let own = "direction inbound";
+    let rest = "resource /pay, rule errors";
+    let opened = format!("WARN breaker opened, {own}, from closed, {rest}, to open, value 1");
+    assert_eq!(bench.look(), [opened.replace("value 1", "value 1.0")]);
+    drop(run(&bench.sentinel, Call::new("/pay")));
+    let told = [
+        format!("DEBUG breaker half-open, {own}, from open, {rest}, to half-open"),
+        format!("INFO breaker closed, {own}, from half-open, {rest}, to closed"),
+    ];
+    assert_eq!(bench.look(), told);
+    let view = bench.sentinel.node("/pay").unwrap().breakers().remove(0);
+    for _ in 0..500 {
+        view.force_open();
+        view.force_close();
+    }
+    let said = bench.looks(60);
+    assert_eq!(said.len(), 17 + 1, "{said:?}");
+    assert_eq!(said[17], "INFO more changes of breakers, changes 983");
+}
+
+#[test]
+fn names_that_callers_make_up_are_one_and_stand_in_no_line() {
+    const MARKER: &str = "k3y-0f-a-c4ll3r";
+    let rules = Rules::new()
+        .with(FlowRule::per_second("*", 0).id("any"))
+        .with(
+            HotParamRule::per_second("/search", 0)
+                .max_keys(1)
+                .id("each"),
+        )
+        .with(CircuitBreakerRule::error_count("*", 1));
+    let (sentinel, clock) = configured(rules, |builder| builder.max_resources(3).origins(true));
+    let bench = Bench {
+        journal: Journal::new(&sentinel),
+        log: Log::default(),
+        sentinel,
+        clock,
+    };
+    for number in 0..5 {
+        let name = format!("/{MARKER}/{number}");
+        bench.refused(
+            Call::new(&*name)
+                .origin(MARKER)
+                .context(MARKER)
+                .tier(MARKER),
+        );
+        bench.refused(Call::new("/search").origin(MARKER).param(&*name));
+    }
+    bench.refused(Call::new("/search"));
+    let said = bench.looks(80);
+    assert!(said.iter().all(|line| !line.contains(MARKER)), "{said:?}");
+    let of = |start: &str| said.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(
+        of("WARN refusals began, direction any, reason flow"),
+        1,
+        "{said:?}"
+    );
+    assert!(
+        said.iter()
+            .any(|line| line.contains("resource others, rule any")),
+        "{said:?}"
+    );
+    assert_eq!(of("WARN no place for names"), 1);
+    assert_eq!(of("WARN calls without a key, calls 1"), 1);
+}
+
+#[test]
+fn names_neither_end_a_line_nor_turn_it_around() {
+    let rule = FlowRule::per_second("a\u{202e}b \"c\" \\", 0).id("</b>");
+    let bench = Bench::new(rule);
+    bench.refused(Call::new("a\u{202e}b \"c\" \\"));
+    let said = bench.look();
+    assert!(
+        said[0].ends_with("resource a\\u202eb \\\"c\\\" \\\\, rule \\u003c/b\\u003e"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn reloads_and_sources_are_told() {
+    let rule = |id: &str, limit: u32| FlowRule::per_second("/a", limit).id(id);
+    let (sentinel, clock) = configured((rule("a", 1), rule("b", 1)), |builder| builder);
+    let answers = [
+        Ok(None),
+        Err(SourceError::new("no\nanswer")),
+        Ok(Some(Rules::from(rule("c", 1)))),
+    ];
+    let mut answers = answers.into_iter();
+    let source = from_fn(move || answers.next().unwrap_or(Ok(None)));
+    let watch = Watch::new(sentinel.clone(), source);
+    let bench = Bench {
+        journal: Journal::new(&sentinel).watch("rules.toml", &watch.status()),
+        log: Log::default(),
+        sentinel,
+        clock,
+    };
+    let said = || {
+        watch.poll_once();
+        bench.look()
+    };
+    bench
+        .sentinel
+        .reload((rule("b", 2), rule("c", 1), rule("d", 1)).into());
+    assert_eq!(
+        said(),
+        ["INFO rules in force, added 2, changed 1, removed 1, rules 3"]
+    );
+    assert_eq!(
+        said(),
+        ["WARN rules kept, error no\\u000aanswer, source rules.toml"]
+    );
+    assert_eq!(bench.looks(100), [""; 0]);
+    assert_eq!(
+        said(),
+        [
+            "INFO rules in force, added 0, changed 0, removed 2, rules 1",
+            "INFO rules readable again, source rules.toml",
+        ]
+    );
+}
+
+#[test]
+fn a_hook_that_panics_is_told_and_a_journal_leaves_no_hook() {
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Hook for Broken {
+        fn on_pass(&self, _: &PassEvent<'_>) {
+            panic!("it is broken");
+        }
+    }
+
+    let bench = Bench::new(Rules::new());
+    bench.sentinel.hooks().register("broken", Arc::new(Broken));
+    (0..2).for_each(|_| drop(run(&bench.sentinel, Call::new("a"))));
+    assert_eq!(bench.look(), ["ERROR hook panicked, panics 2"]);
+    assert_eq!(bench.look(), [""; 0]);
+    let sentinel = bench.sentinel.clone();
+    assert_eq!(sentinel.hooks().names().len(), 2);
+    drop(bench);
+    assert_eq!(*sentinel.hooks().names(), ["broken".into()]);
+    // By a thread, which takes the hook with it.
+    let handle = Journal::new(&sentinel)
+        .spawn(Duration::from_secs(3_600))
+        .unwrap();
+    handle.stop();
+    assert_eq!(*sentinel.hooks().names(), ["broken".into()]);
+}
