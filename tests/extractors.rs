@@ -720,6 +720,7 @@ fn all_that_is_told(extractor: &(impl KeyExtractor + Clone + fmt::Debug), token:
         .hook("teller", Arc::new(Teller(told)))
         .build();
     let layer = SentinelLayer::with(sentinel.clone())
+        .blocked_in_extensions()
         .origin(extractor.clone())
         .context(extractor.clone())
         .tier(extractor.clone())

@@ -36,11 +36,11 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, Header, PeerIp};
 use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
-use tower_sentinel::rejection::{Grpc, Rejection};
+use tower_sentinel::rejection::{Grpc, Rejection, is_refusal};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    MissingKey, NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey,
+    NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use support::{Server, assert_at_rest, engine, eventually, ms, ready};
@@ -793,7 +793,7 @@ fn who_does_not_see_trailers_takes_messages_for_a_success() {
         let mut service = layer.layer(service_fn(answer));
         let mut is_refused = |code| {
             let response = ready(service.call(Request::post(SAY).body(code).unwrap())).unwrap();
-            let is_refused = response.extensions().get::<Blocked>().is_some();
+            let is_refused = is_refusal(&response);
             ready(response.into_body().collect()).unwrap();
             is_refused
         };

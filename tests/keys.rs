@@ -402,7 +402,9 @@ async fn a_forwarded_address_counts_only_behind_a_trusted_peer() {
 fn calls_without_a_key_share_a_quota_or_are_let_go_or_refused() {
     let layer = |missing| {
         let rule = FlowRule::per_second("/x", 1).by_origin().missing(missing);
-        SentinelLayer::with(engine(rule).0).origin(Header::from_static("x-key"))
+        SentinelLayer::with(engine(rule).0)
+            .origin(Header::from_static("x-key"))
+            .blocked_in_extensions()
     };
     let with_key = |key: &str| {
         let request = Request::get("/x").header("x-key", key);

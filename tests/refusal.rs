@@ -23,14 +23,14 @@ use hyper_util::service::TowerToHyperService;
 use sfv::{Item, List, ListEntry, Parser};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
-use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm};
+use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm, is_refusal};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, Key, ManualClock,
-    MissingKey, Rules, SentinelLayer, SystemRule,
+    AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, Key,
+    ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,
 };
 
 use support::bench::Bench;
-use support::{collect, engine, enter, get, ms};
+use support::{collect, engine, enter, get, ms, ready};
 
 /// A router that answers everything, behind a layer with `rules` that
 /// `configure` completes.
@@ -208,7 +208,10 @@ async fn who_answers_an_outbound_refusal_sees_the_name_that_the_call_had() {
 
 #[tokio::test]
 async fn the_cause_of_a_refusal_is_in_the_extensions_of_the_response() {
-    let (_clock, app) = app(FlowRule::per_second("/x", 1).id("one"), |layer| layer);
+    let (_clock, app) = app(
+        FlowRule::per_second("/x", 1).id("one"),
+        SentinelLayer::blocked_in_extensions,
+    );
     let passed = ask(&app, get("/x")).await;
     assert!(passed.extensions().get::<Blocked>().is_none());
     let refused = ask(&app, get("/x")).await;
@@ -230,9 +233,9 @@ async fn a_handler_that_asks_itself_refuses_as_the_layer_does() {
         SystemRule::new().qps(0).into(),
     ];
     for rules in cases {
-        let (_clock, of_layer) = app(rules.clone(), |layer| layer);
+        let (_clock, of_layer) = app(rules.clone(), SentinelLayer::blocked_in_extensions);
         let (asked, _clock) = engine(rules);
-        let (outer, _clock) = engine(Rules::new());
+        let outer = engine(Rules::new()).0;
         let handler = async move || match asked.enter(Call::new("/x")).await {
             Ok(_) => Ok("hello"),
             Err(blocked) => Err::<_, Blocked>(blocked),
@@ -670,7 +673,10 @@ async fn by_default_nobody_is_told_of_a_rule_a_limit_or_a_key() {
         for (name, value) in fields {
             let (_clock, app) = app(rules.clone(), |layer| {
                 let origin = from_fn(|_| Some(Key::Str("secret key")));
-                layer.origin(origin).weight(|_| 4_321)
+                layer
+                    .origin(origin)
+                    .weight(|_| 4_321)
+                    .blocked_in_extensions()
             });
             for is_refused in [false, true] {
                 let request = Request::get("/x").header(name, value);
@@ -727,7 +733,7 @@ async fn an_outer_layer_does_not_count_a_refusal_as_a_failure() {
     let inner = SentinelLayer::with(inner)
         .origin(from_fn(|head| head.uri().query().map(Key::Str)))
         .reject(Auto::new().http(status));
-    let (outer, _clock) = engine(Rules::new());
+    let outer = engine(Rules::new()).0;
     let app = Router::new()
         .route("/x", any(|| async { StatusCode::SERVICE_UNAVAILABLE }))
         .layer(inner)
@@ -740,4 +746,29 @@ async fn an_outer_layer_does_not_count_a_refusal_as_a_failure() {
     // The same answer from the service itself is one.
     assert_eq!(ask(&app, get("/x?me")).await.status(), unavailable);
     assert_eq!(support::assert_at_rest(&outer, "/x").error(), 1);
+}
+
+#[test]
+fn an_outer_layer_takes_no_refusal_of_an_inner_one_for_a_failure() {
+    let outer = engine(Rules::new()).0;
+    let inner = [
+        Rules::from(FlowRule::per_second("/x", 0)),
+        Rules::from(SystemRule::new().qps(0)),
+        Rules::from(AuthorityRule::allow("/x", ["nobody"])),
+    ];
+    for (rules, status) in inner.into_iter().zip([429, 503, 403]) {
+        let own = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let inner = SentinelLayer::with(engine(rules).0)
+            .origin(from_fn(|_| Some(Key::Str("somebody"))))
+            .layer(own);
+        let around = SentinelLayer::with(outer.clone()).layer(inner);
+        let request = Request::get("/x").body(()).unwrap();
+        let refused = ready(around.oneshot(request)).unwrap();
+        assert_eq!(refused.status().as_u16(), status);
+        assert!(is_refusal(&refused) && refused.extensions().get::<Blocked>().is_none());
+    }
+    let totals = outer.node("/x").unwrap().totals();
+    assert_eq!((totals.complete(), totals.error()), (3, 0));
 }

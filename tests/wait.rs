@@ -559,7 +559,9 @@ fn full_by_hand() -> (ManualClock, Sentinel) {
 #[test]
 fn where_there_is_no_timer_a_call_is_refused_instead_of_waiting() {
     let (clock, sentinel) = full_by_hand();
-    let layer = SentinelLayer::with(sentinel.clone()).prioritize(|_| true);
+    let layer = SentinelLayer::with(sentinel.clone())
+        .prioritize(|_| true)
+        .blocked_in_extensions();
     let calls = CallLayer::with(sentinel.clone(), |_: &()| {
         Call::new(RESOURCE).prioritized(true)
     })
@@ -606,7 +608,9 @@ fn where_there_is_no_timer_a_call_is_refused_instead_of_waiting() {
 #[test]
 fn a_call_whose_runtime_is_gone_is_refused_where_it_is_polled_next() {
     let (clock, sentinel) = full_by_hand();
-    let layer = SentinelLayer::with(sentinel.clone()).prioritize(|_| true);
+    let layer = SentinelLayer::with(sentinel.clone())
+        .prioritize(|_| true)
+        .blocked_in_extensions();
     let runtime = || {
         let builder = &mut tokio::runtime::Builder::new_current_thread();
         builder.enable_time().build().unwrap()

@@ -8,7 +8,7 @@ use http::{Extensions, HeaderMap, Response, StatusCode};
 
 use super::BoxError;
 use crate::blocked::Blocked;
-use crate::rejection::{is_grpc, is_grpc_web};
+use crate::rejection::{is_grpc, is_grpc_web, is_marked};
 use crate::stat::Outcome;
 
 /// The head of a response: its status, header fields and extensions.
@@ -376,7 +376,7 @@ pub struct ByStatus;
 impl Classify for ByStatus {
     #[inline(always)]
     fn head(&self, head: ResponseHead<'_>) -> Judgement {
-        if head.extensions.get::<Blocked>().is_some() {
+        if is_refusal(head) {
             return Judgement::Now(Outcome::Ignore);
         }
         if head.status == StatusCode::OK && is_grpc(head.headers) {
@@ -397,6 +397,17 @@ impl Classify for ByStatus {
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         trailers.map_or(Outcome::Ignore, grpc_outcome)
     }
+}
+
+/// Whether an inner layer of this crate has refused the call.
+#[inline(always)]
+fn is_refusal(head: ResponseHead<'_>) -> bool {
+    // These are the statuses of refusals that bear a mark.
+    let may_be_marked = matches!(
+        head.status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN
+    );
+    head.extensions.get::<Blocked>().is_some() || (may_be_marked && is_marked(head.headers))
 }
 
 #[inline(never)]

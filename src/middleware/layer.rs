@@ -19,7 +19,7 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::OnFinding;
 use crate::hook::finding::{Finding, LayerFacts};
 use crate::key::{Head, KeyExtractor};
-use crate::rejection::{Auto, RateLimitFields, Rejection, strip_body};
+use crate::rejection::{Auto, RateLimitFields, Rejection, has_mark, strip_body};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 
@@ -148,6 +148,8 @@ pub(super) struct Settings {
     pub(super) completion: Completion,
     fields: RateLimitFields,
     direction: Direction,
+    /// Whether every refusal has its `Blocked` in its extensions.
+    keeps_blocked: bool,
     /// Whether calls are judged before the inner service is ready.
     pub(super) judge_first: bool,
     /// Whether a request is asked for more than its resource.
@@ -225,6 +227,7 @@ impl SentinelLayer<Respond> {
                 fields: RateLimitFields::None,
                 direction: Direction::Inbound,
                 judge_first: false,
+                keeps_blocked: false,
                 asks_more: false,
                 is_plain: true,
             }),
@@ -486,6 +489,35 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.rejection = Arc::new(rejection))
     }
 
+    /// Puts the [`Blocked`] of each refusal into the extensions of its response, so that a layer
+    /// around this one, such as one that logs responses, can read which rule has refused the
+    /// call. Default: only where [`is_refusal`](crate::rejection::is_refusal) could not tell the
+    /// refusal otherwise, as for gRPC and for responses of one's own.
+    ///
+    /// It costs three allocations, which is 40 % of all that a refusal costs.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::{Blocked, FlowRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let rule = FlowRule::per_second("/search", 0).id("closed");
+    /// let service = SentinelLayer::new(rule).blocked_in_extensions().layer(
+    ///     service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(())) })
+    /// # .map_response(|response: Response<()>| response.map(|()| String::new())),
+    /// );
+    /// let refused = service.oneshot(Request::get("/search").body(()).unwrap()).await.unwrap();
+    /// let blocked = refused.extensions().get::<Blocked>().expect("it was refused");
+    /// assert_eq!(blocked.rule(), "closed");
+    /// # });
+    /// ```
+    #[doc(alias("extensions"))]
+    #[must_use]
+    pub fn blocked_in_extensions(self) -> Self {
+        self.set(|settings| settings.keeps_blocked = true)
+    }
+
     /// Sets which responses and errors count as failures. Default:
     /// [`ByStatus`](super::ByStatus).
     #[must_use]
@@ -685,7 +717,9 @@ impl Settings {
         if request.method() == Method::HEAD {
             strip_body(&mut response);
         }
-        response.extensions_mut().insert(blocked);
+        if self.keeps_blocked || !has_mark(response.headers()) {
+            response.extensions_mut().insert(blocked);
+        }
         response
     }
 

@@ -18,7 +18,8 @@ use crate::blocked::Blocked;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // This is the default, so it need not be written.
-/// let layer: SentinelLayer<Respond> = SentinelLayer::new(FlowRule::per_second("/search", 0));
+/// let rule = FlowRule::per_second("/search", 0);
+/// let layer: SentinelLayer<Respond> = SentinelLayer::new(rule).blocked_in_extensions();
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, Infallible>(Response::new(String::new()))
 /// # }));

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::{parts, whole_seconds};
-use crate::blocked::Blocked;
+use super::{is_refusal, parts, whole_seconds};
 use crate::engine::call::nodes::QuotaLeft;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -238,7 +237,7 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     }
     // A refusal tells of the quota that is used up, if it tells of one.
     let headers = response.headers();
-    response.extensions().get::<Blocked>().is_some()
+    is_refusal(response)
         && [RATE_LIMIT, REMAINING, X_REMAINING]
             .iter()
             .any(|name| headers.contains_key(name))

@@ -22,8 +22,9 @@
 //! way [out](crate::SentinelLayer::outbound) names resource and rule, for the program that
 //! calls; see [`Grpc`].
 //!
-//! The [`Blocked`] is in the response's extensions, so that an outer layer can distinguish
-//! a refusal from a response of the service that looks the same.
+//! An outer layer can distinguish a refusal from a response of the service that looks the same
+//! by [`is_refusal`]. The [`Blocked`], which says what has refused the call, is in the response's
+//! extensions if the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
 //!
 //! # Examples
 //!
@@ -33,7 +34,8 @@
 //! use tower_sentinel::{Blocked, IsolationRule, SentinelLayer};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! let layer = SentinelLayer::new(IsolationRule::new("/report", 1).id("one-report"));
+//! let rule = IsolationRule::new("/report", 1).id("one-report");
+//! let layer = SentinelLayer::new(rule).blocked_in_extensions();
 //! # let service = layer.layer(service_fn(|_: Request<()>| async {
 //! #     Ok::<_, std::convert::Infallible>(Response::new("a page".to_owned()))
 //! # }));
@@ -59,6 +61,7 @@ mod fields;
 mod grpc;
 mod handler;
 mod http;
+mod mark;
 
 use std::time::Duration;
 
@@ -73,6 +76,8 @@ use crate::key::Head;
 pub use self::http::Http;
 pub use fields::{RateLimitFields, ResetForm};
 pub use grpc::Grpc;
+pub use mark::is_refusal;
+pub(crate) use mark::{has_mark, is_marked};
 
 /// When to retry what nobody knows the end of.
 const SECOND: Duration = Duration::from_secs(1);

@@ -107,7 +107,7 @@ impl DedicatedRing {
                 let quota = self
                     .quota
                     .limited_to(self.threshold.whole_tokens(threshold));
-                available_at(&self.ring, now, n, &quota)
+                self.ring.available_from(now, n, &quota)
             })
     }
 
@@ -129,15 +129,6 @@ impl DedicatedRing {
     pub(crate) const fn index(&self) -> &[u32; 1] {
         &self.index
     }
-}
-
-/// When `ring` has room for `n` tokens under `quota`; `None` if never.
-#[inline]
-fn available_at(ring: &LeapArray, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
-    if ring.has_room(now, n, quota) {
-        return Some(now);
-    }
-    ring.available_at(now, n, quota)
 }
 
 impl Quotas<'_> {
@@ -162,7 +153,7 @@ impl Quotas<'_> {
     ) -> Option<Tick> {
         match self {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
-                Some(latest.max(available_at(ring, now, n, quota)?))
+                Some(latest.max(ring.available_from(now, n, quota)?))
             }),
             Quotas::Now(_, side) => Some(now.max(side.available_at(now, from, n)?)),
         }

@@ -55,6 +55,19 @@ impl LeapArray {
         }
     }
 
+    /// When `quota` has room for `n` tokens, now or, if no other call takes any, later; `None`
+    /// if never.
+    pub(crate) fn available_from(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
+        let most = quota.limit().checked_sub(n)?;
+        let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
+        match self.used(head, quota.start(bucket)) {
+            Some(used) if used <= most => Some(now),
+            Some(_) => self.available_at(now, n, quota),
+            None if self.has_room(now, n, quota) => Some(now),
+            None => self.available_at(now, n, quota),
+        }
+    }
+
     /// When `quota` will have room for `n` tokens if nobody else takes any;
     /// `None` if never.
     pub(crate) fn available_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {

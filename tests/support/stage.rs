@@ -51,6 +51,7 @@ impl Stage {
             .build();
         Self {
             service: SentinelLayer::with(sentinel.clone())
+                .blocked_in_extensions()
                 .prioritize(is_prioritized)
                 .layer(mock),
             sentinel,
