@@ -76,6 +76,7 @@
 //! | `serde` | `document`: rules from JSON and TOML, including Sentinel's own formats |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
+//! | `redis` | [`store`]`::RedisStore`, by which limits hold over several processes |
 //! | `full` | all of them |
 //!
 //! `quanta`, `serde`, `system` and `page` only add items. `axum` and `tonic` also change what a

@@ -109,8 +109,7 @@ impl Counter {
             let (low, high) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
             f64::from_bits(u64::from(low) | u64::from(high) << 32)
         };
-        // Anything that is no number becomes 0, and what is too large the largest one.
-        let (epoch, base) = (float() as u64, float() as u64);
+        let (epoch, base) = (whole(float()), whole(float()));
         Self {
             epoch,
             base,
@@ -180,6 +179,16 @@ impl Counter {
         };
         let later = (1..=k).find(|&from| held(from) < limit);
         later.unwrap_or(k + 1) as u64 - 1
+    }
+}
+
+/// A whole number of a value; 0 if it is none that could have been written.
+fn whole(number: f64) -> u64 {
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    if (0.0..=MOST).contains(&number) {
+        number as u64
+    } else {
+        0
     }
 }
 

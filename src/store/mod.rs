@@ -5,6 +5,7 @@
 //! able to do is to change one small value atomically, and to read a clock that all
 //! processes share: the decision itself is [`Draw::apply`], a pure function.
 //!
+//! * `RedisStore` (feature `redis`) is one on a Redis or Valkey server.
 //! * [`MemoryStore`] keeps counters in the process, for tests and for several engines in one
 //!   program. It can be told to fail in the ways in which a server on a network fails.
 //!
@@ -71,6 +72,8 @@ mod memory;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 mod quota;
+#[cfg(feature = "redis")]
+mod redis;
 mod refill;
 mod settings;
 mod status;
@@ -86,6 +89,8 @@ pub use error::{StoreError, StoreErrorKind};
 pub use handle::{CannotStart, StoreHandle};
 pub use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
+#[cfg(feature = "redis")]
+pub use redis::{InvalidRedis, RedisStore};
 pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 

@@ -2,15 +2,15 @@
 //! are busy, says that the process is alive, and decides whether the store is there.
 //!
 //! ```text
-//!          start_store               a beat or a trip fails
-//!   Idle ─────────────▶ Down ◀───────────────────────────── Live ◀─┐
-//!                        │                                   │     │ two beats
-//!                        │ a beat is answered                │     │
-//!                        └────────────▶ Recovering ──────────┼─────┘
-//!                                            ▲               │
-//!                                            └───────────────┘
-//!                                              another epoch
+//!  start_store                a beat or a trip fails
+//!   Idle ─────────▶ Live ─────────────────────────────▶ Down
+//!                   ▲  │                                  │
+//!         two beats │  │ another epoch                    │ a beat is answered
+//!                   │  ▼                                  ▼
+//!                   └─ Recovering ◀───────────────────────┘
 //! ```
+//!
+//! Calls that come before the first beat is answered wait for that, as for any answer.
 //!
 //! A store that was away is asked by beats alone: a server that was stopped runs what was sent
 //! to it when it wakes, and draws would take permits for nobody. While it recovers, every
@@ -62,6 +62,8 @@ pub(super) struct Refiller {
     store: std::sync::Arc<dyn QuotaStore>,
     trips: Vec<Trip>,
     beat: Option<Request<Beat>>,
+    /// Whether a beat was ever answered, or has failed. Until then calls wait for that.
+    has_beaten: bool,
     beat_at: Tick,
     gap: Duration,
     epoch: Epoch,
@@ -115,6 +117,7 @@ impl Refiller {
             store,
             trips: Vec::new(),
             beat: None,
+            has_beaten: false,
             beat_at: now,
             gap: FIRST_GAP,
             epoch: Epoch::default(),
@@ -128,7 +131,7 @@ impl Refiller {
     /// Runs until it is told to stop, and then gives back what is in hand.
     pub(super) async fn run(mut self) {
         let now = self.hub.now();
-        self.hub.set_mode(Mode::Down, now);
+        self.hub.set_mode(Mode::Live, now);
         poll_fn(|cx| self.poll(cx)).await;
         self.leave().await;
     }
@@ -174,6 +177,7 @@ impl Refiller {
             return false;
         };
         self.beat = None;
+        self.has_beaten = true;
         match answer {
             Ok(beat) => self.alive(beat, now),
             Err(error) => self.fail(error, now),
@@ -196,8 +200,6 @@ impl Refiller {
         };
         match self.hub.mode() {
             _ if report == Report::All => self.recover(report, now),
-            // It has never been there: nothing is known that it could be told.
-            Mode::Down | Mode::Idle if !was_known => self.hub.set_mode(Mode::Live, now),
             Mode::Down | Mode::Idle => self.recover(report, now),
             Mode::Live | Mode::Recovering => {}
         }
@@ -259,6 +261,9 @@ impl Refiller {
     }
 
     fn start_trips(&mut self, now: Tick) -> bool {
+        if !self.has_beaten {
+            return false;
+        }
         self.due.extend(self.hub.take_asking());
         if !self.hub.is_up() {
             let has_any = !self.due.is_empty();

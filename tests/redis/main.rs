@@ -1,0 +1,105 @@
+//! Shared rules on a real server: the script against its model, processes, and faults.
+//!
+//! Without a server these tests print `SKIPPED, no redis-server`, and pass. Time is real here;
+//! what is asserted are counts, and never how fast anything is.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults;
+mod processes;
+#[path = "../support/redis.rs"]
+mod redis;
+mod script;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Mutex;
+use tower_sentinel::store::{QuotaStore, RedisStore, StoreHandle, StoreSettings};
+use tower_sentinel::{Call, FlowRule, Sentinel};
+
+/// The limit of a second, which has all of the rules here.
+const LIMIT: u32 = 500;
+/// Calls of each process, in percent of all.
+const SKEW: [u32; 4] = [60, 25, 10, 5];
+
+/// Wall time in µs: the clock of the server, which is on this machine.
+#[expect(clippy::disallowed_methods, reason = "the server goes by it")]
+fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_micros() as u64
+}
+
+fn rule(buckets: u32) -> FlowRule {
+    FlowRule::per_second("/v1", LIMIT).buckets(buckets).shared()
+}
+
+fn engine(store: impl QuotaStore, rule: FlowRule) -> (Sentinel, StoreHandle) {
+    engine_with(store, rule, Duration::from_millis(50))
+}
+
+fn engine_with(
+    store: impl QuotaStore,
+    rule: FlowRule,
+    store_wait: Duration,
+) -> (Sentinel, StoreHandle) {
+    let settings = StoreSettings::new().nodes(SKEW.len() as u32);
+    let sentinel = Sentinel::builder()
+        .rules(rule)
+        .store(store)
+        .store_settings(settings.store_wait(store_wait))
+        .build();
+    let handle = sentinel.start_store().unwrap();
+    (sentinel, handle)
+}
+
+fn store(server: &redis::Server) -> RedisStore {
+    RedisStore::new(&server.url()).unwrap()
+}
+
+/// Makes so many calls a second until it is stopped. Returns how many were admitted for certain
+/// in each bucket of so many µs: those that were asked for and admitted in it.
+async fn load(
+    sentinel: Sentinel,
+    per_second: u32,
+    stop: Arc<AtomicBool>,
+    bucket_us: u64,
+) -> Admitted {
+    let admitted = Arc::new(Mutex::new(Admitted::new()));
+    let mut ticks = tokio::time::interval(Duration::from_millis(2));
+    let mut due = 0.0;
+    let mut last = wall_us();
+    while !stop.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        let now = wall_us();
+        due += f64::from(per_second) * (now - last) as f64 / 1e6;
+        last = now;
+        while due >= 1.0 {
+            due -= 1.0;
+            let (sentinel, admitted) = (sentinel.clone(), admitted.clone());
+            tokio::spawn(async move {
+                let before = wall_us() / bucket_us;
+                let has_passed = sentinel.enter(Call::new("/v1")).await.is_ok();
+                if has_passed && wall_us() / bucket_us == before {
+                    *admitted.lock().await.entry(before).or_default() += 1;
+                }
+            });
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    std::mem::take(&mut *admitted.lock().await)
+}
+
+/// Calls by the number of their bucket.
+type Admitted = BTreeMap<u64, u32>;
+
+/// The most that any window of so many buckets has admitted.
+fn worst(admitted: &Admitted, buckets: u32) -> u32 {
+    let windows = admitted.keys().map(|&last| {
+        let first = (last + 1).saturating_sub(buckets.into());
+        admitted.range(first..=last).map(|(_, n)| n).sum()
+    });
+    windows.max().unwrap_or(0)
+}

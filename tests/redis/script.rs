@@ -1,0 +1,133 @@
+//! The script gives the answers and the bytes of its model, for every draw of a busy engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tower_sentinel::store::{
+    Beat, Draw, Drawn, NodeId, QuotaStore, RedisStore, StoreError, StoreFuture,
+};
+use tower_sentinel::{Call, FlowRule};
+
+use crate::redis::Server;
+use crate::{engine, store};
+
+/// Compares each draw with what the model makes of the same value at the same time.
+#[derive(Clone, Debug)]
+struct Compared {
+    store: RedisStore,
+    server: Arc<Shown>,
+    compared: Arc<AtomicU64>,
+}
+
+struct Shown(Server);
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+impl QuotaStore for Compared {
+    fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for draw in draws {
+                let key = draw.key().to_string();
+                let before = self.server.0.get(&key);
+                let answers = self.store.draw(std::slice::from_ref(draw)).await?;
+                let answer = answers[0].clone()?;
+                let (Drawn::Granted { bucket, rest, .. } | Drawn::Lost { bucket, rest, .. }) =
+                    answer
+                else {
+                    panic!("there are two answers");
+                };
+                let bucket_us = draw.arguments()[0];
+                let now = Duration::from_micros((bucket + 1) * bucket_us) - rest;
+                let (model, bytes) = draw.apply(&before, now);
+                assert_eq!(answer, model, "{draw:?}");
+                if let Some(bytes) = bytes {
+                    assert_eq!(self.server.0.get(&key), bytes);
+                }
+                self.compared.fetch_add(1, Ordering::Relaxed);
+                all.push(Ok(answer));
+            }
+            Ok(all)
+        })
+    }
+
+    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+        self.store.beat(node, leaves)
+    }
+}
+
+#[tokio::test]
+async fn every_draw_of_a_busy_engine_is_that_of_the_model() {
+    for (buckets, name) in [(1_u32, "one"), (2, "two"), (10, "ten")] {
+        let Some(server) = Server::start(&format!("script-{name}"), &[]).await else {
+            return;
+        };
+        let redis = store(&server);
+        let compared = Compared {
+            store: redis,
+            server: Arc::new(Shown(server)),
+            compared: Arc::default(),
+        };
+        let rule = FlowRule::per("/v1", 50, Duration::from_millis(100 * u64::from(buckets)))
+            .buckets(buckets)
+            .shared();
+        let (sentinel, handle) = engine(compared.clone(), rule);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for round in 0..400 {
+            let calls = (0..3).map(|weight| {
+                let (sentinel, weight) = (sentinel.clone(), 1 + weight % 2);
+                tokio::spawn(async move {
+                    let entered = sentinel.enter(Call::new("/v1").batch(weight)).await;
+                    drop(entered);
+                })
+            });
+            let calls: Vec<_> = calls.collect();
+            if round % 3 == 0 {
+                // Some leave before they have an answer.
+                calls.iter().for_each(JoinHandle::abort);
+            }
+            if round == 200 {
+                compared.server.0.say("FLUSHALL");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        handle.shutdown().await;
+        let count = compared.compared.load(Ordering::Relaxed);
+        assert!(count > 20, "only {count} draws were compared");
+    }
+}
+
+#[tokio::test]
+async fn values_of_other_formats_count_as_none() {
+    let Some(server) = Server::start("foreign", &[]).await else {
+        return;
+    };
+    let (sentinel, handle) = engine(
+        store(&server),
+        FlowRule::per_minute("/v1", 3).shared().exact(),
+    );
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop(sentinel.enter(Call::new("/v1")).await.unwrap());
+    let keys = server.say("KEYS ts:1:*");
+    let is_counter = |line: &&str| line.starts_with("ts:1:{") && line.len() == 39;
+    let key = keys.split("\r\n").find(is_counter).unwrap().to_owned();
+    // A counter of another length is none: the whole quota is there again.
+    server.command(&[b"SET", key.as_bytes(), b"what is this?"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut passed = 0;
+    for _ in 0..9 {
+        passed += usize::from(sentinel.enter(Call::new("/v1")).await.is_ok());
+    }
+    assert!((1..=3).contains(&passed), "{passed}");
+    // A value of another type is refused by the server, and the process admits its share.
+    server.say("FLUSHALL");
+    server.command(&[b"LPUSH", key.as_bytes(), b"x"]);
+    let _ = sentinel.enter(Call::new("/v1")).await;
+    handle.shutdown().await;
+}

@@ -1,0 +1,156 @@
+//! A Redis or Valkey server of a test's own, on a socket in a temporary folder.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Ends with the value.
+pub(crate) struct Server {
+    binary: String,
+    folder: PathBuf,
+    child: Option<Child>,
+}
+
+/// The program to run, if there is one.
+fn binary() -> Option<String> {
+    let named = std::env::var("TOWER_SENTINEL_REDIS").ok();
+    let names = named.map_or_else(
+        || vec!["redis-server".to_owned(), "valkey-server".to_owned()],
+        |name| vec![name],
+    );
+    names.into_iter().find(|name| {
+        let version = Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        version.is_ok_and(|status| status.success())
+    })
+}
+
+impl Server {
+    /// Starts a server, with these arguments beside its own. `None`, and a line that says so, if
+    /// this machine has none; then the test passes, unless `SENTINEL_REDIS_REQUIRED` is set.
+    pub(crate) async fn start(name: &str, arguments: &[&str]) -> Option<Self> {
+        let Some(binary) = binary() else {
+            let is_required = std::env::var_os("SENTINEL_REDIS_REQUIRED").is_some();
+            assert!(!is_required, "there is no redis-server");
+            println!("SKIPPED, no redis-server");
+            return None;
+        };
+        let folder = format!("sentinel-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        let mut server = Self {
+            binary,
+            folder,
+            child: None,
+        };
+        server.run(arguments).await;
+        Some(server)
+    }
+
+    /// Starts it again, without its data.
+    pub(crate) async fn run(&mut self, arguments: &[&str]) {
+        let _ = fs::remove_file(self.socket());
+        let child = Command::new(&self.binary)
+            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .arg("--dir")
+            .arg(&self.folder)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn();
+        self.child = Some(child.unwrap());
+        while UnixStream::connect(self.socket()).is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Sends it a signal by name, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Runs a command on a connection of its own. Returns the raw answer.
+    pub(crate) fn command(&self, words: &[&[u8]]) -> Vec<u8> {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend(*word);
+            request.extend(b"\r\n");
+        }
+        stream.write_all(&request).unwrap();
+        let (mut answer, mut some) = (Vec::new(), [0; 4_096]);
+        loop {
+            let count = stream.read(&mut some).unwrap();
+            answer.extend(&some[..count]);
+            if is_whole(&answer) {
+                return answer;
+            }
+        }
+    }
+
+    /// The same for words of text.
+    pub(crate) fn say(&self, command: &str) -> String {
+        let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.command(&words)).into_owned()
+    }
+
+    /// The value of `key`; empty if there is none.
+    pub(crate) fn get(&self, key: &str) -> Vec<u8> {
+        let answer = self.command(&[b"GET", key.as_bytes()]);
+        let start = answer.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+        let end = answer.len().saturating_sub(2).max(start);
+        answer[start..end].to_vec()
+    }
+}
+
+/// Whether a line, or a text of a told length, is there.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(line) = answer.windows(2).position(|pair| pair == b"\r\n") else {
+        return false;
+    };
+    let length = std::str::from_utf8(&answer[1..line]).unwrap_or_default();
+    match (answer[0], length.parse::<i64>()) {
+        (b'$', Ok(length)) if length >= 0 => answer.len() as i64 >= line as i64 + 4 + length,
+        (b'*', Ok(count)) => count == 0 || answer.ends_with(b"\r\n") && answer.len() > line + 2,
+        _ => true,
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
