@@ -18,7 +18,9 @@ use axum::routing::get;
 use futures_util::Stream;
 use tokio::net::TcpListener;
 use tower_sentinel::key::PeerIp;
+use tower_sentinel::observe::Metrics;
 use tower_sentinel::observe::page::Page;
+use tower_sentinel::stat::Edges;
 use tower_sentinel::{
     BoxError, FlowRule, HotParamRule, IsolationRule, MissingKey, Rules, Sentinel, SentinelLayer,
 };
@@ -37,6 +39,8 @@ async fn main() -> Result<(), BoxError> {
         .rules(rules)
         // A prioritized call may wait, but for less than a second.
         .occupy_timeout(Duration::from_secs(1))
+        // Response times in ranges, for Prometheus.
+        .histograms(Edges::default())
         .build();
 
     let layer = SentinelLayer::with(sentinel.clone())
@@ -64,6 +68,7 @@ async fn main() -> Result<(), BoxError> {
         .layer(layer)
         // What is routed below the layer is not limited by it. By default the page is for
         // callers on this machine alone, who are known by connect info.
+        .route_service("/metrics", Metrics::new(&sentinel))
         .route_service("/sentinel", Page::new(&sentinel).title("examples/axum"));
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
@@ -101,6 +106,9 @@ fn print_what_to_try(addr: SocketAddr) {
 
 The live page of the engine, to have open beside all that follows:
   http://{addr}/sentinel
+
+The same figures for Prometheus:
+  curl -s http://{addr}/metrics | grep -v '^#'
 
 Five calls a second pass; then 429 with Retry-After:
   for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/limited; done; echo; curl -si http://{addr}/limited; echo

@@ -10,6 +10,7 @@ mod bounded;
 mod facade;
 mod falling;
 mod golden;
+mod names;
 mod served;
 mod told;
 

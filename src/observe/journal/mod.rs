@@ -20,8 +20,7 @@
 //!
 //! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
 //! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
-//! belong to the server. A refusal is in the extensions of its response as
-//! [`Blocked`](crate::Blocked), for whoever wants it in a span.
+//! belong to the server, which knows a refusal by [`is_refusal`](crate::rejection::is_refusal).
 
 mod counts;
 mod episodes;
