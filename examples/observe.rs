@@ -7,7 +7,8 @@
 //!
 //! Customers order, search and pay all the time. Every 40 seconds the payments fail for 10, so
 //! that the page has something to show. With `LOAD=none` there are no customers but you; with
-//! `TOKEN=…` the page asks for that token; with `ALL=1` it also shows names that callers make up.
+//! `TOKEN=…` the page asks for that token, and can change rules; with `ALL=1` it also shows names
+//! that callers make up.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 use tower_sentinel::key::{Header, KeyExtractor, PeerIp};
 use tower_sentinel::observe::page::Page;
+use tower_sentinel::source::InMemory;
 use tower_sentinel::system::{Sampler, SystemProbe};
 use tower_sentinel::{
     BoxError, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rules, Sentinel,
@@ -60,14 +62,17 @@ async fn main() -> Result<(), BoxError> {
         .layer(layer);
 
     let set = |name: &str| std::env::var(name).ok();
-    let mut page = Page::new(&sentinel)
+    let page = Page::new(&sentinel)
         .title("the shop")
         .all_resources(set("ALL").is_some());
-    if let Some(token) = set("TOKEN") {
-        page = page.token(token)?;
-    }
     // Below the layer, so that whoever looks is not limited by it.
-    let app = shop.clone().route_service("/sentinel", page);
+    let app = match set("TOKEN") {
+        Some(token) => {
+            let page = page.token(token)?.edits(InMemory)?;
+            shop.clone().route_service("/sentinel", page)
+        }
+        None => shop.clone().route_service("/sentinel", page),
+    };
 
     let port = set("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;

@@ -56,7 +56,7 @@ def text_of(name):
 
 
 def passed(what, detail=""):
-    print(f"  ok: {what}{' (' + detail + ')' if detail else ''}", flush=True)
+    print(f"  ok: {what}{f' ({detail})' if detail else ''}", flush=True)
 
 
 def check(what, is_true, detail=""):
@@ -68,9 +68,12 @@ def check(what, is_true, detail=""):
 class Shop:
     """The example, without customers."""
 
+    running = []
+
     def __init__(self, program, port=0, **settings):
         environment = {**os.environ, "LOAD": "none", "PORT": str(port), **settings}
         self.process = subprocess.Popen([program], env=environment, stdout=subprocess.PIPE, text=True)
+        self.running.append(self)
         self.url = self.process.stdout.readline().split()[-1]
         self.port = urlsplit(self.url).port
 
@@ -286,7 +289,7 @@ def restart(browser, program):
     browser.told.clear()
 
 
-def token(browser, program):
+def token(browser, program, pictures):
     shop = Shop(program, TOKEN=TOKEN)
     tab = browser.tab(shop.url)
     tab.until("!document.getElementById('ask').hidden")
@@ -306,9 +309,44 @@ def token(browser, program):
     other.until("!document.getElementById('ask').hidden")
     passed("another tab is asked again")
     other.close()
+    edits(browser, shop, tab, pictures)
     tab.close()
     shop.stop()
     browser.told.clear()
+
+
+def edits(browser, shop, tab, pictures):
+    """Breakers and rules, changed on the page."""
+    shop.get("/pay")
+    breaker = "document.querySelector('#breaker-rows button')"
+    tab.until(f"!!{breaker} && {breaker}.textContent === 'Open'")
+    tab.run(f"{breaker}.click()")
+    check("a breaker does not open by one click", tab.run(f"{breaker}.textContent") == "Sure?")
+    check("and calls still pass", shop.get("/pay") == 200)
+    tab.run(f"{breaker}.click()")
+    tab.until("!!document.querySelector('#breaker-rows .state.open')")
+    check("but by two", shop.get("/pay") == 503)
+    tab.until(f"{breaker}.textContent === 'Close'")
+    tab.run(f"{breaker}.click()")
+    tab.until("!!document.querySelector('#breaker-rows .state.closed')")
+    check("it is handed back", shop.get("/pay") == 200)
+
+    told = text_of("edit-told")
+    tab.run("document.querySelector('#rule-rows button').click()")
+    tab.until(f"{told}.includes('shadow = true') && !document.getElementById('edit-apply').disabled")
+    passed("a switch proposes shadow mode and says what it changes", tab.run(told))
+    tab.picture(pictures / "edits.png", whole=True)
+    check("every text of it has a contrast of 4.5", not tab.run(CONTRAST), tab.run(CONTRAST))
+    tab.run("document.getElementById('edit-apply').click()")
+    tab.until("document.querySelector('#rule-rows .state.shadow') !== null &&"
+              "document.querySelector('#rule-rows tr .state.shadow').closest('tr').children[0].textContent === 'orders'")
+    passed("it is in force when it is applied")
+    tab.run("(() => { const it = document.getElementById('edit-text'); it.value = it.value.replace('60', '-60');"
+            "it.dispatchEvent(new Event('input')); })()")
+    check("what was not checked cannot be applied", tab.run("document.getElementById('edit-apply').disabled"))
+    tab.run("document.getElementById('edit-check').click()")
+    tab.until(f"{told}.includes('must be between 0 and')")
+    passed("a mistake is told", tab.run(told))
 
 
 def crowd(browser, program):
@@ -347,12 +385,13 @@ def main(program, pictures):
         looks(browser, shop, pictures)
         security(browser, shop)
         restart(browser, program)
-        token(browser, program)
+        token(browser, program, pictures)
         crowd(browser, program)
         check("the browser had nothing to complain about", not browser.told, browser.told)
     finally:
         browser.close()
-        shop.stop()
+        for shop in Shop.running:
+            shop.stop()
     print(f"the live page is as it must be; look at it in {pictures}")
 
 

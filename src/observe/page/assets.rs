@@ -20,6 +20,12 @@ pub(super) static INDEX: Asset = Asset {
     etag: LazyLock::new(|| etag(INDEX.content)),
 };
 
+static EDIT_JS: Asset = Asset {
+    content_type: "text/javascript; charset=utf-8",
+    content: include_bytes!("assets/edit.js"),
+    etag: LazyLock::new(|| etag(EDIT_JS.content)),
+};
+
 static PAGE_CSS: Asset = Asset {
     content_type: "text/css; charset=utf-8",
     content: include_bytes!("assets/page.css"),
@@ -48,6 +54,7 @@ static UPLOT_JS: Asset = Asset {
 pub(super) fn named(name: &str) -> Option<&'static Asset> {
     match name {
         "" => Some(&INDEX),
+        "edit.js" => Some(&EDIT_JS),
         "page.css" => Some(&PAGE_CSS),
         "page.js" => Some(&PAGE_JS),
         "uplot.css" => Some(&UPLOT_CSS),
@@ -80,21 +87,30 @@ pub(super) fn etag(content: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 5] = ["", "page.css", "page.js", "uplot.css", "uplot.js"];
+    const NAMES: [&str; 6] = [
+        "",
+        "edit.js",
+        "page.css",
+        "page.js",
+        "uplot.css",
+        "uplot.js",
+    ];
 
     #[test]
     fn all_files_together_are_small() {
         let sizes = NAMES.map(|name| named(name).unwrap().content.len());
         let sum: usize = sizes.iter().sum();
         assert!(sum <= 90 * 1_024, "{sum} bytes: {sizes:?}");
-        let script = std::str::from_utf8(PAGE_JS.content).unwrap();
-        let lines = script.lines().count();
-        assert!(lines <= 600, "{lines} lines");
+        for script in [PAGE_JS.content, EDIT_JS.content] {
+            let lines = std::str::from_utf8(script).unwrap().lines().count();
+            assert!(lines <= 600, "{lines} lines");
+        }
     }
 
     #[test]
     fn no_script_makes_elements_of_text() {
-        let script = std::str::from_utf8(PAGE_JS.content).unwrap();
+        let scripts = [PAGE_JS.content, EDIT_JS.content].concat();
+        let script = String::from_utf8(scripts).unwrap();
         for way in [
             "innerHTML",
             "outerHTML",

@@ -1,9 +1,11 @@
-// The live page: asks for the state once a second, and shows it. Text from the server becomes
-// text and nothing else.
+// The live page: asks for the state once a second, and shows it, as text and nothing else.
 
 const $ = (id) => document.getElementById(id);
+const on = (id, event, act) => $(id).addEventListener(event, act);
+const ROOT = document.documentElement;
 const SVG = "http://www.w3.org/2000/svg";
 const EVERY = 1000, SLOWEST = 10000, PATIENCE = 8000, MOST_ROWS = 500;
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 const KEY = "tower-sentinel " + location.pathname;
 
 const view = { n: 50, sort: "refused", q: "", focus: "", direction: "" };
@@ -15,41 +17,40 @@ let token = sessionStorage.getItem(KEY) || "";
 // === small things ===
 
 function element(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (name === "class") node.className = value;
-    else node.setAttribute(name, value);
-  }
-  node.append(...children);
-  return node;
+	const node = document.createElement(tag);
+	for (const [name, value] of Object.entries(attributes || {})) {
+		if (name === "class") node.className = value;
+		else node.setAttribute(name, value);
+	}
+	node.append(...children);
+	return node;
 }
 
 function svg(tag, attributes, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
+	const node = document.createElementNS(SVG, tag);
+	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+	node.append(...children);
+	return node;
 }
 
 function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+	if (node.textContent !== text) node.textContent = text;
 }
 
 function number(n) {
-  if (n == null) return "–";
-  if (n >= 1e9) return (n / 1e9).toFixed(1) + " G";
-  if (n >= 1e6) return (n / 1e6).toFixed(1) + " M";
-  if (n >= 1e4) return (n / 1e3).toFixed(1) + " k";
-  return String(n >= 10 ? Math.round(n) : Math.round(n * 10) / 10);
+	if (n == null) return "–";
+	if (n >= 1e6) return (n / 1e6).toFixed(1) + " M";
+	if (n >= 1e4) return (n / 1e3).toFixed(1) + " k";
+	return String(n >= 10 ? Math.round(n) : Math.round(n * 10) / 10);
 }
 
 function duration(ms) {
-  if (ms == null) return "–";
-  const s = ms / 1000;
-  if (s < 60) return Math.floor(s) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min";
-  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-  return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
+	if (ms == null) return "–";
+	const s = ms / 1000;
+	if (s < 60) return Math.floor(s) + " s";
+	if (s < 3600) return Math.floor(s / 60) + " min";
+	if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
+	return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
 }
 
 const clock = (ms) => new Date(Date.now() - ms).toLocaleTimeString();
@@ -62,497 +63,508 @@ const peak = (list) => list.reduce((most, n) => Math.max(most, n), 0);
 // === asking ===
 
 function schedule(delay) {
-  clearTimeout(timer);
-  if (!paused && !document.hidden) timer = setTimeout(poll, delay);
+	clearTimeout(timer);
+	if (!paused && !document.hidden) timer = setTimeout(poll, delay);
 }
 
 async function poll() {
-  clearTimeout(timer);
-  if (running) running.abort();
-  const mine = running = new AbortController();
-  const late = setTimeout(() => mine.abort(), PATIENCE);
-  try {
-    const query = new URLSearchParams(view);
-    const headers = token ? { Authorization: "Bearer " + token } : {};
-    const answer = await fetch("?state&" + query, { headers, signal: mine.signal, cache: "no-store" });
-    if (answer.status === 401 || answer.status === 429) return askForToken(answer.status);
-    if (!answer.ok) throw new Error((await answer.text()).trim() || "status " + answer.status);
-    const next = await answer.json();
-    if (running !== mine) return;
-    failures = 0;
-    lastAnswer = Date.now();
-    show(next);
-    tellStatus();
-    schedule(EVERY);
-  } catch (error) {
-    if (running !== mine) return;
-    failures += 1;
-    const delay = Math.min(EVERY * 2 ** (failures - 1), SLOWEST);
-    tellStatus(error.name === "AbortError" || error instanceof TypeError ? "" : error.message);
-    schedule(delay);
-  } finally {
-    clearTimeout(late);
-    if (running === mine) running = null;
-  }
+	clearTimeout(timer);
+	if (running) running.abort();
+	const mine = running = new AbortController();
+	const late = setTimeout(() => mine.abort(), PATIENCE);
+	try {
+		const query = new URLSearchParams(view);
+		const headers = token ? { Authorization: "Bearer " + token } : {};
+		const answer = await fetch("?state&" + query, { headers, signal: mine.signal, cache: "no-store" });
+		if (answer.status === 401 || answer.status === 429) return askForToken(answer.status);
+		if (!answer.ok) throw new Error((await answer.text()).trim() || "status " + answer.status);
+		const next = await answer.json();
+		if (running !== mine) return;
+		failures = 0;
+		lastAnswer = Date.now();
+		show(next);
+		tellStatus();
+		schedule(EVERY);
+	} catch (error) {
+		if (running !== mine) return;
+		failures += 1;
+		const delay = Math.min(EVERY * 2 ** (failures - 1), SLOWEST);
+		tellStatus(error.name === "AbortError" || error instanceof TypeError ? "" : error.message);
+		schedule(delay);
+	} finally {
+		clearTimeout(late);
+		if (running === mine) running = null;
+	}
 }
 
 function tellStatus(why) {
-  const status = $("status");
-  if (failures > 0) {
-    status.dataset.state = "lost";
-    const since = lastAnswer ? " since " + new Date(lastAnswer).toLocaleTimeString() : "";
-    setText(status, why || "no answer" + since + ", trying again");
-  } else {
-    status.dataset.state = paused ? "wait" : "live";
-    setText(status, paused ? "paused" : "live, every second");
-  }
+	const status = $("status");
+	if (failures > 0) {
+		status.dataset.state = "lost";
+		const since = lastAnswer ? " since " + new Date(lastAnswer).toLocaleTimeString() : "";
+		setText(status, why || "no answer" + since + ", trying again");
+	} else {
+		status.dataset.state = paused ? "wait" : "live";
+		setText(status, paused ? "paused" : "live, every second");
+	}
 }
 
 function askForToken(code) {
-  $("ask").hidden = false;
-  $("all").hidden = true;
-  const why = code === 429 ? "Too many wrong tokens: wait for a minute." : token ? "That is not the token." : "";
-  setText($("token-why"), why);
-  $("status").dataset.state = "wait";
-  setText($("status"), "waiting for the token");
-  $("token").focus();
+	$("ask").hidden = false;
+	$("all").hidden = true;
+	const why = code === 429 ? "Too many wrong tokens: wait for a minute." : token ? "That is not the token." : "";
+	setText($("token-why"), why);
+	$("status").dataset.state = "wait";
+	setText($("status"), "waiting for the token");
+	$("token").focus();
 }
 
 // === showing ===
 
 function show(next) {
-  if (state && next.up < state.up) {
-    before.clear();
-    inFlight.clear();
-  }
-  state = next;
-  $("ask").hidden = true;
-  $("all").hidden = false;
-  setText($("title"), state.title);
-  document.title = (state.title ? state.title + " – " : "") + "tower-sentinel";
-  setText($("up"), "up " + duration(state.up * 1000));
-  setText($("footer"), "tower-sentinel " + state.version);
-  showTiles();
-  showFindings();
-  showFocus();
-  showRows();
-  showBreakers();
-  showRules();
-  showSystem();
+	if (state && next.up < state.up) {
+		before.clear();
+		inFlight.clear();
+	}
+	state = next;
+	$("ask").hidden = true;
+	$("all").hidden = false;
+	setText($("title"), state.title);
+	document.title = (state.title ? state.title + " – " : "") + "tower-sentinel";
+	setText($("up"), "up " + duration(state.up * 1000));
+	setText($("footer"), "tower-sentinel " + state.version);
+	showTiles();
+	showFindings();
+	showFocus();
+	showRows();
+	showBreakers();
+	showRules();
+	showSystem();
+	document.dispatchEvent(new CustomEvent("state", { detail: { state, token } }));
 }
 
-/** Fills a list of terms; `figures` are name, text, and whether it is bad. */
+/** Fills a list with names, texts, and whether they are bad. */
 function fillTerms(list, figures) {
-  while (list.children.length > figures.length) list.lastChild.remove();
-  figures.forEach(([name, text, isBad], place) => {
-    const old = list.children[place];
-    const tile = old || element("div", {}, element("dt"), element("dd"));
-    if (!old) list.append(tile);
-    tile.className = isBad ? "bad" : "";
-    setText(tile.firstChild, name);
-    setText(tile.lastChild, text);
-  });
+	while (list.children.length > figures.length) list.lastChild.remove();
+	figures.forEach(([name, text, isBad], place) => {
+		const old = list.children[place];
+		const tile = old || element("div", {}, element("dt"), element("dd"));
+		if (!old) list.append(tile);
+		tile.className = isBad ? "bad" : "";
+		setText(tile.firstChild, name);
+		setText(tile.lastChild, text);
+	});
 }
 
 function showTiles() {
-  const now = state.now, cpu = state.system.cpu;
-  const tiles = [
-    ["pass/s", number(now.pass_qps)],
-    ["refused/s", number(now.block_qps), now.block_qps > 0],
-    ["failed/s", number(now.error_qps), now.error_qps > 0],
-    ["in flight", number(now.concurrency)],
-    ["waiting", number(now.waiting)],
-  ];
-  if (cpu != null) tiles.push(["CPU", percent(cpu)]);
-  fillTerms($("tiles"), tiles);
+	const now = state.now, cpu = state.system.cpu;
+	const tiles = [
+		["pass/s", number(now.pass_qps)],
+		["refused/s", number(now.block_qps), now.block_qps > 0],
+		["failed/s", number(now.error_qps), now.error_qps > 0],
+		["in flight", number(now.concurrency)],
+		["waiting", number(now.waiting)],
+	];
+	if (cpu != null) tiles.push(["CPU", percent(cpu)]);
+	fillTerms($("tiles"), tiles);
 }
 
 function showFindings() {
-  const { count, list } = state.findings;
-  $("findings").hidden = count === 0;
-  setText($("findings-h"), count === 1 ? "1 finding: a mistake in the set-up?" : count + " findings: mistakes in the set-up?");
-  const items = $("findings-list");
-  const texts = list.map((it) => it.text);
-  if (count > list.length) texts.push("and " + (count - list.length) + " more");
-  if (items.dataset.texts === JSON.stringify(texts)) return;
-  items.dataset.texts = JSON.stringify(texts);
-  items.replaceChildren(...texts.map((text) => element("li", {}, text)));
+	const { count, list } = state.findings;
+	$("findings").hidden = count === 0;
+	setText($("findings-h"), count === 1 ? "1 finding: a mistake in the set-up?" : count + " findings: mistakes in the set-up?");
+	const items = $("findings-list");
+	const texts = list.map((it) => it.text);
+	if (count > list.length) texts.push("and " + (count - list.length) + " more");
+	if (items.dataset.texts === JSON.stringify(texts)) return;
+	items.dataset.texts = JSON.stringify(texts);
+	items.replaceChildren(...texts.map((text) => element("li", {}, text)));
 }
 
 // === the plots ===
 
 const CALLS = [
-  { name: "pass", color: "pass", dash: [], width: 2, fill: true },
-  { name: "refused", color: "refused", dash: [6, 3], width: 2 },
-  { name: "failed", color: "failed", dash: [2, 3], width: 2 },
-  { name: "limit", color: "limit", dash: [10, 4, 2, 4], width: 1 },
+	{ name: "pass", color: "pass", width: 2, fill: true },
+	{ name: "refused", color: "refused", dash: [6, 3], width: 2 },
+	{ name: "failed", color: "failed", dash: [2, 3], width: 2 },
+	{ name: "limit", color: "limit", dash: [10, 4, 2, 4], width: 1 },
 ];
 const RT = [
-  { name: "avg RT", unit: " ms", color: "pass", dash: [], width: 2, scale: "ms", fill: true },
-  { name: "in flight", color: "failed", dash: [6, 3], width: 2, scale: "n" },
+	{ name: "avg RT", unit: " ms", color: "pass", width: 2, scale: "ms", fill: true },
+	{ name: "in flight", color: "failed", dash: [6, 3], width: 2, scale: "n" },
 ];
 const plots = {};
 
 function makePlot(id, series) {
-  const box = $("plot-" + id), legend = $("legend-" + id);
-  const style = getComputedStyle(document.documentElement);
-  const color = (name) => style.getPropertyValue("--" + name).trim();
-  if (plots[id]) plots[id].plot.destroy();
-  legend.replaceChildren(...series.map((it) => {
-    const line = svg("line", {
-      x1: 0, x2: 26, y1: 5, y2: 5, class: "c-" + it.color, "stroke-width": it.width,
-      "stroke-dasharray": it.dash.join(" "),
-    });
-    const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true" }, line);
-    return element("li", {}, sample, it.name + " ", element("b", {}));
-  }));
-  const axis = (scale, side) => ({
-    scale, side, stroke: color("muted"), size: 44, font: "12px system-ui, sans-serif",
-    grid: { stroke: color("line"), width: 1, show: side === 3 }, ticks: { show: false },
-    values: (_, values) => values.map((n) => (n == null ? "" : number(n))),
-  });
-  const fromZero = (least) => (_, min, max) => [0, Math.max(least, (max || 0) * 1.1)];
-  const scales = series.some((it) => it.scale)
-    ? { ms: { range: fromZero(10) }, n: { range: fromZero(4) } }
-    : { y: { range: fromZero(4) } };
-  const [left, right] = Object.keys(scales);
-  const time = {
-    ...axis("x", 2), size: 28, space: 90, grid: { show: false },
-    values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString([], { timeStyle: "medium" })),
-  };
-  const options = {
-    width: box.clientWidth || 300, height: 190, legend: { show: false },
-    cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
-    scales: { x: { time: true }, ...scales },
-    axes: [time, axis(left, 3), ...(right ? [axis(right, 1)] : [])],
-    series: [{}, ...series.map((it) => ({
-      label: it.name, scale: it.scale || "y", stroke: color(it.color), width: it.width, dash: it.dash,
-      fill: it.fill ? color("fill") : undefined, points: { show: false }, spanGaps: false,
-    }))],
-    hooks: { setCursor: [() => fillLegend(id)] },
-  };
-  plots[id] = { series, plot: new uPlot(options, plots[id] ? plots[id].data : [[]], box), data: plots[id]?.data };
+	const box = $("plot-" + id), legend = $("legend-" + id);
+	const style = getComputedStyle(ROOT);
+	const color = (name) => style.getPropertyValue("--" + name).trim();
+	if (plots[id]) plots[id].plot.destroy();
+	legend.replaceChildren(...series.map((it) => {
+		const line = svg("line", {
+			x1: 0, x2: 26, y1: 5, y2: 5, class: "c-" + it.color, "stroke-width": it.width,
+			"stroke-dasharray": (it.dash || []).join(" "),
+		});
+		const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true" }, line);
+		return element("li", {}, sample, it.name + " ", element("b", {}));
+	}));
+	const axis = (scale, side) => ({
+		scale, side, stroke: color("muted"), size: 44, font: "12px system-ui, sans-serif",
+		grid: { stroke: color("line"), width: 1, show: side === 3 }, ticks: { show: false },
+		values: (_, values) => values.map((n) => (n == null ? "" : number(n))),
+	});
+	const fromZero = (least) => (_, min, max) => [0, Math.max(least, (max || 0) * 1.1)];
+	const scales = series.some((it) => it.scale)
+		? { ms: { range: fromZero(10) }, n: { range: fromZero(4) } }
+		: { y: { range: fromZero(4) } };
+	const [left, right] = Object.keys(scales);
+	const time = {
+		...axis("x", 2), size: 28, space: 90, grid: { show: false },
+		values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString([], { timeStyle: "medium" })),
+	};
+	const options = {
+		width: box.clientWidth || 300, height: 190, legend: { show: false },
+		cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
+		scales: { x: { time: true }, ...scales },
+		axes: [time, axis(left, 3), ...(right ? [axis(right, 1)] : [])],
+		series: [{}, ...series.map((it) => ({
+			label: it.name, scale: it.scale || "y", stroke: color(it.color), width: it.width, dash: it.dash,
+			fill: it.fill ? color("fill") : undefined, points: { show: false }, spanGaps: false,
+		}))],
+		hooks: { setCursor: [() => fillLegend(id)] },
+	};
+	plots[id] = { series, plot: new uPlot(options, plots[id] ? plots[id].data : [[]], box), data: plots[id]?.data };
 }
 
 function fillLegend(id) {
-  const it = plots[id];
-  if (!it || !it.data) return;
-  const at = it.plot.cursor.idx ?? it.data[0].length - 1;
-  it.series.forEach((series, place) => {
-    const value = it.data[place + 1][at];
-    const text = value == null ? "–" : number(value) + (series.unit || "");
-    const item = $("legend-" + id).children[place];
-    setText(item.lastChild, text);
-    item.hidden = series.name === "limit" && value == null;
-  });
+	const it = plots[id];
+	if (!it || !it.data) return;
+	const at = it.plot.cursor.idx ?? it.data[0].length - 1;
+	it.series.forEach((series, place) => {
+		const value = it.data[place + 1][at];
+		const text = value == null ? "–" : number(value) + (series.unit || "");
+		const item = $("legend-" + id).children[place];
+		setText(item.lastChild, text);
+		item.hidden = series.name === "limit" && value == null;
+	});
 }
 
 function fillPlot(id, series, data, summary) {
-  if (!plots[id]) makePlot(id, series);
-  plots[id].data = data;
-  plots[id].plot.setData(data);
-  fillLegend(id);
-  $("plot-" + id).setAttribute("aria-label", summary);
+	if (!plots[id]) makePlot(id, series);
+	plots[id].data = data;
+	plots[id].plot.setData(data);
+	fillLegend(id);
+	$("plot-" + id).setAttribute("aria-label", summary);
 }
 
 function showFocus() {
-  const focus = state.focus, seconds = focus.seconds;
-  const row = state.resources.nodes.find((it) => it.resource === focus.resource && it.direction === focus.direction);
-  const limit = row ? row.limit_qps : null;
-  fillFocusChoice();
-  const parts = [];
-  if (limit != null) parts.push("limit " + number(limit) + "/s");
-  if (row && row.limit_concurrency != null) parts.push("limit " + number(row.limit_concurrency) + " at once");
-  if (!seconds) parts.push("no seconds are kept of it");
-  setText($("focus-limit"), parts.join(", "));
-  const end = Math.round((Date.now() - state.second_age) / 1000) - 1;
-  const times = Array.from({ length: 60 }, (_, place) => end - 59 + place);
-  const none = times.map(() => null);
-  inFlight.set(end, row || focus.resource ? (row ? row.concurrency : null) : state.now.concurrency);
-  for (const at of inFlight.keys()) if (at < times[0]) inFlight.delete(at);
-  const running = times.map((at) => inFlight.get(at) ?? null);
-  const { pass, block, error, average_rt: rt } = seconds || { pass: none, block: none, error: none, average_rt: none };
-  const calls = "last minute: now " + number(pass[59]) + " passed and " + number(block[59]) + " refused a second, at most "
-    + number(peak(pass)) + " and " + number(peak(block));
-  fillPlot("calls", CALLS, [times, pass, block, error, limit == null ? none : times.map(() => limit)], calls);
-  const times_ = "average response time now " + number(rt[59]) + " ms, at most " + number(peak(rt)) + " ms in the last minute";
-  fillPlot("rt", RT, [times, rt, running], times_);
+	const focus = state.focus, seconds = focus.seconds;
+	const row = state.resources.nodes.find((it) => it.resource === focus.resource && it.direction === focus.direction);
+	const limit = row ? row.limit_qps : null;
+	fillFocusChoice();
+	const parts = [];
+	if (limit != null) parts.push("limit " + number(limit) + "/s");
+	if (row && row.limit_concurrency != null) parts.push("limit " + number(row.limit_concurrency) + " at once");
+	if (!seconds) parts.push("no seconds are kept of it");
+	setText($("focus-limit"), parts.join(", "));
+	const end = Math.round((Date.now() - state.second_age) / 1000) - 1;
+	const times = Array.from({ length: 60 }, (_, place) => end - 59 + place);
+	const none = times.map(() => null);
+	inFlight.set(end, row || focus.resource ? (row ? row.concurrency : null) : state.now.concurrency);
+	for (const at of inFlight.keys()) if (at < times[0]) inFlight.delete(at);
+	const running = times.map((at) => inFlight.get(at) ?? null);
+	const { pass, block, error, average_rt: rt } = seconds || { pass: none, block: none, error: none, average_rt: none };
+	const calls = "now " + number(pass[59]) + " passed and " + number(block[59]) + " refused a second, at most "
+		+ number(peak(pass)) + " and " + number(peak(block));
+	fillPlot("calls", CALLS, [times, pass, block, error, limit == null ? none : times.map(() => limit)], calls);
+	fillPlot("rt", RT, [times, rt, running], "average response time now " + number(rt[59]) + " ms, at most " + number(peak(rt)));
 }
 
 function fillFocusChoice() {
-  const select = $("focus"), known = new Map([["", "all resources"]]);
-  for (const it of state.resources.nodes) known.set(keyOf(it), shownName(it));
-  if (view.focus) known.set(view.direction + " " + view.focus, shownName({ resource: view.focus, direction: view.direction }));
-  const names = [...known].sort((a, b) => (a[0] === "" ? -1 : b[0] === "" ? 1 : a[1].localeCompare(b[1])));
-  const text = JSON.stringify(names);
-  if (select.dataset.names !== text && document.activeElement !== select) {
-    select.dataset.names = text;
-    select.replaceChildren(...names.map(([value, name]) => element("option", { value }, name)));
-  }
-  select.value = view.focus ? view.direction + " " + view.focus : "";
+	const select = $("focus"), known = new Map([["", "all resources"]]);
+	for (const it of state.resources.nodes) known.set(keyOf(it), shownName(it));
+	if (view.focus) known.set(view.direction + " " + view.focus, shownName({ resource: view.focus, direction: view.direction }));
+	const names = [...known].sort((a, b) => (a[0] === "" ? -1 : b[0] === "" ? 1 : a[1].localeCompare(b[1])));
+	const text = JSON.stringify(names);
+	if (select.dataset.names !== text && document.activeElement !== select) {
+		select.dataset.names = text;
+		select.replaceChildren(...names.map(([value, name]) => element("option", { value }, name)));
+	}
+	select.value = view.focus ? view.direction + " " + view.focus : "";
 }
 
 // === tables ===
 
-/** Brings `body` to have one row for each item, in their order; a row that stays is the same one. */
+/** Gives `body` one row for each item, in their order; rows stay the same elements. */
 function fillTable(body, items, key, make, fill) {
-  const rows = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  const active = document.activeElement;
-  let place = body.firstElementChild;
-  for (const item of items) {
-    const name = key(item);
-    let row = rows.get(name);
-    rows.delete(name);
-    if (!row) {
-      row = make(item);
-      row.dataset.key = name;
-    }
-    if (row === place) place = place.nextElementSibling;
-    else body.insertBefore(row, place);
-    fill(row, item);
-  }
-  for (const row of rows.values()) row.remove();
-  if (active && active !== document.activeElement && body.contains(active)) active.focus({ preventScroll: true });
+	const rows = new Map([...body.children].map((row) => [row.dataset.key, row]));
+	const active = document.activeElement;
+	let place = body.firstElementChild;
+	for (const item of items) {
+		const name = key(item);
+		let row = rows.get(name);
+		rows.delete(name);
+		if (!row) {
+			row = make(item);
+			row.dataset.key = name;
+		}
+		if (row === place) place = place.nextElementSibling;
+		else body.insertBefore(row, place);
+		fill(row, item);
+	}
+	for (const row of rows.values()) row.remove();
+	if (active && active !== document.activeElement && body.contains(active)) active.focus({ preventScroll: true });
 }
 
 function makeRow(head, labels) {
-  const cells = labels.map(([label, kind]) => element("td", { role: "cell", "data-label": label, class: kind || "" }));
-  return element("tr", { role: "row" }, element("th", { role: "rowheader", scope: "row" }, head), ...cells);
+	const cells = labels.map(([label, kind]) => element("td", { role: "cell", "data-label": label, class: kind || "" }));
+	return element("tr", { role: "row" }, element("th", { role: "rowheader", scope: "row" }, head), ...cells);
 }
 
 function spark() {
-  const area = svg("path", { class: "area" }), refused = svg("polyline", { class: "refused" });
-  return svg("svg", { class: "spark", viewBox: "0 0 118 26", preserveAspectRatio: "none", role: "img" }, area, refused);
+	const area = svg("path", { class: "area" }), refused = svg("polyline", { class: "refused" });
+	return svg("svg", { class: "spark", viewBox: "0 0 118 26", preserveAspectRatio: "none", role: "img" }, area, refused);
 }
 
 function fillSpark(image, seconds) {
-  const { pass, block } = seconds || { pass: [], block: [] };
-  const most = Math.max(peak(pass), peak(block), 1);
-  const points = (list) => list.map((n, place) => place * 2 + "," + (25 - (n / most) * 23).toFixed(1)).join(" ");
-  image.children[0].setAttribute("d", pass.length ? "M0,26 L" + points(pass) + " L118,26 Z" : "");
-  image.children[1].setAttribute("points", peak(block) > 0 ? points(block) : "");
-  const words = seconds
-    ? "passed up to " + number(peak(pass)) + " a second, refused up to " + number(peak(block))
-    : "no seconds are kept";
-  image.setAttribute("aria-label", words);
+	const { pass, block } = seconds || { pass: [], block: [] };
+	const most = Math.max(peak(pass), peak(block), 1);
+	const points = (list) => list.map((n, place) => place * 2 + "," + (25 - (n / most) * 23).toFixed(1)).join(" ");
+	image.children[0].setAttribute("d", pass.length ? "M0,26 L" + points(pass) + " L118,26 Z" : "");
+	image.children[1].setAttribute("points", peak(block) > 0 ? points(block) : "");
+	const words = seconds
+		? "passed up to " + number(peak(pass)) + " a second, refused up to " + number(peak(block))
+		: "no seconds are kept";
+	image.setAttribute("aria-label", words);
 }
 
-/** Of which kind most refusals since the last answer were, or before it, if there were none. */
+/** Of which kind most of the latest refusals were. */
 function reason(row) {
-  const by = row.totals.block_by, known = before.get(keyOf(row)) || { by: {}, most: "" };
-  let { most } = known, count = 0;
-  for (const [kind, now] of Object.entries(by)) {
-    const more = now - (known.by[kind] || 0);
-    if (more > count) [count, most] = [more, kind];
-  }
-  before.set(keyOf(row), { by, most });
-  return most;
+	const by = row.totals.block_by, known = before.get(keyOf(row)) || { by: {}, most: "" };
+	let { most } = known, count = 0;
+	for (const [kind, now] of Object.entries(by)) {
+		const more = now - (known.by[kind] || 0);
+		if (more > count) [count, most] = [more, kind];
+	}
+	before.set(keyOf(row), { by, most });
+	return most;
 }
 
 function showRows() {
-  const { nodes, matching, listed } = state.resources;
-  const shown = nodes.length + " of " + matching + " shown";
-  const hidden = state.unlisted ? ", " + state.unlisted + " that callers named are not" : "";
-  setText($("shown"), shown + (matching < listed ? " (" + listed + " in all)" : "") + hidden);
-  $("more").hidden = nodes.length >= matching || view.n >= MOST_ROWS;
-  $("no-rows").hidden = nodes.length > 0;
-  setText($("no-rows"), view.q ? "No resource has that in its name." : "No resource has been called yet.");
-  const labels = [["last minute", "wide"], ["pass/s", "n"], ["refused/s"], ["failed/s", "n"], ["avg ms", "n"], ["in flight", "n"]];
-  const make = (item) => {
-    const button = element("button", { type: "button" }, shownName(item));
-    button.addEventListener("click", () => setFocus(item.resource, item.direction));
-    const row = makeRow(button, labels);
-    row.firstChild.append(" ", element("span", {}));
-    row.children[1].append(spark());
-    return row;
-  };
-  fillTable($("rows"), nodes, keyOf, make, (row, item) => {
-    const [head, minute, pass, refused, failed, rt, running] = row.children;
-    const isFocus = item.resource === view.focus && item.direction === view.direction;
-    if (isFocus) row.dataset.focus = "";
-    else delete row.dataset.focus;
-    head.firstChild.setAttribute("aria-pressed", String(isFocus));
-    const isTripped = item.breaker && item.breaker !== "closed";
-    head.lastChild.className = isTripped ? "state " + item.breaker : "";
-    setText(head.lastChild, isTripped ? "breaker " + item.breaker : "");
-    fillSpark(minute.firstChild, item.seconds);
-    setText(pass, number(item.pass_qps) + (item.limit_qps != null ? " / " + number(item.limit_qps) : ""));
-    const why = reason(item);
-    setText(refused, number(item.block_qps) + (item.block_qps > 0 ? " " + why : ""));
-    refused.className = item.block_qps > 0 ? "is-refused" : "";
-    setText(failed, number(item.error_qps));
-    failed.className = item.error_qps > 0 ? "n is-failed" : "n";
-    setText(rt, number(item.average_rt));
-    const most = item.limit_concurrency != null ? " / " + number(item.limit_concurrency) : "";
-    setText(running, number(item.concurrency) + most + (item.waiting ? ", " + number(item.waiting) + " wait" : ""));
-  });
-  const shownKeys = new Set(nodes.map(keyOf));
-  for (const key of before.keys()) if (!shownKeys.has(key)) before.delete(key);
+	const { nodes, matching, listed } = state.resources;
+	const shown = nodes.length + " of " + matching + " shown";
+	const hidden = state.unlisted ? ", " + state.unlisted + " that callers named are not" : "";
+	setText($("shown"), shown + (matching < listed ? " (" + listed + " in all)" : "") + hidden);
+	$("more").hidden = nodes.length >= matching || view.n >= MOST_ROWS;
+	$("no-rows").hidden = nodes.length > 0;
+	setText($("no-rows"), view.q ? "No resource has that in its name." : "No resource has been called yet.");
+	const labels = [["last minute", "wide"], ["pass/s", "n"], ["refused/s"], ["failed/s", "n"], ["avg ms", "n"], ["in flight", "n"]];
+	const make = (item) => {
+		const button = element("button", { type: "button" }, shownName(item));
+		button.addEventListener("click", () => setFocus(item.resource, item.direction));
+		const row = makeRow(button, labels);
+		row.firstChild.append(" ", element("span", {}));
+		row.children[1].append(spark());
+		return row;
+	};
+	fillTable($("rows"), nodes, keyOf, make, (row, item) => {
+		const [head, minute, pass, refused, failed, rt, running] = row.children;
+		const isFocus = item.resource === view.focus && item.direction === view.direction;
+		if (isFocus) row.dataset.focus = "";
+		else delete row.dataset.focus;
+		head.firstChild.setAttribute("aria-pressed", String(isFocus));
+		const isTripped = item.breaker && item.breaker !== "closed";
+		head.lastChild.className = isTripped ? "state " + item.breaker : "";
+		setText(head.lastChild, isTripped ? "breaker " + item.breaker : "");
+		fillSpark(minute.firstChild, item.seconds);
+		setText(pass, number(item.pass_qps) + (item.limit_qps != null ? " / " + number(item.limit_qps) : ""));
+		const why = reason(item);
+		setText(refused, number(item.block_qps) + (item.block_qps > 0 ? " " + why : ""));
+		refused.className = item.block_qps > 0 ? "is-refused" : "";
+		setText(failed, number(item.error_qps));
+		failed.className = item.error_qps > 0 ? "n is-failed" : "n";
+		setText(rt, number(item.average_rt));
+		const most = item.limit_concurrency != null ? " / " + number(item.limit_concurrency) : "";
+		setText(running, number(item.concurrency) + most + (item.waiting ? ", " + number(item.waiting) + " wait" : ""));
+	});
+	const shownKeys = new Set(nodes.map(keyOf));
+	for (const key of before.keys()) if (!shownKeys.has(key)) before.delete(key);
 }
 
 function showBreakers() {
-  const { count, list, unlisted_open: hidden } = state.breakers;
-  $("breakers").hidden = count === 0 && hidden === 0;
-  const notes = [];
-  if (hidden) notes.push(hidden + " more not closed, of resources that callers named");
-  if (count > list.length) notes.push(count - list.length + " more not shown");
-  $("breakers-note").hidden = notes.length === 0;
-  setText($("breakers-note"), notes.join("; "));
-  const labels = [["rule"], ["state", "wide"], ["bad calls", "n"], ["last bad call", "n"], ["next probe", "n"]];
-  const key = (item) => keyOf(item) + " " + item.rule;
-  fillTable($("breaker-rows"), list, key, (item) => makeRow(shownName(item), labels), (row, item) => {
-    const [, rule, status, bad, last, probe] = row.children;
-    setText(rule, item.rule);
-    if (!status.firstChild) status.append(element("span", {}));
-    status.firstChild.className = "state " + item.state;
-    setText(status.firstChild, item.state + " " + duration(item.in_state_for));
-    setText(bad, number(item.bad_calls));
-    setText(last, item.since_last_bad_call == null ? "–" : clock(item.since_last_bad_call));
-    const isForced = item.state === "open" && item.retry_after == null;
-    setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "by the next call, or by hand" : "–");
-  });
+	const { count, list, unlisted_open: hidden } = state.breakers;
+	$("breakers").hidden = count === 0 && hidden === 0;
+	const notes = [];
+	if (hidden) notes.push(hidden + " more not closed, of resources that callers named");
+	if (count > list.length) notes.push(count - list.length + " more not shown");
+	$("breakers-note").hidden = notes.length === 0;
+	setText($("breakers-note"), notes.join("; "));
+	const labels = [["rule"], ["state", "wide"], ["bad calls", "n"], ["last bad call", "n"], ["next probe", "n"]];
+	const key = (item) => keyOf(item) + " " + item.rule;
+	fillTable($("breaker-rows"), list, key, (item) => makeRow(shownName(item), labels), (row, item) => {
+		const [, rule, status, bad, last, probe] = row.children;
+		setText(rule, item.rule);
+		if (!status.firstChild) status.append(element("span", {}));
+		status.firstChild.className = "state " + item.state;
+		setText(status.firstChild, item.state + " " + duration(item.in_state_for));
+		setText(bad, number(item.bad_calls));
+		setText(last, item.since_last_bad_call == null ? "–" : clock(item.since_last_bad_call));
+		const isForced = item.state === "open" && item.retry_after == null;
+		setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "next call, or by hand" : "–");
+	});
 }
 
 function showRules() {
-  const { count, list, would_block: together } = state.rules;
-  const notes = [];
-  if (count === 0) notes.push("There are no rules.");
-  if (together != null) notes.push("All rules only watch. They would have refused " + number(together) + ".");
-  if (count > list.length) notes.push(list.length + " of " + count + " are shown.");
-  $("rules-note").hidden = notes.length === 0;
-  setText($("rules-note"), notes.join(" "));
-  const labels = [["kind", "n"], ["resource"], ["limit", "wide"], ["refused", "n"], ["keys"]];
-  const make = (item) => makeRow(item.id, labels);
-  fillTable($("rule-rows"), list, (item) => item.id, make, (row, item) => {
-    const [, kind, resource, limit, refused, keys] = row.children;
-    setText(kind, item.kind);
-    setText(resource, item.resource);
-    if (!limit.firstChild) limit.append(element("span", {}), " ", element("span", {}));
-    setText(limit.firstChild, item.limit);
-    limit.lastChild.className = item.is_shadow ? "state shadow" : "";
-    setText(limit.lastChild, item.is_shadow ? "shadow" : "");
-    const blocked = item.blocked != null ? number(item.blocked) : "–";
-    setText(refused, item.is_shadow ? "would: " + number(item.would_block) : blocked);
-    const parts = [];
-    if (item.overflows) parts.push(number(item.overflows) + " without a place");
-    if (item.missing) parts.push(number(item.missing) + " calls without a key");
-    setText(keys, parts.join(", ") || (item.overflows == null ? "–" : "all have a place"));
-    keys.className = parts.length ? "is-failed" : "";
-  });
+	const { count, list, would_block: together, since } = state.rules;
+	const at = (ms) => new Date(ms).toLocaleTimeString();
+	const notes = [count === 0 ? "There are no rules." : "In force since " + at(since) + "."];
+	for (const it of state.sources) if (it.last_poll && !it.error) notes.push(it.name + " read " + at(it.last_poll) + ", ok.");
+	const failed = state.sources.filter((it) => it.error).map((it) => it.name + ": " + it.error);
+	$("rules-failed").hidden = failed.length === 0;
+	setText($("rules-failed"), failed.join("; "));
+	if (together != null) notes.push("All rules only watch. They would have refused " + number(together) + ".");
+	if (count > list.length) notes.push(list.length + " of " + count + " are shown.");
+	setText($("rules-note"), notes.join(" "));
+	const labels = [["kind", "n"], ["resource"], ["limit", "wide"], ["refused", "n"], ["keys"]];
+	const make = (item) => makeRow(item.id, labels);
+	fillTable($("rule-rows"), list, (item) => item.id, make, (row, item) => {
+		const [, kind, resource, limit, refused, keys] = row.children;
+		setText(kind, item.kind);
+		setText(resource, item.resource);
+		if (!limit.firstChild) limit.append(element("span", {}), " ", element("span", {}));
+		setText(limit.firstChild, item.limit);
+		limit.children[1].className = item.is_shadow ? "state shadow" : "";
+		setText(limit.children[1], item.is_shadow ? "shadow" : "");
+		const blocked = item.blocked != null ? number(item.blocked) : "–";
+		setText(refused, item.is_shadow ? "would: " + number(item.would_block) : blocked);
+		const parts = [];
+		if (item.overflows) parts.push(number(item.overflows) + " without a place");
+		if (item.missing) parts.push(number(item.missing) + " calls without a key");
+		setText(keys, parts.join(", ") || (item.overflows == null ? "–" : "all have a place"));
+		keys.className = parts.length ? "is-failed" : "";
+	});
 }
 
 function showSystem() {
-  const system = state.system, terms = [];
-  if (system.load != null) terms.push(["load", number(system.load)]);
-  if (system.cpu != null) terms.push(["CPU", percent(system.cpu)]);
-  if (system.memory != null) terms.push(["memory", bytes(system.memory) + " / " + bytes(system.memory_limit)]);
-  terms.push(
-    ["resources", number(system.resources)],
-    ["origins and contexts", number(system.origins)],
-    ["evicted", number(system.evicted)],
-    ["without a place", number(system.overflowed), system.overflowed > 0],
-  );
-  fillTerms($("system"), terms);
+	const system = state.system, terms = [];
+	if (system.load != null) terms.push(["load", number(system.load)]);
+	if (system.cpu != null) terms.push(["CPU", percent(system.cpu)]);
+	if (system.memory != null) terms.push(["memory", bytes(system.memory) + " / " + bytes(system.memory_limit)]);
+	terms.push(
+		["resources", number(system.resources)],
+		["origins and contexts", number(system.origins)],
+		["evicted", number(system.evicted)],
+		["without a place", number(system.overflowed), system.overflowed > 0],
+	);
+	fillTerms($("system"), terms);
 }
 
 // === what the viewer does ===
 
 function changed() {
-  const hash = new URLSearchParams();
-  for (const [name, value] of Object.entries(view)) if (value !== "" && name !== "n") hash.set(name, value);
-  history.replaceState(null, "", "#" + hash);
-  $("sort").value = view.sort;
-  for (const head of document.querySelectorAll("#resources th[data-sort]")) {
-    if (head.dataset.sort === view.sort) head.setAttribute("aria-sort", view.sort === "name" ? "ascending" : "descending");
-    else head.removeAttribute("aria-sort");
-  }
+	const hash = new URLSearchParams();
+	for (const [name, value] of Object.entries(view)) if (value !== "" && name !== "n") hash.set(name, value);
+	history.replaceState(null, "", "#" + hash);
+	$("sort").value = view.sort;
+	for (const head of document.querySelectorAll("#resources th[data-sort]")) {
+		if (head.dataset.sort === view.sort) head.setAttribute("aria-sort", view.sort === "name" ? "ascending" : "descending");
+		else head.removeAttribute("aria-sort");
+	}
 }
 
 function ask() {
-  changed();
-  poll();
+	changed();
+	poll();
 }
 
 function setFocus(resource, direction) {
-  const isSame = resource === view.focus && direction === view.direction;
-  view.focus = isSame ? "" : resource;
-  view.direction = isSame || !resource ? "" : direction;
-  inFlight.clear();
-  ask();
+	const isSame = resource === view.focus && direction === view.direction;
+	view.focus = isSame ? "" : resource;
+	view.direction = isSame || !resource ? "" : direction;
+	inFlight.clear();
+	ask();
 }
 
 function setSort(sort) {
-  view.sort = sort;
-  ask();
+	view.sort = sort;
+	ask();
 }
 
+/** Sets the theme; `auto` is that of the system. */
 function setTheme(theme) {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  setText($("theme"), "Theme: " + theme);
-  $("theme").dataset.theme = theme;
-  localStorage.setItem("tower-sentinel theme", theme);
-  redraw();
+	const isDark = theme === "dark" || (theme === "auto" && DARK.matches);
+	ROOT.dataset.theme = isDark ? "dark" : "light";
+	setText($("theme"), "Theme: " + theme);
+	$("theme").dataset.theme = theme;
+	localStorage.setItem("tower-sentinel theme", theme);
+	redraw();
 }
 
 function redraw() {
-  for (const [id, it] of Object.entries(plots)) makePlot(id, it.series), fillLegend(id);
+	for (const [id, it] of Object.entries(plots)) makePlot(id, it.series), fillLegend(id);
 }
 
-$("pause").addEventListener("click", () => {
-  paused = !paused;
-  $("pause").setAttribute("aria-pressed", String(paused));
-  setText($("pause"), paused ? "Resume" : "Pause");
-  if (paused) {
-    clearTimeout(timer);
-    if (running) running.abort();
-    running = null;
-  }
-  tellStatus();
-  if (!paused) poll();
+on("pause", "click", () => {
+	paused = !paused;
+	$("pause").setAttribute("aria-pressed", String(paused));
+	setText($("pause"), paused ? "Resume" : "Pause");
+	if (paused) {
+		clearTimeout(timer);
+		if (running) running.abort();
+		running = null;
+	}
+	tellStatus();
+	if (!paused) poll();
 });
-$("theme").addEventListener("click", () => {
-  const themes = ["auto", "light", "dark"];
-  setTheme(themes[(themes.indexOf($("theme").dataset.theme) + 1) % themes.length]);
+on("theme", "click", () => {
+	const themes = ["auto", "light", "dark"];
+	setTheme(themes[(themes.indexOf($("theme").dataset.theme) + 1) % themes.length]);
 });
-$("focus").addEventListener("change", () => {
-  const [direction, ...rest] = $("focus").value.split(" ");
-  view.focus = view.direction = "";
-  setFocus(rest.join(" "), direction);
+on("focus", "change", () => {
+	const [direction, ...rest] = $("focus").value.split(" ");
+	view.focus = view.direction = "";
+	setFocus(rest.join(" "), direction);
 });
-$("filter").addEventListener("input", () => {
-  view.q = $("filter").value;
-  ask();
+on("filter", "input", () => {
+	view.q = $("filter").value;
+	ask();
 });
-$("sort").addEventListener("change", () => setSort($("sort").value));
+on("sort", "change", () => setSort($("sort").value));
 for (const head of document.querySelectorAll("#resources th[data-sort]")) {
-  head.firstChild.addEventListener("click", () => setSort(head.dataset.sort));
+	head.firstChild.addEventListener("click", () => setSort(head.dataset.sort));
 }
-$("more").addEventListener("click", () => {
-  view.n = Math.min(view.n + 150, MOST_ROWS);
-  ask();
+on("more", "click", () => {
+	view.n = Math.min(view.n + 150, MOST_ROWS);
+	ask();
 });
-$("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  token = $("token").value.trim();
-  $("token").value = "";
-  sessionStorage.setItem(KEY, token);
-  poll();
+on("token-form", "submit", (event) => {
+	event.preventDefault();
+	token = $("token").value.trim();
+	$("token").value = "";
+	sessionStorage.setItem(KEY, token);
+	poll();
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) clearTimeout(timer);
-  else if (!paused) poll();
+	if (document.hidden) clearTimeout(timer);
+	else if (!paused) poll();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+DARK.addEventListener("change", () => setTheme($("theme").dataset.theme));
 new ResizeObserver(() => {
-  for (const [id, it] of Object.entries(plots)) {
-    const width = $("plot-" + id).clientWidth;
-    if (width && width !== it.plot.width) it.plot.setSize({ width, height: 190 });
-  }
+	for (const [id, it] of Object.entries(plots)) {
+		const width = $("plot-" + id).clientWidth;
+		if (width && width !== it.plot.width) it.plot.setSize({ width, height: 190 });
+	}
 }).observe(document.body);
 
+// Tables stay tables also as the grids of a phone.
+for (const [name, role] of [["table", "table"], ["thead, tbody", "rowgroup"], ["tr", "row"], ["th", "columnheader"]]) {
+	for (const node of document.querySelectorAll(name)) {
+		node.setAttribute("role", role);
+		if (role === "columnheader") node.scope = "col";
+	}
+}
 for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-  if (name in view && name !== "n") view[name] = value;
+	if (name in view && name !== "n") view[name] = value;
 }
 $("filter").value = view.q;
 setTheme(localStorage.getItem("tower-sentinel theme") || "auto");
