@@ -1,8 +1,8 @@
-//! How much room a quota has, and when it will have some: what refused calls are told.
+//! How much room a quota has, and when it will have some: the advice for refused calls.
 //!
-//! Nothing is taken here, so no compare-and-swap confirms what was read. A cut does
-//! not change while it is there; where it is missing the head has moved on, or stands
-//! in a jump, and it is looked for again: it is never taken for an empty window.
+//! Nothing is taken here, so no compare-and-swap confirms the values that were read. A checkpoint
+//! does not change while it is there; where it is missing the head has moved on, or stands in a
+//! jump, and it is looked for again: it is never taken for an empty window.
 
 use std::slice::from_ref;
 
@@ -43,8 +43,8 @@ impl LeapArray {
         }
     }
 
-    /// What is left of `quota` now; `None` if more is used than it lets, or if the array
-    /// has moved.
+    /// The tokens left of `quota` now; `None` if more are used than it lets, or if the array has
+    /// moved.
     fn left(&self, now: Tick, quota: &Quota) -> Option<u32> {
         loop {
             let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
@@ -68,8 +68,7 @@ impl LeapArray {
         }
     }
 
-    /// When `quota` will have room for `n` tokens if nobody else takes any;
-    /// `None` if never.
+    /// When `quota` will have room for `n` tokens if no other call takes any; `None` if never.
     pub(crate) fn available_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
         let most = quota.limit().checked_sub(n)?;
         loop {
@@ -78,19 +77,19 @@ impl LeapArray {
                 self.find_cut(head, bucket, from_ref(quota));
                 continue;
             };
-            // What the cells say is true only as of this bucket.
+            // The cells are true only as of this bucket.
             if self.is_still_at(head) || planted(Bug::GapIsFree) {
                 return Some(self.start_of(target));
             }
         }
     }
 
-    /// The first bucket after `bucket` whose window holds at most `most` tokens;
-    /// `None` if a cut is missing.
+    /// The first bucket after `bucket` whose window holds at most `most` tokens; `None` if a
+    /// checkpoint is missing.
     ///
-    /// The later a window begins, the less of what is granted now it holds. So among those
-    /// that have begun by now it halves the distance, and of those to come it looks at what
-    /// is held from the far end on.
+    /// The later a window begins, the fewer of the tokens granted by now it holds. So among the
+    /// windows that have begun by now the search halves the distance; of those to come it reads the
+    /// held tokens from the far end on.
     pub(super) fn target_of(
         &self,
         head: Head,
@@ -132,8 +131,8 @@ impl LeapArray {
         bucket.wrapping_add(1)
     }
 
-    /// Tokens granted from bucket `start` on, when the head was `head`; `None` if
-    /// the cut is missing.
+    /// Tokens granted from bucket `start` on, when the head was `head`; `None` if the checkpoint is
+    /// missing.
     pub(super) fn used(&self, head: Head, start: u64) -> Option<u32> {
         let used = self.cut(start).map(|cut| head.granted().wrapping_sub(cut));
         if planted(Bug::GapIsFree) {

@@ -1,4 +1,4 @@
-//! A ring of cuts: what cumulative counters were when each bucket began.
+//! A ring of checkpoints: what cumulative counters were when each bucket began.
 //!
 //! ```text
 //! counter  block = 912                      only ever added to
@@ -8,15 +8,15 @@
 //! counted in bucket 8 so far = 912 − 905 = 7
 //! ```
 //!
-//! A cut is taken by whoever first needs its bucket, *before* the head moves
-//! there, and the first one taken stands. So an event whose clock says `w` is
-//! never in the cut of `w`: it sees the head at `w` or beyond before it adds,
-//! and the cut was read before the head got there. An event that comes late
-//! counts in the newest bucket. Nothing is reset, so nothing is lost.
+//! The first thread that needs a bucket takes its checkpoint (a *cut*, in code), *before* the head
+//! moves there, and the first one taken stands. So an event whose clock says `w` is never in the
+//! checkpoint of `w`: it sees the head at `w` or beyond before it adds, and the checkpoint was read
+//! before the head got there. An event that comes late counts in the newest bucket. Nothing is
+//! reset, so nothing is lost.
 //!
-//! A cut is `[ value:40 | stamp:24 ]`. Values are the low 40 bits of a counter;
-//! their difference is right as long as one ring of buckets counts less than
-//! 2⁴⁰. Stamps cannot be confused because the head passes through every place.
+//! A checkpoint is `[ value:40 | stamp:24 ]`. Values are the low 40 bits of a counter; their
+//! difference is right as long as one ring of buckets counts less than 2⁴⁰. Stamps cannot be
+//! confused because the head passes through every place.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -40,15 +40,14 @@ impl StepHead {
         Self(AtomicU64::new(step))
     }
 
-    /// The newest step. Acquire: who sees it sees the cuts taken before.
+    /// The newest step. Acquire: a thread that sees the step sees the checkpoints taken before it.
     #[inline]
     pub(super) fn step(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Moves from `step` to the next one, once `cut` has taken the cuts of that
-    /// one. `cut` is told whether the head still stands, and gives up (false)
-    /// if it does not.
+    /// Moves from `step` to the next one, once `cut` has taken the checkpoints of that one. `cut`
+    /// can ask whether the head still stands, and returns false if it does not.
     pub(super) fn advance(&self, step: u64, cut: impl FnOnce(u64, &dyn Fn() -> bool) -> bool) {
         if planted(Bug::HeadBeforeCut) {
             self.jump(step, step + 1);
@@ -59,9 +58,9 @@ impl StepHead {
         }
     }
 
-    /// Moves from step `from` to step `to` without cuts in between.
+    /// Moves from step `from` to step `to` without checkpoints in between.
     pub(super) fn jump(&self, from: u64, to: u64) {
-        // Whoever is faster has moved it as far.
+        // A faster thread has moved it as far.
         let _ = self
             .0
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
@@ -88,8 +87,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         (self.0.len() / WORDS) as u64
     }
 
-    /// Whether all cuts have been rewritten since the head, now at `newest`,
-    /// last jumped.
+    /// Whether all checkpoints have been rewritten since the head, now at `newest`, last jumped.
     pub(super) fn is_whole(&self, newest: u64) -> bool {
         self.get(newest.wrapping_sub(self.slots() - 1), 0).is_some()
     }
@@ -99,7 +97,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         size_of_val(&*self.0)
     }
 
-    /// Writes the cuts of `bucket` before anyone else can see this ring.
+    /// Writes the checkpoints of `bucket` before anyone else can see this ring.
     pub(super) fn replace(&self, bucket: u64, value: impl Fn(u32) -> u64) {
         for word in 0..WORDS as u32 {
             let cut = value(word) << STAMP_BITS | bucket & STAMP_MASK;
@@ -107,15 +105,15 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         }
     }
 
-    /// The cut of counter `word` at `bucket`, if it stands.
+    /// The checkpoint of counter `word` at `bucket`, if it stands.
     pub(super) fn get(&self, bucket: u64, word: u32) -> Option<u64> {
         let cell = self.cell(bucket, word).load(Ordering::Acquire);
         (cell & STAMP_MASK == bucket & STAMP_MASK).then_some(cell >> STAMP_BITS)
     }
 
-    /// Writes `value` as the cut of counter `word` at `bucket`, unless one
-    /// stands. `stands` says whether the head is still where it was when the
-    /// value was read; false means that the head has moved on.
+    /// Writes `value` as the checkpoint of counter `word` at `bucket`, unless one stands. `stands`
+    /// says whether the head is still where it was when the value was read; false means that the
+    /// head has moved on.
     pub(super) fn publish(
         &self,
         bucket: u64,
@@ -130,7 +128,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
             if found & STAMP_MASK == bucket & STAMP_MASK {
                 return true;
             }
-            // The head still stands before `bucket`, so what was found is older.
+            // The head still stands before `bucket`, so the found word is older.
             if !stands() {
                 return false;
             }

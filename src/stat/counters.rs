@@ -1,23 +1,20 @@
 //! The counters of one node beside its ring: what ended, was refused or waits.
 //!
-//! A request costs one addition at its end: `done` takes the call and its
-//! response time at once, `[ rt in µs:40 | calls:24 ]`. The difference of two
-//! cuts decodes exactly while one second sees fewer than 2²³ calls, as a cut has
-//! them from the wide total of the second before, one bucket less than 12.7 days
-//! of response time, and one second less than 12.3, for the wide total of times.
-//! What the calls carry into the times is subtracted. Words that are rare
-//! (refusals, errors, weights other than 1) are apart, so that the common path
-//! does not touch them.
+//! A request costs one addition at its end: `done` takes the call and its response time at once, `[
+//! rt in µs:40 | calls:24 ]`. The difference of two checkpoints decodes exactly while one second
+//! sees fewer than 2²³ calls, as a checkpoint has them from the wide total of the second before,
+//! one bucket less than 12.7 days of response time, and one second less than 12.3, for the wide
+//! total of times. The carry from the calls into the times is subtracted. Words that are rare
+//! (refusals, errors, weights other than 1) are apart, so that the common path does not touch them.
 //!
-//! The seconds of the last minute are cuts of the same words, so they cost the
-//! request nothing. Their ring is made when a node that keeps them is first used in a
-//! second after its first one: names that are seen once never pay for it. A node may also
-//! [begin](super::minute) to keep them later.
+//! The seconds of the last minute are checkpoints of the same words, so they cost the request
+//! nothing. Their ring is made when a node that keeps them is first used in a second after its
+//! first one: names that are seen once never pay for it. A node may also [begin](super::minute) to
+//! keep them later.
 //!
-//! A response time and its completion come from two cuts, which another thread
-//! may take at two moments. So in a bucket's first instant the response times
-//! of the calls that end just then may be counted one bucket away from their
-//! completions; sums over both are right.
+//! A response time and its completion come from two checkpoints, which another thread may take at
+//! two moments. So in a bucket's first instant the response times of the calls that end just then
+//! may be counted one bucket away from their completions; sums over both are right.
 
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
@@ -43,16 +40,16 @@ pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
 pub(super) const RT_BITS: u32 = 64 - CALL_BITS;
 
-/// Counters that cuts of buckets and of seconds keep, by their place in a cut.
+/// Counters that checkpoints of buckets and of seconds keep, by their place in a checkpoint.
 pub(super) const CALLS: u32 = 0;
 pub(super) const RT: u32 = 1;
 pub(super) const BLOCK: u32 = 2;
 pub(super) const ERROR: u32 = 3;
 pub(super) const EXTRA: u32 = 4;
-/// Only in cuts of buckets.
+/// Only in checkpoints of buckets.
 pub(super) const CANCELLED: u32 = 5;
 const BUCKET_WORDS: usize = 6;
-/// Only in cuts of seconds.
+/// Only in checkpoints of seconds.
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
 const SECOND_WORDS: usize = 7;
@@ -96,7 +93,7 @@ pub(super) struct Counters {
     pub(super) slots: Slots,
     pub(super) bucket_cuts: Checkpoints<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
-    /// How long calls took, if somebody wants to know.
+    /// How long calls took, if histograms are kept.
     pub(super) times: Option<Box<Times>>,
     later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
@@ -104,7 +101,7 @@ pub(super) struct Counters {
     pub(super) minute: Minute,
 }
 
-/// What counters have no room for until they need it.
+/// Counters that are made only once they are needed.
 #[derive(Debug, Default)]
 struct LazyCounters {
     /// Refusals by kind, each at its place.
@@ -114,12 +111,12 @@ struct LazyCounters {
     lent: ThisSecond,
     /// Where calls wait for a slot, once a rule has asked for it.
     line: OnceLock<Box<Line>>,
-    /// The ring of the newest node over these counters, if there was another one
-    /// before. Only who finds its own ring moved looks here.
+    /// The ring of the newest node over these counters, if there was another one before. Only a
+    /// call that finds its own ring moved looks here.
     successor: Lock<Option<Arc<LeapArray>>>,
 }
 
-/// The cuts of seconds.
+/// The checkpoints of seconds.
 #[derive(Debug)]
 pub(super) struct SecondCuts {
     /// The first second that they know.
@@ -191,7 +188,7 @@ impl Counters {
         self.later.get_or_init(Box::default)
     }
 
-    /// What was refused, by kind, each at its place.
+    /// The refused calls by kind, each at its place.
     pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
         match self.later.get() {
             Some(later) => std::array::from_fn(|kind| later.refused[kind].load(Ordering::Relaxed)),
@@ -199,7 +196,7 @@ impl Counters {
         }
     }
 
-    /// The cuts of the last minute's seconds, if there are any.
+    /// The checkpoints of the last minute's seconds, if there are any.
     pub(super) fn second_cuts(&self) -> Option<&SecondCuts> {
         self.later.get()?.second_cuts.get()
     }
@@ -380,7 +377,7 @@ impl Counters {
 
     // --- time ---
 
-    /// Takes the cuts of every step up to `to`. The ring must be there first.
+    /// Takes the checkpoints of every step up to `to`. The ring must be there first.
     #[cold]
     pub(super) fn roll(&self, ring: &LeapArray, to: u64) {
         let stride = u64::from(self.shape.stride);
@@ -398,8 +395,8 @@ impl Counters {
                 return;
             }
             if to - head > reach && self.is_whole(head) {
-                // Idle for longer than the rings; the ordinary steps from there
-                // rewrite every cut.
+                // Idle for longer than the rings; the ordinary steps from there rewrite every
+                // checkpoint.
                 self.head.jump(head, self.shape.landing(head, to - reach));
                 continue;
             }
@@ -410,7 +407,7 @@ impl Counters {
         }
     }
 
-    /// Whether all cuts have been rewritten since the last jump.
+    /// Whether all checkpoints have been rewritten since the last jump.
     fn is_whole(&self, head: u64) -> bool {
         self.bucket_cuts.is_whole(self.shape.bucket(head))
             && self
@@ -438,7 +435,7 @@ impl Counters {
         })
     }
 
-    /// The cuts of seconds, made now, before that of `second`, if there are none.
+    /// The checkpoints of seconds, made now, before that of `second`, if there are none.
     fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &SecondCuts {
         let made = &self.later().second_cuts;
         if made.get().is_none() {
@@ -454,13 +451,13 @@ impl Counters {
                 let passed = self.passed_before_second(ring, missed);
                 cuts.replace(missed, |word| self.second_value(word, || passed));
             }
-            // Another thread may have been faster; its cuts say the same.
+            // Another thread may have been faster; its checkpoints say the same.
             let _ = made.set(SecondCuts { first, cuts });
         }
         made.get().expect("they have been made")
     }
 
-    /// What the ring had taken when `second` began.
+    /// The tokens that the ring had granted when `second` began.
     pub(super) fn passed_before_second(&self, ring: &LeapArray, second: u64) -> u32 {
         let steps = second * u64::from(self.shape.per_second);
         let bucket = steps * (self.shape.step_ns / ring.grid().bucket_ns);

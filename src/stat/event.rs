@@ -1,4 +1,4 @@
-//! What is counted, and how a call may end.
+//! The events that are counted, and how a call may end.
 
 use std::fmt;
 use std::time::Duration;
@@ -42,8 +42,8 @@ pub enum Event {
     /// An admitted call ended before it delivered anything, or tokens were spent on a call
     /// that never ran. Counted by weight.
     Cancelled,
-    /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when
-    /// it starts. Figures are those of the present second, whatever the window, and 0 where
+    /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when it
+    /// starts. Figures are those of the present second, for any window, and 0 where
     /// [seconds](crate::Builder::minute) are not kept.
     Occupied,
 }
@@ -110,7 +110,7 @@ pub enum Outcome {
     Success,
     /// The call failed and counts as an error.
     Failure,
-    /// Neither: the call completed, but says nothing about the health of what was called.
+    /// Neither: the call completed, but says nothing about the health of the called service.
     Ignore,
 }
 

@@ -1,7 +1,7 @@
 //! The smallest response time and the largest concurrency of each bucket.
 //!
-//! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`,
-//! written only when a call beats what is there: normally one load.
+//! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`, written only when a call
+//! beats the present value: normally one load.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
 /// "No response time yet"; above every clamped one.
 const NO_RT: u64 = (1 << RT_BITS) - 1;
 
-/// What one bucket saw.
+/// The extremes of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extreme {
     /// The smallest response time in microseconds.
@@ -27,7 +27,7 @@ impl Extreme {
         self.min_rt_us.map(|us| Duration::from_micros(us.into()))
     }
 
-    /// What two buckets saw together.
+    /// The extremes of two buckets together.
     pub(super) fn merge(self, other: Self) -> Self {
         Self {
             min_rt_us: match (self.min_rt_us, other.min_rt_us) {
@@ -147,11 +147,11 @@ impl Extremes {
             if found == new {
                 return true;
             }
-            // The head still stands before `bucket`, so what was found is older, even if
-            // its stamp is the same, as after a long pause: it was written with release,
-            // and whoever wrote for this bucket or a newer one had seen the head move
-            // on. Who moves it from here has changed the word before, so after
-            // that the swap fails; behind a jump it starts a bucket that is left out.
+            // The head still stands before `bucket`, so the found word is older, even if its stamp
+            // is the same, as after a long pause: it was written with release, and a thread that
+            // wrote for this bucket or a newer one had seen the head move on. The thread that moves
+            // the head from here has changed the word before, so after that the swap fails; behind
+            // a jump it starts a bucket that is left out.
             if !stands() && !planted(Bug::OpenLate) {
                 return false;
             }
@@ -220,7 +220,7 @@ mod tests {
     fn a_late_opener_leaves_a_newer_bucket_alone() {
         let extremes = Extremes::new(3, 0);
         assert!(extremes.open(4, &|| true));
-        // Bucket 4 is open already, whoever opened it.
+        // Bucket 4 is open already, no matter which thread opened it.
         assert!(extremes.open(4, &|| false));
         extremes.note_rt(4, 8);
         // Bucket 4 stands where bucket 0 stood, and has been used.
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn works_from_its_first_bucket_on() {
-        // Stamps have 16 bits: whatever the number of the first bucket is, it is
-        // told from those before it.
+        // Stamps have 16 bits: for any number of the first bucket, its stamp differs from those
+        // before it.
         for first in [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 120_000_000] {
             let extremes = Extremes::new(3, first);
             for bucket in first..first + 4 {

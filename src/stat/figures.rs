@@ -1,4 +1,4 @@
-//! Reading the counters of a node: sums, buckets and seconds from their cuts.
+//! Reading the counters of a node: sums, buckets and seconds from their checkpoints.
 
 use super::checkpoints::difference;
 use super::counters::{
@@ -16,7 +16,7 @@ use crate::clock::Tick;
 // === impl Counters ===
 
 impl Counters {
-    /// What `word` has counted by now.
+    /// The count of `word` by now.
     pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
             CALLS | RT => {
@@ -40,8 +40,8 @@ impl Counters {
         widen(before, done & CALL_MASK, CALL_BITS)
     }
 
-    /// The same for a word of a second's cut. Passes are those that `passed` tells: the
-    /// ring may have come further than that second.
+    /// The same for a word of a second's checkpoint. Passes are those that `passed` tells: the ring
+    /// may have come further than that second.
     pub(super) fn second_value(&self, word: u32, passed: impl FnOnce() -> u32) -> u64 {
         match word {
             PASS => u64::from(passed()),
@@ -50,7 +50,7 @@ impl Counters {
         }
     }
 
-    /// What `word` counted in `bucket` of the window, with the head at `head`.
+    /// The count of `word` in `bucket` of the window, with the head at `head`.
     fn in_bucket(&self, word: u32, bucket: u64, head: u64) -> Option<u64> {
         let later = if bucket == self.shape.bucket(head) {
             self.value(word)
@@ -69,8 +69,8 @@ impl Counters {
         };
         let difference = difference(later, cuts.get(second, word)?);
         Some(if word == PASS {
-            // The ring counts modulo 2³², and less than half of that in a second. One
-            // that has moved has counted less than the cut says.
+            // The ring counts modulo 2³², and less than half of that in a second. One that has
+            // moved has counted less than the checkpoint says.
             (difference as u32 as i32).max(0) as u64
         } else {
             difference
@@ -93,7 +93,7 @@ impl Counters {
         last
     }
 
-    /// What `event` counted in the window; not for passes, which the ring has.
+    /// The count of `event` in the window; not for passes, which the ring has.
     pub(super) fn sum(&self, event: Event) -> u64 {
         let of = |word| {
             self.steady(|head| {
@@ -136,8 +136,8 @@ impl Counters {
         (newest + 1).saturating_sub(u64::from(self.shape.buckets))..=newest
     }
 
-    /// What every bucket of the window counted, oldest first; `pass` tells what
-    /// the ring has for a bucket, if it still knows.
+    /// The counts of every bucket of the window, oldest first; `pass` returns the ring's count for
+    /// a bucket, if it still knows.
     pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
         self.steady(|head| {
             self.window(head)
@@ -156,9 +156,9 @@ impl Counters {
         })
     }
 
-    /// What the seconds of the last minute counted, oldest first; the last one
-    /// is the present one. Those that are known, if they were not kept from the first one on;
-    /// `None` if they are not kept.
+    /// The counts of the last minute's seconds, oldest first; the last one is the present one.
+    /// Those that are known, if they were not kept from the first one on; `None` if they are not
+    /// kept.
     pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
         self.minute.first()?;
         Some(self.steady(|head| {
@@ -176,8 +176,7 @@ impl Counters {
         Some(self.minute.first()?.max(cut))
     }
 
-    /// What the second that was the present one `ago` seconds ago counted; `None`
-    /// if that is not known.
+    /// The counts of the second that was the present one `ago` seconds ago; `None` if not known.
     pub(super) fn second_ago(&self, ring: &LeapArray, ago: u64) -> Option<NodeBucket> {
         let asked = self.shape.second(self.head()).saturating_sub(ago);
         if asked < self.first_known()? {
@@ -203,8 +202,8 @@ impl Counters {
         })
     }
 
-    /// What `second` counted while there is no ring of seconds yet: the node has
-    /// not been used after the second in which it was made, the present one.
+    /// The counts of `second` while there is no ring of seconds yet: the node has not been used
+    /// after the second in which it was made, the present one.
     fn first_second(&self, ring: &LeapArray, second: u64, head: u64) -> NodeBucket {
         let start = Tick::from_millis(second * 1_000);
         if second != self.shape.second(head) {
@@ -255,7 +254,7 @@ impl Counters {
     }
 }
 
-/// What buckets and seconds have in common, of what each word counted.
+/// The figures that buckets and seconds share, from the count of each word.
 fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     let calls = of(CALLS)?;
     Some(NodeBucket {
@@ -323,7 +322,7 @@ mod tests {
             wide = widen_up(wide, truth & (u64::MAX >> CALL_BITS), RT_BITS);
             assert_eq!(wide, truth);
         }
-        // What was read before another thread noted more.
+        // A value read before another thread noted more.
         assert_eq!(widen_up(1 << 40, (1 << 40) - 5, RT_BITS), (1 << 40) - 5);
     }
 

@@ -1,7 +1,7 @@
-//! What a call will find that comes later, if nobody else comes until then.
+//! The outcome for a call that comes later, if no other call comes until then.
 //!
-//! A call that comes later finds the same tokens in a later bucket. So when it is let in to
-//! wait follows from what is granted and held now. Of each quota, and for each bucket that the
+//! A call that comes later finds the same tokens in a later bucket. So the time from which it may
+//! wait follows from the tokens granted and held now. Of each quota, and for each bucket that the
 //! call may wait for:
 //!
 //! * From the time on at which the quota has room, it agrees.
@@ -9,8 +9,8 @@
 //!   on; or, while that window is still to come, if each window to come does that contains the
 //!   bucket.
 //!
-//! So a quota that does not agree now will do so when it has room, and not sooner. What remains
-//! is that the call may come too early for a bucket: by its patience, or because the ring holds
+//! So a quota that does not agree now will do so when it has room, and not sooner. The one case
+//! left: the call may come too early for a bucket: by its patience, or because the ring holds
 //! nothing so far ahead.
 
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub(crate) struct Visit {
     pub(crate) n: u32,
 }
 
-/// A call that comes then finds nothing. It will find something when, if nobody else comes;
-/// not before, and `None` for never.
+/// A call that comes then finds nothing. It will find something at this time, if no other call
+/// comes; not before, and `None` for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nothing {
     pub(crate) until: Option<Tick>,
@@ -85,7 +85,7 @@ impl LeapArray {
         rooms.filter(|room| *room > at).min()
     }
 
-    /// The same while the head stands; `None` if a cut is missing.
+    /// The same while the head stands; `None` if a checkpoint is missing.
     fn find_later(
         &self,
         stand: (Head, u64),
@@ -135,7 +135,7 @@ impl LeapArray {
     }
 
     /// When those of `quotas` have room that have none in bucket `seen`; an inner `None` if one
-    /// never has, an outer one if a cut is missing.
+    /// never has, an outer one if a checkpoint is missing.
     fn rooms(
         &self,
         (head, bucket): (Head, u64),

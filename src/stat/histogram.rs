@@ -269,7 +269,7 @@ impl Times {
         waits[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What calls took, and what they have waited: each cell is read once.
+    /// The run times and the waiting times of calls: each cell is read once.
     pub(super) fn read(&self) -> [Histogram; 2] {
         let none = Cells::default();
         let waits = self.waits.get().unwrap_or(&none);

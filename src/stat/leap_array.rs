@@ -2,10 +2,9 @@
 //!
 //! # The structure
 //!
-//! Time is cut into buckets of one length; bucket number `b` is
-//! `[b × len, (b + 1) × len)`. The array keeps **one** counter of everything
-//! that it ever granted and remembers, for the last buckets, what that counter
-//! was when the bucket opened (its *cut*):
+//! Time is cut into buckets of one length; bucket number `b` is `[b × len, (b + 1) × len)`. The
+//! array keeps **one** counter of everything that it ever granted and remembers, for the last
+//! buckets, what that counter was when the bucket opened (its *checkpoint*):
 //!
 //! ```text
 //! head   [ granted | newest bucket | frozen | sealed ]          one word, one CAS decides
@@ -24,17 +23,16 @@
 //!
 //! # Opening a bucket
 //!
-//! The first caller whose clock is past the newest bucket opens the next one,
-//! and anyone may help: *seal* the head (takers can no longer take in the old
-//! bucket), seal the loan cells, *publish* the cut of the new bucket, move the
-//! head. Each step is one compare-and-swap that succeeds once, so a caller that
-//! sleeps between two steps delays nobody.
+//! The first caller whose clock is past the newest bucket opens the next one, and any other thread
+//! may help: *seal* the head (takers can no longer take in the old bucket), seal the loan cells,
+//! *publish* the checkpoint of the new bucket, move the head. Each step is one compare-and-swap
+//! that succeeds once, so a caller that sleeps between two steps delays nobody.
 //!
-//! After an idle time for which nothing is held the head *steps over* the buckets
-//! in between: it stays sealed and only their cuts are published, so that the loan
-//! cells, which nobody can write meanwhile, are sealed twice and not once for each
-//! bucket. If that time is longer than the ring, the head jumps first, and steps
-//! over the last buckets, so that no cut grows old.
+//! After an idle time for which nothing is held the head *steps over* the buckets in between: it
+//! stays sealed and only their checkpoints are published, so that the loan cells, which no thread
+//! can write meanwhile, are sealed twice and not once for each bucket. If that time is longer than
+//! the ring, the head jumps first, and steps over the last buckets, so that no checkpoint grows
+//! old.
 //!
 //! # Why it is exact
 //!
@@ -42,14 +40,13 @@
 //! what a rule allows while `b` is the newest bucket. The array keeps
 //! `R ≤ B(newest)` for every rule at all times:
 //!
-//! * A take is the compare-and-swap on the head. It confirms at once the count
-//!   *and* the bucket that were judged; cuts never change. There is no gap
-//!   between the check and the count, and a late writer's swap fails.
-//! * A [loan](LeapArray::reserve) for bucket `f` adds its tokens to `granted` at
-//!   once, under the condition `granted ≤ B(f)`, but they are not yet taken.
-//!   When a bucket opens, tokens held for it or for later ones move along: its
-//!   cut is `granted − held`. So they count as used from the moment of the
-//!   promise on, in the newest bucket, and are taken when `f` opens.
+//! * A take is the compare-and-swap on the head. It confirms at once the count *and* the bucket
+//!   that were judged; checkpoints never change. There is no gap between the check and the count,
+//!   and a late writer's swap fails.
+//! * A [loan](LeapArray::reserve) for bucket `f` adds its tokens to `granted` at once, under the
+//!   condition `granted ≤ B(f)`, but they are not yet taken. When a bucket opens, tokens held for
+//!   it or for later ones move along: its checkpoint is `granted − held`. So they count as used
+//!   from the moment of the promise on, in the newest bucket, and are taken when `f` opens.
 //! * Look at the youngest grant that is taken by now. It saw
 //!   `granted ≤ B(b)` with `b` at most the newest bucket. Everything taken by
 //!   now was granted before it, hence counted in that `granted`; and `B` never
@@ -68,10 +65,9 @@
 //!
 //! # Orderings
 //!
-//! Every word carries its own stamp, and a value is believed only together with
-//! it, so safety does not hang on the order in which words become visible.
-//! Acquire and release make sure that who sees a head also sees the cuts that
-//! were published before it, hence makes progress.
+//! Every word carries its own stamp, and a value is believed only together with it, so safety does
+//! not hang on the order in which words become visible. Acquire and release make sure that a thread
+//! that sees a head also sees the checkpoints that were published before it, hence makes progress.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -179,13 +175,13 @@ const SMALL_LOANS: usize = 2;
 ///
 /// # Source
 ///
-/// `LeapArray` and `OccupiableBucketLeapArray` of Alibaba Sentinel, whose bucket addressing
-/// and lending rule this type keeps. The cumulative counter with cuts, the sealing and the
-/// held loans are new here.
+/// `LeapArray` and `OccupiableBucketLeapArray` of Alibaba Sentinel, whose bucket addressing and
+/// lending rule this type keeps. The cumulative counter with checkpoints, the sealing and the held
+/// loans are new here.
 #[derive(Debug)]
 pub struct LeapArray {
     pub(super) words: Words,
-    /// Rings that do not fit into `words`: first the cuts, then the loans.
+    /// Rings that do not fit into `words`: first the checkpoints, then the loans.
     more: Option<Box<[AtomicU64]>>,
     bucket_ns: u64,
     buckets: NonZeroU32,
@@ -296,7 +292,7 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Why an array did not do what was asked.
+/// Why an array refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The quota with this index is full.
@@ -350,7 +346,7 @@ pub(crate) struct Grid {
 pub(super) enum Refusal {
     /// The quota with this index is full.
     Full(usize),
-    /// A cut that is needed is not there: the head stands in a jump.
+    /// A checkpoint that is needed is not there: the head stands in a jump.
     Gap,
 }
 
@@ -367,8 +363,8 @@ impl Words {
     }
 }
 
-/// The cut that stands at `place` of `len` in an array whose first bucket is
-/// `newest`: that of the youngest bucket that belongs there.
+/// The checkpoint that stands at `place` of `len` in an array whose first bucket is `newest`: that
+/// of the youngest bucket that belongs there.
 fn first_cut(place: usize, len: usize, newest: u64) -> AtomicU64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
     AtomicU64::new(Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0)
@@ -514,7 +510,7 @@ impl LeapArray {
         ))
     }
 
-    /// Adds `n` without checking any quota, to count what has happened.
+    /// Adds `n` without checking any quota, to count tokens that are spent already.
     ///
     /// Costs one atomic addition. An addition that coincides with the closing of a bucket
     /// counts in that bucket or in the next one.
@@ -544,10 +540,10 @@ impl LeapArray {
         }
     }
 
-    /// Gives back `n` tokens that were taken in `bucket`, if that bucket is still the
-    /// newest one. Returns whether it was; if not, the tokens stay spent.
+    /// Refunds `n` tokens that were taken in `bucket`, if that bucket is still the newest one.
+    /// Returns whether it was; if not, the tokens stay spent.
     ///
-    /// Give back only tokens that were taken, and only once.
+    /// Refund only tokens that were taken, and only once.
     pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
         self.refund_at(bucket.0, n)
     }
@@ -667,13 +663,13 @@ impl LeapArray {
             // The copy was made from the word before this addition.
             return Err(Moved);
         }
-        // On a sealed word the tokens belong to the bucket being closed or to
-        // the next one, whichever cut was published: never refundable, and a
-        // closed bucket is what says so.
+        // On a sealed word the tokens belong to the bucket being closed or to the next one,
+        // whichever checkpoint was published: never refundable, and a closed bucket is what says
+        // so.
         Ok(self.number(before))
     }
 
-    /// Gives back `n` tokens that were taken in `bucket` while it is the newest.
+    /// Refunds `n` tokens that were taken in `bucket` while it is the newest.
     pub(crate) fn refund_at(&self, bucket: u64, n: u32) -> bool {
         loop {
             let head = self.load_head();
@@ -723,8 +719,8 @@ impl LeapArray {
         bucket
     }
 
-    /// What had been taken when `bucket` opened; `None` if that is not known,
-    /// because it is too old or because it has not opened yet.
+    /// The tokens granted before `bucket` opened; `None` if that is not known, because the bucket
+    /// is too old or has not opened yet.
     #[inline]
     pub(super) fn cut(&self, bucket: u64) -> Option<u32> {
         self.whole_cut(bucket).map(Checkpoint::value)

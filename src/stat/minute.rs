@@ -10,9 +10,9 @@
 //!               9 is the first second that is known
 //! ```
 //!
-//! Who opens a second looks whether its cut is to be taken, by a swap. So who begins later
-//! than that look sees the head where it was before, and the second that is opened without a
-//! cut is at most the next one. From the one after it on, all are cut.
+//! The thread that opens a second looks whether its checkpoint is to be taken, by a swap. So a
+//! thread that begins later than that look sees the head where it was before, and the second that
+//! is opened without a checkpoint is at most the next one. From the one after it on, all are cut.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -36,7 +36,7 @@ impl Minute {
 
     /// Keeps seconds from now on, if it has not before; `second` tells the newest one.
     pub(super) fn begin(&self, second: impl FnOnce() -> u64) {
-        // Acquire: pairs with the swap of whoever has looked before.
+        // Acquire: pairs with the swap of the thread that has looked before.
         let begun = self
             .0
             .compare_exchange(OFF, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
@@ -52,13 +52,13 @@ impl Minute {
         }
     }
 
-    /// Whether the cut of a second that is to be opened must be taken. Asked after the head was
-    /// read and before it is moved.
+    /// Whether the checkpoint of a second that is to be opened must be taken. Asked after the head
+    /// was read and before it is moved.
     pub(super) fn needs_cut(&self) -> bool {
         if self.0.load(Ordering::Relaxed) != OFF {
             return true;
         }
-        // Release: pairs with who begins.
+        // Release: pairs with the acquire in `begin`.
         !planted(Bug::MinuteByLoad) && self.0.fetch_add(0, Ordering::AcqRel) != OFF
     }
 
@@ -84,8 +84,7 @@ impl Minute {
     }
 }
 
-/// What was counted in the newest second in which anything was: `[ second:35 | count:29 ]`. The
-/// count saturates.
+/// The count of the newest second that has any: `[ second:35 | count:29 ]`. The count saturates.
 #[derive(Debug, Default)]
 pub(super) struct ThisSecond(AtomicU64);
 
@@ -110,7 +109,7 @@ impl ThisSecond {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// What was counted in `second`, if that is the newest one.
+    /// The count of `second`, if that is the newest one.
     pub(super) fn of(&self, second: u64) -> u64 {
         let found = self.0.load(Ordering::Relaxed);
         if found >> Self::COUNT_BITS == second {
@@ -148,7 +147,7 @@ pub(super) mod models {
         }
     }
 
-    /// One event in each second: every second that is said to be known has its cut.
+    /// One event in each second: every second that is said to be known has its checkpoint.
     pub(in crate::stat) fn a_late_beginning() {
         let kept = Arc::new(Kept {
             head: StepHead::new(0),

@@ -17,10 +17,10 @@
 //! `n` tokens may be held for bucket `f` if, for every quota,
 //!
 //! * it has room for them now, or
-//! * `granted + n ≤ cut(start(f)) + limit`: what is used, what is held for
-//!   anyone, and this loan fit into the window that ends with `f`. The buckets
-//!   that leave until then are closed, so nobody can change what leaves.
-//! * If the window of `f` lies wholly in the future, what is held in it fits.
+//! * `granted + n ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit into
+//!   the window that ends with `f`. The buckets that leave until then are closed, so no call can
+//!   change the tokens that leave.
+//! * If the window of `f` lies wholly in the future, the tokens held in it fit.
 //!
 //! The first two are confirmed by the compare-and-swap on the head. The third
 //! cannot be, because another loan may be charged already and not yet placed. So
@@ -28,17 +28,16 @@
 //! contain its bucket, and takes the loan back if one holds too much: of the
 //! borrowers in a window, the last to look sees them all.
 //!
-//! From the promise on the tokens count as used, so an ordinary call cannot
-//! take what was promised, and a rule that has room is simply charged at once:
-//! it never stands in the way of a loan that another rule needs. The tokens
-//! move along with the newest bucket until `f` opens, and are taken there; the
-//! borrower then starts without touching anything.
+//! From the promise on the tokens count as used, so an ordinary call cannot take promised tokens,
+//! and a rule that has room is simply charged at once: it never stands in the way of a loan that
+//! another rule needs. The tokens move along with the newest bucket until `f` opens, and are taken
+//! there; the borrower then starts without touching anything.
 //!
 //! # Source
 //!
-//! `StatisticNode.tryOccupyNext` of Sentinel, whose condition this is. It reads
-//! and writes in two steps and so may lend more than there is; here the
-//! compare-and-swap on the head confirms what was read.
+//! `StatisticNode.tryOccupyNext` of Sentinel, whose condition this is. It reads and writes in two
+//! steps and so may lend more than there is; here the compare-and-swap on the head confirms every
+//! value that was read.
 
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ use crate::clock::{Tick, nanos};
 /// Tokens held for a future bucket.
 ///
 /// Dropping a loan changes nothing: the tokens are taken when the bucket opens.
-/// [`LeapArray::cancel`] gives them back.
+/// [`LeapArray::cancel`] refunds them.
 ///
 /// # Examples
 ///
@@ -113,7 +112,7 @@ impl Loan {
     }
 }
 
-/// What to ask for.
+/// The terms of a loan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) now: Tick,
@@ -191,8 +190,8 @@ impl LeapArray {
     /// its bucket has opened and closed again, or another bucket closed at this very
     /// moment. Also returns false if fewer tokens are held for its bucket.
     ///
-    /// Give back only what this array has lent, and only once: a loan cannot be
-    /// distinguished from others of the same bucket.
+    /// Cancel only a loan of this array, and only once: a loan cannot be distinguished from others
+    /// of the same bucket.
     pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
         self.cancel_at(self.bucket_number(now), loan)
     }
@@ -211,8 +210,8 @@ impl LeapArray {
         }
     }
 
-    /// The earliest loan that fulfils `wish`. What is charged for a bucket which closes
-    /// meanwhile is added to `spent`.
+    /// The earliest loan that fulfils `wish`. Tokens charged for a bucket which closes meanwhile
+    /// are added to `spent`.
     pub(crate) fn borrow_for(
         &self,
         wish: Wish,
@@ -229,14 +228,14 @@ impl LeapArray {
                     continue;
                 }
             };
-            // First the head: it confirms what was judged, and whatever happens
-            // next, these tokens are charged. Then the cell.
+            // First the head: it confirms the judgement, and from then on these tokens are charged
+            // in any case. Then the cell.
             if !self.swap_head(head, head.plus(wish.n)) {
                 continue;
             }
             if !self.hold(bucket, offer, wish.n) {
-                // The bucket has closed, or others took this place: charged for
-                // nothing. What cannot be given back counts as spent.
+                // The bucket has closed, or others took this place: charged for nothing. Tokens
+                // that cannot be refunded count as spent.
                 if !self.refund_at(bucket, wish.n) {
                     *spent = spent.saturating_add(wish.n);
                 }
@@ -258,9 +257,9 @@ impl LeapArray {
         }
     }
 
-    /// The earliest bucket that every quota agrees to while `head` stands, for a call that
-    /// comes in bucket `seen`: in `bucket`, the newest one, or in a later one if nobody else
-    /// comes until then.
+    /// The earliest bucket that every quota agrees to while `head` stands, for a call that comes in
+    /// bucket `seen`: in `bucket`, the newest one, or in a later one if no other call comes until
+    /// then.
     pub(super) fn earliest(
         &self,
         (head, bucket): (Head, u64),
@@ -350,7 +349,7 @@ impl LeapArray {
                         used.is_some_and(|used| used <= quota.limit())
                     })
                 });
-            // What the cells say is true only as of this bucket.
+            // The cells are true only as of this bucket.
             if self.load_head().is_open_at(head.stamp()) {
                 return fits;
             }
@@ -376,7 +375,7 @@ impl LeapArray {
                 continue;
             };
             let Some(rest) = count.checked_sub(loan.n) else {
-                // It has been given back before, or is of another array.
+                // The loan has been cancelled before, or is of another array.
                 return false;
             };
             // First the cell, then the head: in between the tokens count as
@@ -389,7 +388,7 @@ impl LeapArray {
 
     /// The first bucket that tokens are held for. It is later than the newest one was.
     pub(super) fn next_loan(&self) -> Option<u64> {
-        // Mostly there is none, and what is in the cells need not be told apart.
+        // Mostly there is none, and the cells need not be distinguished.
         let mut cells = (0..self.ahead()).map(|place| self.loan_cell(place));
         if cells.all(|cell| LoanCell(cell.load(Ordering::Acquire)).count() == 0) {
             return None;
@@ -422,9 +421,9 @@ impl LeapArray {
         self.count_in(LoanCell(cell), bucket, target)
     }
 
-    /// What `cell` says is held as of `bucket` for `target`.
+    /// The tokens that `cell` holds as of `bucket` for `target`.
     pub(super) fn count_in(&self, cell: LoanCell, bucket: u64, target: u64) -> u32 {
-        // What was sealed as of the bucket before is carried on, unless it was held for
+        // A count that was sealed as of the bucket before is carried on, unless it was held for
         // `bucket` itself.
         let is_previous = || cell.is_sealed() && cell.stamp() == stamp(bucket.wrapping_sub(1));
         let is_due = (target ^ bucket) & u64::from(self.loan_mask) == 0;
@@ -489,7 +488,8 @@ impl Looked<'_> {
         if room <= seen {
             return Ok(());
         }
-        // What is used and held from now on is told from less only if it does not wrap.
+        // The tokens used and held from now on can be distinguished from fewer only if the sum does
+        // not wrap.
         let used = head.granted().wrapping_sub(cut);
         if quota.lending() == Lending::Nothing || used.checked_add(self.n).is_none() {
             targets.remove(0..u64::MAX);
@@ -542,7 +542,7 @@ impl Looked<'_> {
 
     /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
     fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Refusal> {
-        // Whoever takes nothing borrows no part of it.
+        // A call that takes no tokens borrows no share.
         let Lending::RuleSelection(part) = quota.lending() else {
             return Ok(u32::MAX);
         };
@@ -565,7 +565,7 @@ impl Looked<'_> {
         Ok((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
-    /// What counts from bucket `start` on of all that is granted.
+    /// The tokens granted from bucket `start` on.
     fn used(&mut self, start: u64) -> Result<u32, Refusal> {
         if start.wrapping_sub(self.bucket) as i64 > 0 {
             return Ok(self.held().between(start, u64::MAX));
@@ -577,7 +577,7 @@ impl Looked<'_> {
         self.array.cut(bucket).ok_or(Refusal::Gap)
     }
 
-    /// What is held for `target`.
+    /// The tokens held for `target`.
     fn held_for(&self, target: u64) -> u32 {
         if target - self.bucket > self.array.ahead() {
             return 0;
@@ -598,9 +598,9 @@ pub(super) mod models {
     use super::*;
     use crate::base::sync::Arc;
 
-    /// Full in 9, and one leaves at 11. A borrower for 11 has charged the head when another
-    /// one is judged, who so gets 12, in the same window. Both hold their tokens, and the
-    /// first one has found that they fit, when 11 opens beside the look of the second.
+    /// Full in 9, and one leaves at 11. A borrower for 11 has charged the head when another one is
+    /// judged, which so gets 12, in the same window. Both hold their tokens, and the first one has
+    /// found that they fit, when 11 opens beside the look of the second.
     pub(in crate::stat) fn look_beside_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
         let at = Tick::from_nanos;
         assert!(array.acquire_at(9, 1, &quotas).is_ok());

@@ -134,7 +134,7 @@ impl Head {
     }
 }
 
-/// What had been taken when a bucket opened.
+/// The tokens granted before a bucket opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint(pub(super) u64);
 

@@ -4,9 +4,8 @@ use std::num::NonZeroU32;
 
 use super::packed::divide;
 
-/// The most tokens that one window may hold, and the largest weight of one
-/// call: 2³¹ − 1. Counts are kept modulo 2³², so half of that range is always
-/// told apart.
+/// The most tokens that one window may hold, and the largest weight of one call: 2³¹ − 1. Counts
+/// are kept modulo 2³², so half of that range is always unambiguous.
 pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 
 /// A limit on the tokens of one window of a [`LeapArray`](super::LeapArray).
@@ -52,7 +51,7 @@ pub struct Quota {
     lending: Lending,
 }
 
-/// How much of what leaves a full window may be lent to prioritized calls.
+/// How many of the tokens that leave a full window may be lent to prioritized calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lending {
     /// Nothing.

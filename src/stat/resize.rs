@@ -1,10 +1,9 @@
 //! Moving an array's counts into an array of another shape.
 //!
-//! A reload may need other buckets or a longer window. The old array is *frozen*
-//! first: one compare-and-swap marks the head, and from then on takers,
-//! refunders and helpers find nothing to swap and are told that the array has
-//! moved. What was granted up to that instant is in the marked word, so nothing
-//! is lost and nothing can pass on the old array behind the new one's back.
+//! A reload may need other buckets or a longer window. The old array is *frozen* first: one
+//! compare-and-swap marks the head, and from then on takers, refunders and helpers find nothing to
+//! swap and return that the array has moved. The tokens granted up to that instant are in the
+//! marked word, so nothing is lost and nothing can pass on the old array behind the new one's back.
 //!
 //! The new array goes on counting where the old one stopped. A token of old
 //! bucket `b` counts in the newest new bucket that any moment of `b` lies in,
@@ -15,18 +14,18 @@
 //! new  |      7    |      1    |   2        1 s each
 //! ```
 //!
-//! What left the old array's reach is not known any more: a rule with a longer
-//! window than any before it starts with what there is. Tokens that are held stay
-//! held for their time, though nobody may wait for as long in the new shape: what is
-//! taken earlier leaves its windows before the call has started.
+//! Counts beyond the old array's reach are not known any more: a rule with a longer window than any
+//! before it starts with the counts that are left. Tokens that are held stay held for their time,
+//! though no call may wait for as long in the new shape: tokens taken earlier leave its windows
+//! before the call has started.
 
 use super::leap_array::{Grid, LeapArray, Moved};
 use super::packed::{Checkpoint, Head, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Most buckets ahead for which a new array holds what an old one has held: each costs
-/// memory, and time whenever a bucket opens. What is further ahead counts there.
+/// Most buckets ahead for which a new array takes over held tokens: each costs memory, and time
+/// whenever a bucket opens. Tokens held for a bucket further ahead count there.
 const MOST_HELD: u64 = 4_096;
 
 /// An array as it was when it was frozen.
@@ -40,11 +39,10 @@ struct Image<'a> {
 }
 
 impl LeapArray {
-    /// Ends this array and returns one of another shape that goes on counting.
-    /// Only one caller may do this to an array at a time; where it has ended, what
-    /// comes of it is the same.
+    /// Ends this array and returns one of another shape that goes on counting. Only one caller may
+    /// do this to an array at a time; every move of an array that has ended yields the same result.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
-        // Bring it to the present first: what is due then counts where it ran.
+        // Bring it to the present first: tokens that are due then count where they were held.
         let _: Result<u64, Moved> = self.bring_to(now);
         let image = self.freeze();
         image.cast(grid, now)
@@ -92,7 +90,7 @@ impl Image<'_> {
         let ahead = grid.ahead.max(furthest.min(MOST_HELD) as u32);
         let array = LeapArray::with_grid(Grid { ahead, ..grid }, now);
 
-        // Nobody else can see it yet. Tokens whose bucket has come there are taken.
+        // No other thread can see it yet. Tokens whose bucket has come there are taken.
         let mut held = 0_u32;
         for &(target, count) in &self.held {
             let target = bucket_of(target);
@@ -117,7 +115,7 @@ impl Image<'_> {
         array
     }
 
-    /// What had been taken before the new bucket `bucket`, as far as is certain.
+    /// The tokens taken before the new bucket `bucket`, as far as is certain.
     fn taken_before(&self, bucket: u64, grid: Grid) -> u32 {
         // Buckets before zero wrap; they are as old as can be.
         let start = if (bucket as i64) < 0 {

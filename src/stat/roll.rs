@@ -9,8 +9,8 @@ use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Most buckets that one move of the head may skip: a quarter of the range in
-/// which stamps can be told apart.
+/// Most buckets that one move of the head may skip: a quarter of the range in which stamps can be
+/// distinguished.
 const MAX_JUMP: u64 = 1 << 28;
 
 // === impl LeapArray ===
@@ -50,7 +50,7 @@ impl LeapArray {
         Ok((head, self.number(head)))
     }
 
-    /// Brings the array to `now`, so that what is due is taken. Returns its newest bucket.
+    /// Brings the array to `now`, so that tokens that are due are taken. Returns its newest bucket.
     pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Moved> {
         let (_, bucket) = self.present(self.bucket_number(now))?;
         Ok(bucket)
@@ -72,11 +72,11 @@ impl LeapArray {
 
         let ring = u64::from(self.cut_mask) + 1;
         let is_far = now.saturating_sub(bucket) > ring + self.ahead();
-        // All cuts have been rewritten since the last jump, so no stamp is old.
+        // All checkpoints have been rewritten since the last jump, so no stamp is old.
         let is_whole = || self.cut((bucket + 1).wrapping_sub(ring)).is_some();
         if is_far && held == 0 && is_whole() {
-            // Idle for longer than the ring. To `now − ring`, not further: the
-            // ordinary steps from there rewrite every cut.
+            // Idle for longer than the ring. To `now − ring`, not further: the ordinary steps from
+            // there rewrite every checkpoint.
             let target = (now - ring).min(bucket + MAX_JUMP);
             return self.move_head(sealed, sealed.sealed_at(target), target);
         }
@@ -106,9 +106,9 @@ impl LeapArray {
         Some((to, bucket))
     }
 
-    /// Moves the head over the buckets between `bucket` and `now`, a ring of them at
-    /// most. Nothing is held, and the head stays sealed: nobody can take or borrow in
-    /// them, so each costs its cut and one move.
+    /// Moves the head over the buckets between `bucket` and `now`, a ring of them at most. Nothing
+    /// is held, and the head stays sealed: no call can take or borrow in them, so each costs its
+    /// checkpoint and one move.
     ///
     /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
@@ -141,8 +141,8 @@ impl LeapArray {
                 if loan.stamp() == stamp(bucket) && loan.is_sealed() {
                     break loan.count();
                 }
-                // While the head stands here a foreign stamp is an older one, whatever its
-                // number says.
+                // While the head stands here a foreign stamp is an older one, whether its number is
+                // higher or lower.
                 if loan.stamp() != stamp(bucket) && self.load_head() != sealed {
                     return None;
                 }
@@ -155,8 +155,8 @@ impl LeapArray {
         Some(held)
     }
 
-    /// Makes sure that the cut of `bucket` stands, `cut` if nobody was faster.
-    /// Returns false if the head has moved on; then nothing may be concluded.
+    /// Makes sure that the checkpoint of `bucket` stands: `cut`, unless a faster thread has
+    /// published one. Returns false if the head has moved on; then nothing may be concluded.
     fn publish(&self, sealed: Head, bucket: u64, cut: Checkpoint) -> bool {
         let cell = self.cut_cell(bucket);
         loop {
@@ -164,21 +164,20 @@ impl LeapArray {
             if found.stamp() == stamp(bucket) {
                 return true;
             }
-            // The head never returns to an earlier value. So if it still stands,
-            // nobody has published a later bucket, and what was found is old.
+            // The head never returns to an earlier value. So if it still stands, no thread has
+            // published a later bucket, and the found word is old.
             if self.load_head() != sealed {
                 return false;
             }
-            // On failure a late helper may just have written an older cut.
+            // On failure a late helper may just have written an older checkpoint.
             if swap(cell, found.0, cut.0) || planted(Bug::SkipPublish) {
                 return true;
             }
         }
     }
 
-    /// A cut is missing while `head` stands at `bucket`, because it is in the middle
-    /// of a jump, hence some clock is at least a ring ahead: help it on instead of
-    /// waiting for it.
+    /// A checkpoint is missing while `head` stands at `bucket`, because it is in the middle of a
+    /// jump, hence some clock is at least a ring ahead: help it on instead of waiting for it.
     #[cold]
     pub(super) fn leave_gap(&self, head: Head, bucket: u64) {
         if self.load_head() == head && !planted(Bug::WaitInGap) {
@@ -187,7 +186,7 @@ impl LeapArray {
         }
     }
 
-    /// The same where `quotas` need the cut, which is never there for those of another
+    /// The same where `quotas` need the checkpoint, which is never there for those of another
     /// array.
     #[cold]
     pub(super) fn find_cut(&self, head: Head, bucket: u64, quotas: &[Quota]) {

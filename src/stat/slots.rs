@@ -20,17 +20,18 @@
 //! ```
 //!
 //! A call takes its slot before its tokens, and is in flight only with these. In between it is
-//! `entering`, and not subtracted. The word is read (acquire) before the calls in flight, and
-//! the swap shows that it has not changed since: so whatever starts or ends in between makes
-//! the difference too large at most, and no call passes that should not.
+//! `entering`, and not subtracted. The word is read (acquire) before the calls in flight, and the
+//! swap shows that it has not changed since: so a call that starts or ends in between makes the
+//! difference too large at most, and no call passes that should not.
 //!
 //! # The line
 //!
-//! Calls that wait stand in a line behind a lock. The mark `waits` is set before a call looks
-//! for a slot a last time. Whoever gives a slot back sees it in the word that it changes, and
+//! Calls that wait stand in a line behind a lock. The mark `waits` is set before a call looks for a
+//! slot a last time. A call that releases its slot sees the mark in the word that it changes, and
 //! passes the slot to the first call of the line; so does a call without a slot that ends (it
-//! changes the count of ended calls, and then reads the word: see [`Node::end_without_slot`](super::Node::end_without_slot)).
-//! A new call finds no room in a marked word, so none overtakes the line.
+//! changes the count of ended calls, and then reads the word: see
+//! [`Node::end_without_slot`](super::Node::end_without_slot)). A new call finds no room in a marked
+//! word, so none overtakes the line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,7 +52,7 @@ const WAITS: u64 = 1 << 63;
 #[derive(Debug)]
 pub(super) struct Slots(AtomicU64);
 
-/// A slot that a call holds, until it gives it back.
+/// A slot that a call holds, until it releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SlotHold {
@@ -68,12 +69,12 @@ pub(crate) type LimitNow = Box<dyn Fn() -> u32 + Send + Sync>;
 struct InLine {
     /// The number of the next ticket.
     next: u64,
-    /// What wakes each call, once it has been polled. A call that is gone from here has a slot.
+    /// The waker of each call, once it has been polled. A call that is gone from here has a slot.
     calls: BTreeMap<u64, Option<Waker>>,
     limit: LimitNow,
 }
 
-/// What is to be woken when the lock has been given back.
+/// The wakers to call after the lock is released.
 type Woken = Vec<Waker>;
 
 // === impl SlotHold ===
@@ -172,13 +173,13 @@ impl Slots {
         false
     }
 
-    /// Whether fewer than `limit` slots are in use, and nobody waits for one.
+    /// Whether fewer than `limit` slots are in use, and no call waits for one.
     pub(super) fn has_room_if_marked(&self, limit: u32, in_flight: impl Fn() -> u32) -> bool {
         let found = self.0.load(Ordering::Acquire);
         found & WAITS == 0 && in_use(found, in_flight) < limit
     }
 
-    /// One more slot, unless `limit` are in use or somebody waits for one.
+    /// One more slot, unless `limit` are in use or a call waits for one.
     pub(super) fn take_if_marked(
         &self,
         limit: u32,
@@ -194,7 +195,7 @@ impl Slots {
         None
     }
 
-    /// Takes a slot beyond any limit, for a call that runs whatever the rules say.
+    /// Takes a slot beyond any limit, for a call that runs in spite of the rules.
     pub(super) fn take_anyway(&self) -> SlotHold {
         self.0.fetch_add(1 + ENTERING, Ordering::Acquire);
         SlotHold::FROM_LINE
@@ -207,7 +208,7 @@ impl Slots {
         } else {
             1 + ENTERING
         };
-        // Acquire as in `take`; and what is read after a failure is judged next.
+        // Acquire as in `take`; and the value read after a failure is judged next.
         let order = Ordering::Acquire;
         let swapped = self.0.compare_exchange(found, found + step, order, order);
         swapped.map(drop)
@@ -223,15 +224,15 @@ impl Slots {
 
     #[cold]
     fn note_started(&self) {
-        // Release: who finds the word so finds the call in flight.
+        // Release: a thread that reads this word also sees the call in flight.
         self.0.fetch_sub(ENTERING, Ordering::Release);
     }
 
-    /// Gives a slot back. Returns whether somebody waits for it: then the caller goes on with
+    /// Releases a slot. Returns whether a call waits for it: then the caller continues with
     /// [`let_in`](Self::let_in).
     #[inline]
     pub(super) fn free(&self, hold: SlotHold) -> bool {
-        // Who takes it next sees what was done with it.
+        // The next holder of the slot sees everything that was done with it.
         let order = if planted(Bug::FreeRelaxed) {
             Ordering::Relaxed
         } else {
@@ -258,13 +259,12 @@ impl Slots {
                 woken.extend(line.calls.pop_first().and_then(|(_, waker)| waker));
             }
         }
-        // The lock is held: nobody joins meanwhile.
+        // The lock is held: no call joins meanwhile.
         self.0.fetch_and(!WAITS, Ordering::Relaxed);
     }
 
-    /// Stands in the line, behind all that came before: with a new ticket, or with one that
-    /// was given back. `None` if `most` calls stand there. `marked` runs once others can see
-    /// that somebody waits.
+    /// Stands in the line, behind all that came before: with a new ticket, or with a returned one.
+    /// `None` if `most` calls stand there. `marked` runs once others can see that a call waits.
     pub(super) fn line_up(
         &self,
         line: &Line,
@@ -308,7 +308,7 @@ impl Slots {
     }
 }
 
-/// Slots of a node. Each function is told how many calls are in flight, which the ring knows.
+/// Slots of a node. Each function takes the number of calls in flight, which the ring knows.
 impl Counters {
     /// Gives free slots to the calls that wait.
     #[cold]
@@ -350,7 +350,7 @@ fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
 
 fn wake(woken: Woken) {
     for waker in woken {
-        // It is somebody else's code, and may panic: others wait for theirs.
+        // The waker is foreign code, and may panic: the other calls are woken all the same.
         let _ = catch_panic(|| waker.wake());
     }
 }
@@ -387,7 +387,7 @@ impl Line {
             Some(waker) => own.replace(waker.clone()),
             None => None,
         };
-        // What a waker holds may be a call in line: it is dropped without the lock.
+        // A waker may own a call in line: it is dropped without the lock.
         drop(line);
         drop(old);
         false

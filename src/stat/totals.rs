@@ -1,4 +1,4 @@
-//! What readers get: totals, and what one bucket counted.
+//! The results for readers: totals, and the counts of one bucket.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Who looks for a place where a table is full: one new key at a time.
+//! The turn to look for a place where a table is full: one new key at a time.
 //!
-//! At its bound a flood of new keys must not queue up for the lock of a table. So who
-//! makes a new key first takes the turn, which tells which key it is:
+//! At its bound a flood of new keys must not queue up for the lock of a table. So a call that makes
+//! a new key first takes the turn, which tells which key it is:
 //!
 //! ```text
 //! the turn is free              takes it and the lock, and makes the key if it finds a place
@@ -9,12 +9,12 @@
 //! it is of another key          looks for its own key again, and waits for nobody
 //! ```
 //!
-//! So a call finds no place only if its key had none when it looked: the turn was another
-//! key's then, and whoever had made its own before is seen by who sees that turn.
+//! So a call finds no place only if its key had none when it looked: the turn was another key's
+//! then, and a call that sees that turn also sees every key that was made before it.
 
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
-/// Nobody looks for a place.
+/// The turn is free: no call looks for a place.
 const FREE: u64 = 0;
 
 /// The mark of the key that a place is looked for, or [`FREE`].
@@ -31,9 +31,9 @@ impl Turn {
         Self(AtomicU64::new(FREE))
     }
 
-    /// What `find` finds, or what `make` makes under the lock of `writer`; `None` if it makes
-    /// nothing, or another key has the turn. `mark` is a hash of the key, not [`FREE`]. The
-    /// turn matters only where the table `is_full`.
+    /// The result of `find`, or that of `make` under the lock of `writer`; `None` if it makes
+    /// nothing, or another key has the turn. `mark` is a hash of the key, not [`FREE`]. The turn
+    /// matters only where the table `is_full`.
     pub(super) fn find_or_make<W, T>(
         &self,
         mark: u64,
@@ -60,14 +60,14 @@ impl Turn {
             return None;
         }
         let made = make(&mut guard);
-        // In this order: who meets another turn need not wait for the lock.
+        // In this order: a call that meets another turn need not wait for the lock.
         drop(guard);
         drop(turn);
         made
     }
 
-    /// The turn, or the mark of who has it. Acquire: pairs with the release at the end of a
-    /// turn, also of those before the one that is seen, as each is taken by a swap.
+    /// The turn, or the mark of the key that has it. Acquire: pairs with the release at the end of
+    /// a turn, also of those before the one that is seen, as each is taken by a swap.
     fn take(&self, mark: u64) -> Result<Taken<'_>, u64> {
         self.0
             .compare_exchange(FREE, mark, Ordering::AcqRel, Ordering::Acquire)

@@ -1,12 +1,12 @@
 //! Reading a [`LeapArray`]: single buckets, windows and figures made of them.
 //!
-//! Reads never lock and never wait. A read brings the array to the present
-//! first, so that what is due counts, and then subtracts cuts. What it found is
-//! believed only if the head still stands at the same bucket afterwards:
+//! Reads never lock and never wait. A read brings the array to the present first, so that tokens
+//! that are due count, and then subtracts checkpoints. The result is believed only if the head
+//! still stands at the same bucket afterwards:
 //!
-//! * Checkpoints do not change, and those of the ring stay while the head does, the oldest
-//!   one until the head is sealed. So what is not there is of a bucket that a jump
-//!   has left out, in which nothing was taken: the next cut says the same.
+//! * Checkpoints do not change, and those of the ring stay while the head does, the oldest one
+//!   until the head is sealed. So a missing checkpoint is that of a bucket that a jump has left
+//!   out, in which nothing was taken: the next checkpoint has the same value.
 //! * No token of a later bucket is in the sum.
 //!
 //! So the values were true at some moment while it ran, but for one thing: the
@@ -241,7 +241,7 @@ impl LeapArray {
     /// may be still to come; `None` if the array does not reach that far back. It is
     /// left as it is.
     pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
-        // While the head is sealed, the oldest cut makes place for that of the next bucket.
+        // While the head is sealed, the oldest checkpoint makes place for that of the next bucket.
         let before = start.wrapping_sub(1);
         self.look(|reading| reading.reaches(before).then(|| reading.between(start, end)))
     }
@@ -261,9 +261,9 @@ impl LeapArray {
         self.look(|reading| reading.taken())
     }
 
-    /// What had been taken when `bucket` began. If that is too long ago, what
-    /// had been taken at the oldest moment that is known: nothing was taken in
-    /// between, or the array would have been brought on.
+    /// The tokens taken before `bucket` began. If that is too long ago, the tokens taken at the
+    /// oldest moment that is known: nothing was taken in between, or the array would have been
+    /// brought on.
     pub(crate) fn taken_before(&self, bucket: u64) -> u32 {
         self.look(|reading| {
             let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
@@ -280,8 +280,8 @@ impl LeapArray {
                 Err(Moved) => self.newest(),
             };
             if let Some((found, head)) = self.look_at(newest, &find) {
-                // While the head is sealed, what is added may belong to the next bucket,
-                // and the oldest cut makes place for that one.
+                // While the head is sealed, added tokens may belong to the next bucket, and the
+                // oldest checkpoint makes place for that one.
                 if head.is_open() || head.is_frozen() {
                     return found;
                 }
@@ -289,7 +289,7 @@ impl LeapArray {
         }
     }
 
-    /// What `find` makes of the array as it stands.
+    /// The result of `find` for the array as it stands.
     pub(super) fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             if let Some((found, _)) = self.look_at(self.newest(), &find) {
@@ -298,8 +298,8 @@ impl LeapArray {
         }
     }
 
-    /// What `find` makes of the array while `newest` is the newest bucket, and the
-    /// head as it was seen afterwards; `None` if it is not any more.
+    /// The result of `find` while `newest` is the newest bucket, and the head as it was seen
+    /// afterwards; `None` if it is not the newest any more.
     ///
     /// Never helps the head on: to do so from a bucket that it has left would send it
     /// back there.
@@ -323,7 +323,7 @@ impl LeapArray {
         None
     }
 
-    /// What has been taken by now, if `newest` is the newest bucket.
+    /// The tokens taken by now, if `newest` is the newest bucket.
     fn taken_at(&self, newest: u64) -> u32 {
         let mut taken = 0;
         // Two words: look until the first has not changed meanwhile, but do not
@@ -335,8 +335,8 @@ impl LeapArray {
                 break;
             }
         }
-        // The same word need not mean that nobody borrowed and cancelled meanwhile.
-        // But all that is taken after a bucket's beginning is more than before.
+        // The same word does not prove that no call borrowed and cancelled meanwhile. But after a
+        // bucket's beginning the sum of taken tokens is never below its checkpoint.
         match self.cut(newest) {
             Some(cut) if (taken.wrapping_sub(cut) as i32) < 0 && !planted(Bug::TakenBelowCut) => {
                 cut
@@ -351,8 +351,8 @@ impl LeapArray {
 pub(crate) struct Reading<'a> {
     array: &'a LeapArray,
     pub(crate) newest: u64,
-    /// What [`taken`](Self::taken) found: it looks at every loan, and most readers
-    /// need a cut alone.
+    /// The result of [`taken`](Self::taken): it looks at every loan, and most readers need a
+    /// checkpoint alone.
     taken: OnceCell<u32>,
 }
 
@@ -362,14 +362,14 @@ impl Reading<'_> {
         *self.taken.get_or_init(|| self.array.taken_at(self.newest))
     }
 
-    /// Whether the array still knows what had been taken when `bucket` opened.
+    /// Whether the array still knows how many tokens had been taken when `bucket` opened.
     pub(crate) fn reaches(&self, bucket: u64) -> bool {
         let back = self.newest.wrapping_sub(bucket) as i64;
         back <= i64::from(self.array.reach())
     }
 
-    /// What had been taken when `bucket`, which the array reaches, opened; for a
-    /// bucket after the newest one, what has been taken by now.
+    /// The tokens taken before `bucket`, which the array reaches, opened; for a bucket after the
+    /// newest one, the tokens taken by now.
     pub(crate) fn cut(&self, bucket: u64) -> u32 {
         self.cut_in(bucket, self.newest.wrapping_add(1), || self.taken())
     }
@@ -380,8 +380,7 @@ impl Reading<'_> {
         later.wrapping_sub(self.cut_in(start, end, || later))
     }
 
-    /// What had been taken when `bucket` opened, with `later` the same for a later
-    /// bucket, `end`.
+    /// The tokens taken before `bucket` opened, with `later` the same for a later bucket, `end`.
     fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
         // Nothing was taken in a bucket that has been left out.
         let end = end.min(self.newest.wrapping_add(1));

@@ -7,12 +7,12 @@ use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use crate::clock::{SHORTEST_INTERVAL, Tick};
 
-/// Longest window: what is compared with it cannot overflow.
+/// Longest window: sums that are compared with it cannot overflow.
 const LONGEST_NS: u64 = u64::MAX / 4;
 /// The same in words.
 const LONGEST: &str = "146 years";
 
-/// What any window must keep within.
+/// The bounds of any window.
 const ANY: Bounds = Bounds {
     least_ns: MIN_BUCKET_NS,
     longest_ns: LONGEST_NS,
@@ -188,7 +188,7 @@ impl InvalidWindow {
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 
-/// What a window in buckets must keep within.
+/// The bounds of a window in buckets.
 struct Bounds {
     /// Shortest bucket: whole milliseconds.
     least_ns: u64,

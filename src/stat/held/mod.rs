@@ -1,4 +1,4 @@
-//! The buckets to come in one pass: what is held for them, and which of them suit a loan.
+//! The buckets to come in one pass: the tokens held for them, and which of them suit a loan.
 //!
 //! Each cell is read once. So no sum is of two moments of one cell, and a call that looks at
 //! every window to come costs as much as there are buckets ahead, of which there are
@@ -11,12 +11,12 @@ use super::leap_array::{LeapArray, MOST_AHEAD};
 const MOST: usize = MOST_AHEAD as usize;
 const WORDS: usize = MOST.div_ceil(64);
 
-/// What is held for the buckets to come, as running sums.
+/// The tokens held for the buckets to come, as running sums.
 #[derive(Debug)]
 pub(super) struct HeldSums {
     /// The bucket after the newest one.
     first: u64,
-    /// At `i` what is held for the `i` buckets from `first` on, wrapping.
+    /// At `i` the tokens held for the `i` buckets from `first` on, wrapping.
     sums: [u32; MOST + 1],
     /// How many buckets there are ahead.
     ahead: usize,

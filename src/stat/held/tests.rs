@@ -31,7 +31,7 @@ impl Naive<'_> {
             .sum()
     }
 
-    /// What was granted from `start` on, in a window that may have begun.
+    /// The tokens granted from `start` on, in a window that may have begun.
     fn used(&self, start: u64) -> u32 {
         if start as i64 > self.bucket as i64 {
             return self.held(start..self.bucket + AHEAD + 1);
@@ -50,7 +50,7 @@ impl Naive<'_> {
         })
     }
 
-    /// What may be held for `target` by `quota`, if it lends there.
+    /// The most tokens that may be held for `target` by `quota`, if it lends there.
     fn lends(&self, target: u64, quota: &Quota) -> Option<u32> {
         let fits = |used: u32| used + self.n <= quota.limit();
         if fits(self.used(quota.start(self.bucket))) {

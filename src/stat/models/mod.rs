@@ -52,7 +52,7 @@ fn wish(now: u64) -> Wish {
     }
 }
 
-/// What the threads of a model say that they did: tokens by bucket.
+/// The tokens that the threads of a model took, by bucket.
 #[derive(Default)]
 struct Tally {
     ran: Vec<u64>,
@@ -88,8 +88,8 @@ impl Tally {
         })
     }
 
-    /// No aligned window holds more than the limit, and the array counted what
-    /// the threads did, and in the buckets that they were told.
+    /// No aligned window holds more than the limit, and the array counted exactly the tokens of the
+    /// threads, in the buckets that it returned to them.
     fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
         for &(buckets, limit) in quotas {
             for end in 0..16 {
@@ -136,7 +136,7 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
     Tally::join(all).settle(&array, &[(2, 1)]);
 }
 
-/// Full in 10, and a loan for 12 that is given back at 11, beside a taker at `now`.
+/// Full in 10, and a loan for 12 that is cancelled at 11, beside a taker at `now`.
 fn cancel_beside_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -164,7 +164,7 @@ fn move_beside_takers(now: u64) {
     };
     let new = old.move_to(grid, Tick::from_nanos(11));
     let ours = Tally::took(new.acquire_at(now, 1, &[quota(3, 1)]));
-    // Who finds the array moved comes again on the new one.
+    // A thread that finds the array moved comes again on the new one.
     let theirs = Tally::took(match taker.join().unwrap() {
         Err(Denied::Moved) => new.acquire_at(now, 1, &[quota(3, 1)]),
         taken => taken,
@@ -177,7 +177,7 @@ model! {
         a_take_that_does_not_compare: BlindTake,
         an_opener_that_does_not_seal: OpenWithoutSeal;
     || {
-        // From 11 to 12, beside one in time and one who is late.
+        // From 11 to 12, beside a thread in time and a late one.
         let array = array(2);
         assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let others = [10, 11].map(|now| {
@@ -239,8 +239,8 @@ model! {
 model! {
     two_borrowers_of_a_window_to_come at 3 fails with two_that_look_once: LoanLooksOnce;
     || {
-        // Full in 10, one leaves at 11. One borrows for 11; the other, who finds
-        // that taken, for 12: both are in the window of 11 and 12.
+        // Full in 10, one leaves at 11. One borrows for 11; the other, which finds that taken, for
+        // 12: both are in the window of 11 and 12.
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
         assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
@@ -257,7 +257,7 @@ model! {
     two_borrowers_in_the_first_window at 3 fails with
         two_that_look_once_in_the_first_window: LoanLooksOnce;
     || {
-        // One has room and waits for its turn in 1; the other, who finds that charged, borrows
+        // One has room and waits for its turn in 1; the other, which finds that charged, borrows
         // for 3, unless it sees the loan. The window of 1 begins before the clock does.
         let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
@@ -315,7 +315,7 @@ model! {
         let first = Tally { ran: vec![10], spent: 0 };
         let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
         assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
-        // And nobody can have more before the window of four has moved on.
+        // And no call can have more before the window of four has moved on.
         let late = Tally::took(array.acquire_at(13, 1, &quotas()));
         tally = Tally::join([tally, late]);
         tally.settle(&array, &[(2, 1), (4, 2)]);
@@ -360,7 +360,7 @@ model! {
 model! {
     a_late_helper_beside_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
     || {
-        // A helper is about to write the cut of 11 where that of 39 belongs.
+        // A helper is about to write the checkpoint of 11 where that of 39 belongs.
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || other.advance(head, 10, 11));
@@ -412,7 +412,7 @@ model! {
     }
 }
 
-/// A counter with its cuts, as a node keeps many.
+/// A counter with its checkpoints, as a node keeps many.
 struct Counted {
     head: StepHead,
     counter: AtomicU64,

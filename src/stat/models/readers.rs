@@ -1,7 +1,7 @@
-//! What readers see beside takers, borrowers and rolls is true of some moment.
+//! Figures that are read beside takers, borrowers and rolls are true of some moment.
 //!
-//! Every figure is put together from several words. Here the twins leave out what
-//! makes sure that they belong together.
+//! Every figure is put together from several words. Here the twins leave out the checks that make
+//! sure that they belong together.
 
 use loom::thread;
 
@@ -158,7 +158,7 @@ model! {
         assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.available_at(Tick::from_nanos(10), 1, &quota(3, 1)));
-        // The cut of 10 makes place for that of 14.
+        // The checkpoint of 10 makes place for that of 14.
         assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let at = reader.join().unwrap();
         assert!(at >= Some(Tick::from_nanos(13)), "told to come at {at:?}");
@@ -168,7 +168,7 @@ model! {
 model! {
     the_time_of_room_beside_a_borrower at 1 fails with a_time_of_two_moments: ReadAcrossBuckets;
     || {
-        // What is held for 13 leaves the window of two at 15.
+        // The tokens held for 13 leave the window of two at 15.
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || other.available_at(Tick::from_nanos(11), 2, &quota(2, 2)));
@@ -188,7 +188,7 @@ model! {
         let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 1)]));
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, Tick::from_nanos(11));
         let theirs = match jumper.join().unwrap() {
-            // Who finds the array moved comes again on the new one.
+            // A thread that finds the array moved comes again on the new one.
             Err(Denied::Moved) => new.acquire_at(40, 1, &[quota(2, 1)]),
             taken => taken,
         };

@@ -1,8 +1,8 @@
-//! Nobody is refused while there is room, and gauges keep what they are told.
+//! A call passes while there is room, and gauges keep every noted value.
 //!
-//! A limit that refuses too much would pass every model of one that is never
-//! exceeded. Here the twins are mostly too careful: they refuse who was slower, or who
-//! met a claim that was taken back.
+//! A limit that refuses too much would pass every model of one that is never exceeded. Here the
+//! twins are mostly too careful: they refuse a call that was slower, or that met a claim which was
+//! withdrawn.
 
 use std::sync::Arc as StdArc;
 
@@ -21,7 +21,7 @@ model! {
     unit_calls_that_fit_beside_rolls at 1 fails with
         a_call_that_is_refused_because_it_was_slower: LostRaceIsFull;
     || {
-        // Three calls, three tokens: whoever rolls, and wherever they count.
+        // Three calls, three tokens: whichever of them rolls, and wherever they count.
         let array = array(2);
         let others = [11, 12].map(|now| {
             let array = array.clone();
@@ -90,7 +90,7 @@ model! {
         slots_that_are_claimed_first: ClaimThenCheck,
         slots_that_are_checked_first: CheckThenClaim;
     || {
-        // One slot. Its holder gives it back and wants it again, beside another.
+        // One slot. Its holder releases it and wants it again, beside another.
         let counters = counters();
         assert!(counters.slots.take(1));
         let other = counters.clone();
@@ -142,8 +142,8 @@ model! {
     extremes_beside_a_new_bucket at 3 fails with
         an_extreme_that_is_written_over: BlindExtreme;
     || {
-        // One place for all buckets. What bucket 10 saw goes when 11 begins, and
-        // never comes to stand there; what 11 saw is all there.
+        // One place for all buckets. The extremes of bucket 10 go when 11 begins, and never come to
+        // stand there; those of 11 are all there.
         let extremes = Arc::new(Extremes::new(1, 10));
         let (late, busy) = (extremes.clone(), extremes.clone());
         let late = thread::spawn(move || late.note_rt(10, 1));

@@ -1,4 +1,4 @@
-//! Models of a head that steps over buckets in which nobody's clock is.
+//! Models of a head that steps over buckets in which no thread's clock is.
 
 use loom::thread;
 
@@ -9,7 +9,7 @@ model! {
         steps_with_a_taker_that_does_not_compare: BlindTake,
         steps_past_the_clock: StepTooFar;
     || {
-        // From 10 over 11 and 12 to 13, beside one who has not come so far.
+        // From 10 over 11 and 12 to 13, beside a thread that has not come so far.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || Tally::took(other.acquire_at(12, 1, &[quota(2, 1)])));
@@ -25,8 +25,8 @@ model! {
         a_late_helper_that_does_not_compare: BlindTake,
         a_late_helper_that_waits_in_the_gap: WaitInGap;
     || {
-        // A helper is about to open 11 for one whose clock is there, and a jump
-        // goes by: the cut of 39 belongs where that of 11 does.
+        // A helper is about to open 11 for one whose clock is there, and a jump goes by: the
+        // checkpoint of 39 belongs where that of 11 does.
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || {

@@ -1,12 +1,12 @@
 //! The statistics of one resource, or of one caller of it.
 //!
-//! A node is a ring, which admits and counts what passed, and the counters of
-//! everything else. Both are brought to the present together: first the ring,
-//! then the cuts of the counters, then the event is counted.
+//! A node is a ring, which admits and counts what passed, and the counters of everything else. Both
+//! are brought to the present together: first the ring, then the checkpoints of the counters, then
+//! the event is counted.
 //!
-//! A reload may put another ring under the same counters. A call from before still
-//! ends on the node that it began on: then the cuts are those of the new ring, which
-//! knows what has passed since.
+//! A reload may put another ring under the same counters. A call from before still ends on the node
+//! that it began on: then the checkpoints are those of the new ring, which knows the passes since
+//! then.
 
 mod slots;
 
@@ -80,16 +80,16 @@ use crate::clock::{Tick, nanos};
 ///
 /// | part | bytes |
 /// |---|---|
-/// | the ring's words: head, its number, two loans, four cuts | 64 |
+/// | the ring's words: head, its number, two loans, four checkpoints | 64 |
 /// | the ring's shape: bucket length and count, masks, place of a longer ring | 40 |
-/// | what is counted: calls and their time, settled, refused, failed, cancelled, weights, borrowed, panicked | 64 |
+/// | counters: calls and their time, settled, refused, failed, cancelled, weights, borrowed, panicked | 64 |
 /// | the wide totals of passes, calls and times | 24 |
 /// | waits, their time, waiting calls that were dropped | 24 |
 /// | calls that wait, for tokens and for a slot; slots in use | 16 |
 /// | the newest step, the last one used | 16 |
-/// | places of the rings of cuts and of extremes | 32 |
-/// | places of histograms and of what comes later, and the shape of time | 40 |
-/// | cuts of six counters at three buckets | 144 |
+/// | places of the rings of checkpoints and of extremes | 32 |
+/// | places of histograms and of the later counters, and the shape of time | 40 |
+/// | checkpoints of six counters at three buckets | 144 |
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
@@ -178,7 +178,8 @@ impl Node {
         }
     }
 
-    /// The ring as it stands. Who brings it to the present uses [`ring_at`](Self::ring_at).
+    /// The ring as it stands. A caller that brings it to the present uses
+    /// [`ring_at`](Self::ring_at).
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
         &self.ring
     }
@@ -237,7 +238,7 @@ impl Node {
         self.ring.check_room(now, n, quotas)
     }
 
-    /// Gives back tokens that were taken for a call that does not start.
+    /// Refunds tokens that were taken for a call that does not start.
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
         if !self.ring.refund_at(taken.bucket, n) {
             self.counters.spend(n);
@@ -372,8 +373,8 @@ impl Node {
     /// counts in the newest step that there is.
     #[cold]
     fn roll(&self, now: Tick, step: u64) -> bool {
-        // The ring first: the counters' cuts of what passed come from it. One that
-        // has moved does not know what passed since.
+        // The ring first: the counters' checkpoints of what passed come from it. One that has moved
+        // does not know what passed since.
         let roll = |ring: &LeapArray| {
             // Tokens that are due are taken on the way. Their buckets are cut one by one, as
             // the ring may not reach back to all of them from `now`.

@@ -22,8 +22,8 @@ impl Node {
         slots.is_marked() && slots.has_room_if_marked(limit, || self.in_flight())
     }
 
-    /// One more concurrency slot, unless `limit` are in use or somebody waits for one. The
-    /// caller says when the call [has started](Self::slot_started).
+    /// One more concurrency slot, unless `limit` are in use or a call waits for one. The caller
+    /// says when the call [has started](Self::slot_started).
     #[inline]
     pub(crate) fn take_slot(&self, limit: u32) -> Option<SlotHold> {
         if self.counters.slots.take(limit) {
@@ -39,7 +39,7 @@ impl Node {
         if !counters.slots.is_marked() {
             return None;
         }
-        // Once nobody else counts on this node, all its calls hold slots.
+        // Once no other node value counts on this node, all its calls hold slots.
         if let Some(line) = counters.line().filter(|_| counters.slots.has_older()) {
             counters.slots.forget_older(line, || !self.is_shared());
         }
@@ -77,8 +77,8 @@ impl Node {
         }
     }
 
-    /// From here on calls that hold no slot count among those that do, until nobody is left
-    /// that may be one.
+    /// From here on calls that hold no slot count among those that do, until no call is left that
+    /// may be one.
     pub(crate) fn mark_older(&self) {
         self.counters.slots.mark_older(self.counters.line_made());
     }

@@ -199,7 +199,7 @@ fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
 fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
-    // 6.9 days, more than half of what is told apart.
+    // 6.9 days, more than half of the range that can be distinguished.
     let calls = 10_000;
     for _ in 0..calls {
         node.complete(at(100_000), 1, MAX_RT, Outcome::Success);
@@ -227,7 +227,7 @@ fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
     };
     let loan = node.borrow_for(wish, &quota).unwrap();
     assert_eq!(loan.start(), at(3_000));
-    // The timer is late, and somebody looks before it.
+    // The timer is late, and a check comes before it.
     assert!(node.check_room(at(30_000), 1, &quota).is_ok());
     node.start_waited(at(30_000), 5, 5, Duration::from_secs(2));
     let seconds = node.seconds(at(30_000)).unwrap();

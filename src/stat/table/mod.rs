@@ -7,21 +7,19 @@
 //!
 //! # Eviction
 //!
-//! Each new key at the bound looks at a few entries, a clock's hand going round.
-//! An entry that is idle leaves the map and waits *in limbo* until nobody holds
-//! it any more: a call that found it just before is still going to count on it.
-//! Only then what it had counted is added to the sum of the retired, so nothing
-//! is lost and nothing is counted twice; and if its key comes again before, it
-//! comes back as it was. So an entry with a call in flight never goes, nor does
-//! one that shares what it counts on with an entry that it has replaced and that
-//! has one.
+//! Each new key at the bound looks at a few entries, a clock's hand going round. An entry that is
+//! idle leaves the map and waits *in limbo* until no thread holds it any more: a call that found it
+//! just before is still going to count on it. Only then its counts are added to the sum of the
+//! retired, so nothing is lost and nothing is counted twice; and if its key comes again before, it
+//! comes back as it was. So an entry with a call in flight never goes, nor does one that shares its
+//! node with an entry that it has replaced and that has one.
 //!
 //! # Reading all entries
 //!
-//! A [reader of all](Table::read_all) holds a few entries at a time, so that the others
-//! can be evicted meanwhile. What leaves before the reader has come to it is added to the
-//! reader's own sum of the retired instead; what comes meanwhile is left to the next
-//! reader. So each entry is read or retired, and none is both.
+//! A [reader of all](Table::read_all) holds a few entries at a time, so that the others can be
+//! evicted meanwhile. An entry that leaves before the reader has come to it is added to the
+//! reader's own sum of the retired instead; one that comes meanwhile is left to the next reader. So
+//! each entry is read or retired, and none is both.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -41,32 +39,32 @@ const READ_AT_ONCE: usize = LOOKS / 2;
 /// The place of an entry that has left the map.
 const UNLISTED: u32 = u32::MAX;
 
-/// What a table holds.
+/// An entry of a table.
 pub(crate) trait Resident: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// What entries leave behind when they are evicted.
+    /// The sum of the counts of evicted entries.
     type Sum: Default + Clone + Send + fmt::Debug;
 
     fn key(&self) -> &Self::Key;
 
     fn place(&self) -> &Place;
 
-    /// Whether the entry was neither evicted nor replaced: who has found it long ago may
+    /// Whether the entry was neither evicted nor replaced: a call that has found it long ago may
     /// count on it. One that leaves just now is one that was found just before.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().index.load(Ordering::Relaxed) != UNLISTED
     }
 
-    /// Whether nobody would miss the entry: no rule stands on it, and it has
-    /// not been used for so long that nothing it counted matters any more.
+    /// Whether the entry can go: no rule stands on it, and it has not been used for so long that
+    /// nothing it counted matters any more.
     fn is_idle(&self, now: Tick) -> bool;
 
     /// Adds what the entry counted.
     fn retire(&self, sum: &mut Self::Sum);
 }
 
-/// What a table notes on an entry. Written under the writer's lock.
+/// The table's notes on an entry. Written under the writer's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     /// Where the writer finds the entry in its list.
@@ -81,7 +79,7 @@ pub(crate) struct Table<V: Resident> {
     hash: foldhash::quality::RandomState,
     writer: Lock<Writer<V>>,
     turn: Turn,
-    /// Held by who reads all entries.
+    /// Held by the thread that reads all entries.
     reader: Lock<()>,
     capacity: usize,
 }
@@ -97,7 +95,7 @@ struct Writer<V: Resident> {
     reader: Option<Reader<V::Sum>>,
 }
 
-/// What has left a table.
+/// The sum of the entries that have left a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone<S> {
     pub(crate) retired: S,
@@ -111,7 +109,7 @@ struct Reader<S> {
     next: usize,
     /// Places before that to which others have moved since.
     again: Vec<usize>,
-    /// What had left before the reading came to it.
+    /// The entries that had left before the reading came to them.
     gone: Gone<S>,
 }
 
@@ -154,7 +152,7 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// What keeps an entry from being freed while a reader looks at it.
+    /// Keeps entries from being freed while a reader looks at them.
     #[inline]
     pub(crate) fn guard(&self) -> impl Guard + '_ {
         self.map.guard()
@@ -202,9 +200,9 @@ impl<V: Resident> Table<V> {
             .find_or_make(mark, &self.writer, is_full, find, insert)
     }
 
-    /// Puts `change(old)` in the place of the entry of `key`, whether there is
-    /// one or not, and whatever the bound. Beyond it an idle entry goes for each
-    /// that comes, so what is there beyond it is in use. The second is the old one.
+    /// Puts `change(old)` in the place of the entry of `key`, whether there is one or not, at any
+    /// size of the table. Beyond the bound an idle entry goes for each that comes, so the entries
+    /// beyond it are in use. The second is the old one.
     pub(crate) fn replace<Q>(
         &self,
         key: &Q,
@@ -230,7 +228,7 @@ impl<V: Resident> Table<V> {
             self.make_room(&mut writer, now);
         }
         self.map.pin().insert(entry.key().clone(), entry.clone());
-        // What both share shall be the new one's alone when nobody uses the old one.
+        // The shared node shall be the new entry's alone when no call uses the old one.
         self.map.guard().flush();
         if let Some(old) = listed {
             let place = old.place().index.swap(UNLISTED, Ordering::Relaxed);
@@ -279,10 +277,10 @@ impl<V: Resident> Table<V> {
         self.map.len()
     }
 
-    /// Calls `read` once with every entry that was there when it began, but for those that
-    /// leave before it comes to them. Returns what has left: these, and all that had left
-    /// before it began. Calls and new keys wait for no reader, readers of all for each other.
-    /// `read` must not read all entries of this table.
+    /// Calls `read` once with every entry that was there when it began, but for those that leave
+    /// before it comes to them. Returns the sum of the entries that have left: these, and all that
+    /// had left before it began. Calls and new keys wait for no reader, readers of all for each
+    /// other. `read` must not read all entries of this table.
     pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
         let _only = self.reader.lock();
         let _end = EndReading(&self.writer);
@@ -369,7 +367,7 @@ impl<V: Resident> Writer<V> {
     }
 
     /// Gives the reader some entries that it has not read. If there are none any more, ends the
-    /// reading and returns what has left.
+    /// reading and returns the sum of the entries that have left.
     fn give_few(&mut self, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
         let reader = self.reader.as_mut()?;
         let unread = |entry: &&Arc<V>| entry.place().claim(self.reading);
@@ -406,9 +404,9 @@ impl Place {
     }
 }
 
-/// Hands the entry to `read` if nobody else holds it any more, with everything
-/// that was done to it done, and that is no reason for it to stay: a call may have
-/// found it, used it and let it go since it was chosen.
+/// Hands the entry to `read` if no thread holds it any more, with everything that was done to it
+/// done, and that is no reason for it to stay: a call may have found it, used it and let it go
+/// since it was chosen.
 fn settle<V>(
     entry: Arc<V>,
     may_go: impl FnOnce(&V) -> bool,
@@ -434,8 +432,8 @@ pub(super) mod models {
     use super::*;
     use crate::base::sync::AtomicU64;
 
-    /// A call counts on an entry and lets go of it, while an evictor waits for
-    /// the last holder: whatever was counted is in the sum.
+    /// A call counts on an entry and lets go of it, while an evictor waits for the last holder:
+    /// every count is in the sum.
     pub(in crate::stat) fn drop_beside_evict() {
         let entry = Arc::new(AtomicU64::new(0));
         let call = entry.clone();

@@ -1,4 +1,4 @@
-//! Who gets a place in the table, who keeps it, and who makes place.
+//! Which key gets a place in the table, which one keeps it, and which one makes place.
 
 use super::*;
 use crate::base::sync::{AtomicU32, AtomicU64};
@@ -189,7 +189,7 @@ fn what_comes_back_before_it_is_gone_was_not_evicted() {
         table.find_or_make(&key, at(9), make(key, at(9)));
         table.read_all(|_| {}).evicted
     };
-    // As long as somebody looks at what is in the table, nothing is freed.
+    // As long as a guard on the table is held, nothing is freed.
     let looking = table.guard();
     assert_eq!(evicted_for(2), 0, "it waits for who may have found it");
     assert_eq!(evicted_for(1), 0, "it has come back");
