@@ -3,7 +3,7 @@
 use crate::base::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 
-/// What was set.
+/// The setting as it was made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
     /// So many tokens beside the threshold.
@@ -24,11 +24,11 @@ impl Burst {
         }
     }
 
-    /// Checks what was set beside `threshold`, which may be anything.
+    /// Checks the setting beside `threshold`, which may be anything.
     ///
     /// # Errors
     ///
-    /// The setting, its value and what is allowed; `elsewhere` says where quotas are not
+    /// The setting, its value and the allowed range; `elsewhere` says where quotas are not
     /// refilled.
     pub(crate) fn check(
         self,

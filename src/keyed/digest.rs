@@ -1,7 +1,7 @@
 //! By what a key is known: SipHash-1-3 of it, with random keys.
 //!
-//! Who does not know the random keys cannot choose names whose digests are
-//! alike, or lie in one set of the table: that is what a keyed hash is for.
+//! A client that does not know the random keys cannot choose names whose digests are alike, or lie
+//! in one set of the table: that is what a keyed hash is for.
 //!
 //! The message is the bytes of the key and one more for its kind, so that
 //! different keys are different messages:
@@ -96,7 +96,7 @@ impl Sip {
             Key::Digest(high, low) => self.block(*high).block(*low).end(0, 16, LONG),
             Key::Reserved(text) => self.text(text.as_bytes(), RESERVED),
         };
-        // 0 is nobody's.
+        // 0 belongs to no key.
         Digest(hash.max(1))
     }
 

@@ -1,4 +1,4 @@
-//! The keys of one rule: how their calls are counted, taken and given back.
+//! The keys of one rule: how their calls are counted, taken and refunded.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct HotKeys {
     pub(super) lines: OnceLock<Box<Lines>>,
 }
 
-/// What the keys of a rule have in common.
+/// The settings that the keys of a rule share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     pub(crate) count: Count,
@@ -57,7 +57,7 @@ pub(crate) enum Count {
     Running,
 }
 
-/// What one key may take, made ready by the [`HotKeys`] that it is for.
+/// The limit of one key, made ready by the [`HotKeys`] that it is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
     Refill(Rate),
@@ -66,7 +66,7 @@ pub(crate) enum Limit {
     Running(u32),
 }
 
-/// What a call has taken. It is either used or, once, given back.
+/// The tokens, turn or place that a call has taken. It is either used or, once, returned.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Taken {
@@ -87,15 +87,15 @@ pub(crate) struct Pinned(u32);
 /// There is no room for the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
-    /// From when on there is, if nobody else comes; now for calls at once, which
-    /// end when they will. `None` if there never is.
+    /// From when on there is, if no other call comes; now for calls at once, which may end at any
+    /// time. `None` if there never is.
     pub(crate) available_at: Option<Tick>,
 }
 
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// An empty table, in which no time before `now` is told apart.
+    /// An empty table, in which all times before `now` count as one.
     pub(crate) fn new(spec: Spec, now: Tick) -> Self {
         Self::of_table(Table::new(spec.max_keys), spec, now)
     }
@@ -115,7 +115,7 @@ impl HotKeys {
     /// A limit of `threshold` tokens, and of `burst` more where the quota is
     /// refilled. For a window and calls at once, a fraction counts for nothing.
     pub(crate) fn limit(&self, threshold: f64, burst: u32) -> Limit {
-        // The conversion saturates, and takes what is no number for 0.
+        // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
         match self.count {
             Count::Refill => Limit::Refill(Rate::new(threshold, burst, self.interval)),
@@ -230,10 +230,9 @@ impl HotKeys {
         more.unwrap_or(now)
     }
 
-    /// Takes back what a call has taken that does not run after all; `time` tells
-    /// the present. A window has it back while its bucket still counts, a queue while
-    /// nobody stands behind the call, and a quota that is refilled less the time
-    /// since the call's start.
+    /// Takes back the share of a call that does not run after all; `time` returns the present. A
+    /// window is refunded while the call's bucket still counts, a queue while no other call stands
+    /// behind this one, and a quota that is refilled less the time since the call's start.
     pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
         let Taken {
             start, paid, after, ..
@@ -248,7 +247,7 @@ impl HotKeys {
                     refill::refund(self.origin, start, now, word, paid)
                 });
             }
-            // What was paid came from a `u32`, here and below.
+            // `paid` came from a `u32`, here and below.
             Count::Window => {
                 self.change(taken, |word| window::refund(word, after, paid as u32));
             }
@@ -305,8 +304,7 @@ impl HotKeys {
         }
     }
 
-    /// What all of it takes, in bytes: the same from the start, but for the lines of calls that
-    /// may wait.
+    /// Its size in bytes: the same from the start, but for the lines of calls that may wait.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
         size_of::<Self>() - size_of::<Table>() + self.table.footprint() + lines

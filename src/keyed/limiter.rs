@@ -37,7 +37,7 @@ impl fmt::Display for InvalidLimiter {
 
 impl std::error::Error for InvalidLimiter {}
 
-/// The error of a refused call: the key has no room for what was requested.
+/// The error of a refused call: the key has too few tokens left for the requested number.
 ///
 /// # Examples
 ///
@@ -100,9 +100,9 @@ impl std::error::Error for NoRoom {}
 /// gets one more token every `interval / threshold`. Alternatively, the threshold is that
 /// of a [sliding window](Builder::window).
 ///
-/// A limiter with a [clock of its own](Builder::build_with) is asked by
-/// [`check`](Self::check). Without one, as here by default, the time of each call is given by
-/// the caller, who may have read it anyway.
+/// A limiter with a [clock of its own](Builder::build_with) is asked by [`check`](Self::check).
+/// Without one, as here by default, the caller passes the time of each call: often it has read the
+/// clock anyway.
 ///
 /// Any number of threads may use a limiter at the same time. Taking a token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
@@ -116,15 +116,14 @@ impl std::error::Error for NoRoom {}
 /// is *at rest*: it may be evicted, without losing anything, when another key needs its
 /// place.
 ///
-/// Keys that are not at rest are never evicted. At least `max_keys` of them have a place,
-/// and at most twice as many, rounded up to a multiple of eight. All keys that find no
-/// place share a single quota, of the size of one key's: nobody gets a fresh quota by
-/// filling the table, and no key that has a place loses a token by it. New keys pay for
-/// that: while somebody fills the table with made-up keys, honest new ones share that quota
-/// with them. [How many](crate::HotParamRule::max_keys) made-up keys that takes depends on
-/// how soon a key is at rest. [`overflows`](Self::overflows) counts the calls that were
-/// judged on the shared quota; if it grows, the limiter is too small, or somebody makes up
-/// keys.
+/// Keys that are not at rest are never evicted. At least `max_keys` of them have a place, and at
+/// most twice as many, rounded up to a multiple of eight. All keys that find no place share a
+/// single quota, of the size of one key's: filling the table earns no fresh quota, and no key that
+/// has a place loses a token by it. New keys pay for that: while a client fills the table with
+/// made-up keys, honest new ones share that quota with them. [How
+/// many](crate::HotParamRule::max_keys) made-up keys that takes depends on how soon a key is at
+/// rest. [`overflows`](Self::overflows) counts the calls that were judged on the shared quota; if
+/// it grows, the limiter is too small, or a client makes up keys.
 ///
 /// # Examples
 ///
@@ -169,11 +168,11 @@ impl std::error::Error for NoRoom {}
 ///
 /// # Accuracy
 ///
-/// What a refilled quota admits at one moment is exact. In any time `t` it admits at most
-/// the threshold and the burst and `t * threshold / interval`. It refills at most 0.006 %
-/// slower than that at a million tokens per second, and less so at lower rates. No aligned
-/// window holds more than the threshold. Both hold under any interleaving of threads
-/// (`keyed::models`), with these limits:
+/// The amount that a refilled quota admits at one moment is exact. In any time `t` it admits at
+/// most the threshold and the burst and `t * threshold / interval`. It refills at most 0.006 %
+/// slower than that at a million tokens per second, and less so at lower rates. No aligned window
+/// holds more than the threshold. Both hold under any interleaving of threads (`keyed::models`),
+/// with these limits:
 ///
 /// * among a million keys, the probability that two have the same hash, and so share one
 ///   quota, is 3 in 10⁸;
@@ -183,14 +182,14 @@ impl std::error::Error for NoRoom {}
 ///   should not: if its key was not yet at rest at that time, but has since come to rest
 ///   and been evicted; or if a window is more than 1 024 buckets and more than four seconds
 ///   ahead, in which case up to a whole limit may pass again;
-/// * times are distinguished for 18 years from when the limiter was built, and a quota that
-///   takes longer than nine years to earn is reduced to what is earned in nine years;
+/// * times are distinguished for 18 years from when the limiter was built, and a quota that takes
+///   longer than nine years to earn is reduced to the tokens earned in nine years;
 /// * a window is right for keys that come again within 2²³ intervals.
 #[doc(alias("RateLimiter", "keyed"))]
 pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
     limit: Limit,
-    /// What reads its clock, if it has one.
+    /// Reads its clock, if it has one.
     time: Option<Timekeeper>,
     clock: PhantomData<fn() -> C>,
 }
@@ -241,9 +240,8 @@ impl KeyedLimiter {
         Self::per(threshold, Duration::from_secs(3_600))
     }
 
-    /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold
-    /// may have a fraction. Below 1, without a burst, nothing passes; at 0 nothing passes,
-    /// whatever the burst.
+    /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold may have a
+    /// fraction. Below 1, without a burst, nothing passes; at 0 nothing passes, with any burst.
     pub fn per(threshold: impl Into<Number>, interval: Duration) -> Builder {
         Builder {
             threshold: threshold.into().get(),
@@ -371,10 +369,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many tokens a key at rest may spend at once, those of the threshold with them:
-    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
-    /// the whole part of the threshold; of the two, the last one set
-    /// counts. Only for a refilled quota.
+    /// Sets how many tokens a key at rest may spend at once, those of the threshold with them: from
+    /// the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of the tokens above the whole
+    /// part of the threshold; of the two, the last one set counts. Only for a refilled quota.
     ///
     /// ```
     /// use std::time::Duration;

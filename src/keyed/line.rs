@@ -1,19 +1,19 @@
 //! Calls at once that wait: those of each key in a line, first come first served.
 //!
-//! While calls of a key wait, its word is [marked](super::running). A marked word is larger
-//! than every limit, so new calls do not overtake the line, and it is not at rest, so the key
-//! keeps its slot of the table. Whoever gives a place back sees the mark in the word that it
-//! changes, and passes the place to the first call of the line. Nobody else looks at lines.
+//! While calls of a key wait, its word is [marked](super::running). A marked word is larger than
+//! every limit, so new calls do not overtake the line, and it is not at rest, so the key keeps its
+//! slot of the table. A call that releases a place sees the mark in the word that it changes, and
+//! passes the place to the first call of the line. No other call looks at lines.
 //!
 //! A line belongs to a slot of the table. The calls of all keys that have none wait in one
 //! line, as they share one word.
 //!
-//! Lines stand behind locks, each for some slots. A mark is only taken away by whoever holds
-//! the lock of its slot and finds the line empty. A call that lines up marks the word to learn
-//! its slot, and marks it again under the lock: meanwhile others may have taken the mark away,
-//! and then even the slot may be another key's. After the second mark it looks for a place a
-//! last time. The word says all that there is to see, so either the call finds a place that is
-//! given back beside it, or whoever gives it back finds the mark.
+//! Lines stand behind locks, each for some slots. A mark is only taken away under the lock of its
+//! slot, if the line is empty. A call that lines up marks the word to learn its slot, and marks it
+//! again under the lock: meanwhile others may have taken the mark away, and then even the slot may
+//! be another key's. After the second mark it looks for a place a last time. All of this is in the
+//! one word, so either the call finds a place that is released beside it, or the releasing call
+//! finds the mark.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,7 +57,7 @@ type Line = BTreeMap<u64, InLine>;
 struct InLine {
     key: Digest,
     tier: Option<OwnedKey>,
-    /// What wakes the call, once it has been polled.
+    /// The waker of the call, once it has been polled.
     waker: Option<Waker>,
 }
 
@@ -86,7 +86,7 @@ enum NoLine {
     Moved,
 }
 
-/// What is to be woken when the lock has been given back.
+/// The wakers to call after the lock is released.
 type Woken = Vec<Waker>;
 
 // === impl HotKeys ===
@@ -198,7 +198,7 @@ impl Lines {
         }
     }
 
-    /// What they take where no call waits, in bytes.
+    /// Their size where no call waits, in bytes.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.parts)
     }
@@ -272,7 +272,7 @@ impl Lines {
     /// Gives free places to the first calls of the line at `place`.
     fn pass_on(&self, part: &mut Part, table: &Table, place: Place, woken: &mut Woken) {
         let Some(line) = part.lines.get_mut(&place) else {
-            // Whoever has set the mark is about to come, or to take it away.
+            // The call that has set the mark is about to come, or to take it away.
             return;
         };
         while let Some(first) = line.first_entry() {
@@ -305,7 +305,7 @@ impl Lines {
             gone
         };
         wake(woken);
-        // What its waker holds may be a call in line: it is dropped without the lock.
+        // The waker may own a call in line: it is dropped without the lock.
         gone.is_none() && !planted(Bug::LeaveBlindly)
     }
 
@@ -347,7 +347,7 @@ impl fmt::Debug for Lines {
 
 fn wake(woken: Woken) {
     for waker in woken {
-        // It is somebody else's code, and may panic: others wait for theirs.
+        // The waker is foreign code, and may panic: the other calls are woken all the same.
         let _ = catch_panic(|| waker.wake());
     }
 }

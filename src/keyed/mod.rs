@@ -12,7 +12,7 @@
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
-//! * `table`: which slot belongs to which key, and who may have it next.
+//! * `table`: which slot belongs to which key, and which key may have it next.
 //! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
 //! * `line`: the calls that wait where so many of their key run as may.
@@ -68,17 +68,15 @@ mod tests;
 /// The table needs two promises to tell the words of different owners apart
 /// without a number for each owner:
 ///
-/// * [`fresh`](Self::fresh), and every word that follows it, is later in the
-///   order of the words than every word that was at rest in that slot before,
-///   and than 0, the word of nobody;
+/// * [`fresh`](Self::fresh), and every word that follows it, is later in the order of the words
+///   than every word that was at rest in that slot before, and than 0, the word of no key;
 /// * no word is [`CLAIMED`].
 trait Judge: Copy {
     /// The word after the call.
     ///
     /// # Errors
     ///
-    /// In how many nanoseconds there is room, if nobody else comes; `None` if
-    /// there never is.
+    /// In how many nanoseconds there is room, if no other call comes; `None` if there never is.
     fn take(self, word: u64) -> Result<u64, Option<u64>>;
 
     /// Since when the word has said no more about its key than a fresh one would,

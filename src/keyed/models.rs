@@ -61,7 +61,7 @@ model! {
     }
 }
 
-/// They queue at different locks; who comes second has the shared word.
+/// They queue at different locks; the second one has the shared word.
 fn two_new_keys_and_one_slot(count: Count) {
     let keys = keys(count, 2);
     let limit = keys.limit(1.0, 0);
@@ -98,15 +98,15 @@ model! {
         });
         let a = take(&keys, 5_000, A, limit).is_some();
         let b = other.join().unwrap();
-        // Nobody pays for another: who has the slot has two, and so has who has
-        // none, on the shared word.
+        // No key pays for another: the key with the slot has two, and so has the one without, on
+        // the shared word.
         assert!(a && b == [true; 2], "{a} {b:?}");
     }
 }
 
-/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. Who
-/// has read the clock in the one before would be refused by the word of A, but neither by
-/// that of B nor by the shared one.
+/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call that
+/// has read the clock in the bucket before would be refused by the word of A, but neither by that
+/// of B nor by the shared one.
 fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, Limit) + 'static) {
     let keys = keys(Count::Window, 1);
     let limit = keys.limit(2.0, 0);
@@ -231,7 +231,7 @@ model! {
     a_call_that_goes_back_beside_a_new_key at 3 fails with
         one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
     || {
-        // A gives back by a clock that is late, so that much of it is open.
+        // A refunds by a clock that is late, so that much of it is open.
         let keys = keys(Count::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();

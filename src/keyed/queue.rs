@@ -10,15 +10,15 @@
 //! This is the arithmetic of a flow rule's queue, for each key: the cost of a call
 //! is the distance to the call before it, and the first of a queue starts at once.
 //!
-//! When such a queue is at rest depends on the cost of the call that comes next,
-//! which nobody knows who wants its slot. So the word remembers the largest cost
-//! since the key was last at rest, rounded up to a power of four: a queue is at
-//! rest when its latest turn is longer ago than that. Only a call that is heavier
-//! than all of them may so start earlier than behind a word that was kept.
+//! When such a queue is at rest depends on the cost of the call that comes next, which a key that
+//! wants its slot cannot know. So the word remembers the largest cost since the key was last at
+//! rest, rounded up to a power of four: a queue is at rest when its latest turn is longer ago than
+//! that. Only a call that is heavier than all of them may so start earlier than behind a word that
+//! was kept.
 //!
-//! A gap of 0 is a queue without a turn: that of a new owner, or one whose only
-//! turn was given back. Its time still is that of its making, so that the words
-//! of a slot never go back behind their owner's first.
+//! A gap of 0 is a queue without a turn: that of a new owner, or one whose only turn was cancelled.
+//! Its time still is that of its making, so that the words of a slot never go back behind their
+//! owner's first.
 //!
 //! The range is 18 years from the making of the table. A call whose turn would be
 //! later than that is refused for good.
@@ -45,7 +45,7 @@ const GAP_BASE: u32 = 8;
 pub(crate) struct Pace {
     threshold: f64,
     interval: Duration,
-    /// What one token costs; `None` if none passes.
+    /// The cost of one token; `None` if none passes.
     single_ns: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Pace {
         }
     }
 
-    /// What a call of `n` tokens costs; `None` if no token passes.
+    /// The cost of a call of `n` tokens; `None` if no token passes.
     fn cost(self, n: u32) -> Option<u64> {
         if n == 1 {
             self.single_ns
@@ -92,7 +92,7 @@ impl Queue {
     /// A call of `n` tokens at `now`, in a table that was made at `origin`.
     pub(super) fn new(origin: Tick, now: Tick, pace: Pace, max_wait: Duration, n: u32) -> Self {
         Self {
-            // Never 0, which is the word of nobody.
+            // Never 0, which is the word of no key.
             now: now.nanos_since(origin).saturating_add(1).min(LAST),
             single_ns: pace.single_ns,
             cost_ns: pace.cost(n),
@@ -116,7 +116,7 @@ impl Queue {
     }
 }
 
-/// The word before the call, if nobody stands behind it.
+/// The word before the call, if no other call stands behind it.
 pub(super) fn leave(word: u64, before: u64, after: u64) -> Option<u64> {
     (word == after).then_some(before)
 }

@@ -13,31 +13,29 @@
 //!                                1 600   at 200 ms one more may
 //! ```
 //!
-//! A word that is before now is a full quota, whatever the limit of the key, so
-//! a limit may change and the debt keeps its meaning. "Before" is strict: the
-//! debt of a new owner of a slot starts at its now, later than any that was at
-//! rest.
+//! A word that is before now is a full quota under any limit of the key, so a limit may change and
+//! the debt keeps its meaning. "Before" is strict: the debt of a new owner of a slot starts at its
+//! now, later than any that was at rest.
 //!
 //! # Accuracy
 //!
-//! Times are sixteenths of a nanosecond since the table was made, and the cost
-//! of a token is rounded up to a whole one, once. As the tolerance is made of the
-//! rounded cost, the capacity is exact: a key that has rested may spend exactly
-//! `⌊threshold⌋ + burst` tokens at one moment. In any `t` at most
-//! `threshold + burst + t · threshold / interval` pass, and less than that by at
-//! most one part in 1.6 · 10¹⁰ ÷ (tokens per second): 0.006 % at a million per
-//! second, 0.6 % at 10⁸. Beyond 1.6 · 10¹⁰ tokens per second the refill is no
-//! faster, while the capacity still is what was asked for.
+//! Times are sixteenths of a nanosecond since the table was made, and the cost of a token is
+//! rounded up to a whole one, once. As the tolerance is made of the rounded cost, the capacity is
+//! exact: a key that has rested may spend exactly `⌊threshold⌋ + burst` tokens at one moment. In
+//! any `t` at most `threshold + burst + t · threshold / interval` pass, and less than that by at
+//! most one part in 1.6 · 10¹⁰ ÷ (tokens per second): 0.006 % at a million per second, 0.6 % at
+//! 10⁸. Beyond 1.6 · 10¹⁰ tokens per second the refill is no faster, while the capacity still is
+//! the requested one.
 //!
-//! The range is 18 years from the making of the table, after which its time
-//! stands still; a debt ends within 9 years, so a capacity that takes longer to
-//! earn is cut to what is earned in them.
+//! The range is 18 years from the making of the table, after which its time stands still; a debt
+//! ends within 9 years, so a capacity that takes longer to earn is reduced to the tokens earned in
+//! them.
 //!
 //! # What a call gives back
 //!
-//! A call that does not run gives back what it has paid, less the time since its
-//! start. That is its *open* part, which closes as time goes on. At the latest time
-//! of a call on a word, that word less the open parts of all who may still go back
+//! A call that does not run is refunded its cost, less the time since its start. That is its *open*
+//! part, which closes as time goes on. At the latest time of a call on a word, that word less the
+//! open parts of all calls that may still be refunded
 //!
 //! * is not before that time, if there are open parts: a call adds to the word at
 //!   least what it opens, and a part that stays open closes by as much as time
@@ -46,11 +44,10 @@
 //!   both on by its cost, from its time or later, and before that the first was not
 //!   the earlier one.
 //!
-//! So calls that run get no more than if the others had not come, in whatever order
-//! these go back. Nothing is lost at one moment; later, what a key in debt has
-//! earned while such a call was on its way, at most what the call has paid. The
-//! debt that a call left does not tell how much of it there still is, as those who
-//! took before it may have given back from under it.
+//! So calls that run get no more than if the others had not come, in any order of the refunds.
+//! Nothing is lost at one moment; later, a key in debt loses the tokens that it has earned while
+//! such a call was on its way, at most the cost of the call. The debt that a call left does not
+//! tell how much of it there still is, as earlier calls may have been refunded from under it.
 //!
 //! # Source
 //!
@@ -66,7 +63,7 @@ use crate::clock::{Tick, nanos};
 
 /// Units of the word in a nanosecond.
 const UNITS: u64 = 16;
-/// The last time that is told apart, 18 years.
+/// The last time that is distinguished, 18 years.
 const LAST: u64 = 1 << 63;
 /// The longest debt, 9 years. `LAST + 2 * LONGEST` is below [`super::CLAIMED`].
 const LONGEST: u64 = (1 << 62) - 1;
@@ -74,7 +71,7 @@ const LONGEST: u64 = (1 << 62) - 1;
 /// A threshold and a burst, in units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// What one token costs; 0 if nothing ever passes.
+    /// The cost of one token; 0 if nothing ever passes.
     cost: u64,
     /// How long the debt after a call may be.
     tolerance: u64,
@@ -136,13 +133,13 @@ impl Refill {
         }
     }
 
-    /// What the call pays.
+    /// The cost of the call.
     pub(super) const fn cost(self) -> u64 {
         self.cost
     }
 }
 
-/// `now` as a word. Never 0, which is the word of nobody.
+/// `now` as a word. Never 0, which is the word of no key.
 fn units(origin: Tick, now: Tick) -> u64 {
     let age_ns = now.nanos_since(origin).saturating_add(1);
     age_ns.saturating_mul(UNITS).min(LAST)

@@ -75,7 +75,7 @@ pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
 }
 
 fn rest(word: u64) -> Option<u64> {
-    // Nobody knows for how long.
+    // The time until a call ends is unknown.
     (word & LOW == 0).then_some(0)
 }
 

@@ -1,4 +1,4 @@
-//! Which slot is whose: a table of fixed size, in which only what is at rest is
+//! Which slot belongs to which key: a table of fixed size, in which only keys at rest are
 //! forgotten.
 //!
 //! A *slot* is two words: the tag, which is the keyed hash of its owner, and
@@ -14,43 +14,38 @@
 //! evictor   w → CLAIMED   tag = other             word = fresh
 //! ```
 //!
-//! The word is read (acquire) between two looks at the tag, so `w` is of an owner
-//! with that tag, or is not the slot's word any more. The swap compares with `w`,
-//! and as no word of a slot comes back under another owner (see
-//! [`Judge`]), it fails in both cases if the slot has changed hands. A call that is
-//! refused reads the word again instead: the slot may have been another's between
-//! two turns of the key. Changes of a word are read-modify-writes, so whoever reads
-//! one with acquire also sees the tag that was stored before the first word of that
-//! owner (release).
+//! The word is read (acquire) between two looks at the tag, so `w` is of an owner with that tag, or
+//! is not the slot's word any more. The swap compares with `w`, and as no word of a slot comes back
+//! under another owner (see [`Judge`]), it fails in both cases if the slot has changed hands. A
+//! call that is refused reads the word again instead: the slot may have been another's between two
+//! turns of the key. Changes of a word are read-modify-writes, so a thread that reads one with
+//! acquire also sees the tag that was stored before the first word of that owner (release).
 //!
 //! # A new key
 //!
-//! Callers of one unknown key queue at a lock that its hash chooses, and look
-//! again when they have it, so that a key never gets two slots. The winner looks
-//! for a slot that has no owner or is at rest, swaps its word for CLAIMED, stores
-//! the tag, and then the new word. A CLAIMED word belongs to nobody: who meets it
-//! does not find a key there. Every owner of a slot sees all that the one before
-//! did, because it has claimed (acquire) the word that this one has published.
+//! Callers of one unknown key queue at a lock that its hash chooses, and look again when they have
+//! it, so that a key never gets two slots. The winner looks for a slot that has no owner or is at
+//! rest, swaps its word for CLAIMED, stores the tag, and then the new word. A CLAIMED word belongs
+//! to no key: a call that meets it does not find a key there. Every owner of a slot sees all that
+//! the one before did, because it has claimed (acquire) the word that this one has published.
 //!
-//! A call that is refused before it has spent anything takes no slot. If there is
-//! no slot either, because all sixteen are of keys that are not at rest, the call
-//! is judged on the overflow word, which all such keys share. So nobody loses a
-//! debt by being pushed out, and nobody gains a quota by pushing. A key that comes
-//! from the overflow word to a slot starts fresh there: all of them together may
-//! spend one quota more than if each had had a slot from the start.
+//! A call that is refused before it has spent anything takes no slot. If there is no slot either,
+//! because all sixteen are of keys that are not at rest, the call is judged on the overflow word,
+//! which all such keys share. So no key loses a debt by being pushed out, and none gains a quota by
+//! pushing. A key that comes from the overflow word to a slot starts fresh there: all of them
+//! together may spend one quota more than if each had had a slot from the start.
 //!
-//! Whether a key is at rest depends on the time, and each call has its own reading
-//! of the clock. One whose reading is earlier than that of a call that has pushed its
-//! key out since finds no debt where it would have found one. It may pass for that;
-//! nobody else gains by it, as by the later reading there was no debt.
+//! Whether a key is at rest depends on the time, and each call has its own reading of the clock.
+//! One whose reading is earlier than that of a call that has pushed its key out since finds no debt
+//! where it would have found one. It may pass for that; no other call gains by it, as by the later
+//! reading there was no debt.
 //!
 //! # How many keys have a place
 //!
-//! There are two slots for each key that the table is to know, 32 bytes. A new
-//! key goes to its first set until that is three quarters full, and then to the
-//! emptier of both. Once all slots have an owner, only those of keys that are not
-//! at rest count as full. Of a large table's keys one in 10⁹ has no place when
-//! as many as were asked for are not at rest. What small tables do:
+//! There are two slots for each key that the table is to know, 32 bytes. A new key goes to its
+//! first set until that is three quarters full, and then to the emptier of both. Once all slots
+//! have an owner, only those of keys that are not at rest count as full. Of a large table's keys
+//! one in 10⁹ has no place when as many as were asked for are not at rest. For small tables see
 //! `a_table_has_a_place_for_as_many_as_asked`.
 //!
 //! # How few cache lines are read
@@ -97,7 +92,7 @@ const NOBODY: u64 = 0;
 #[derive(Debug)]
 pub(super) struct Table {
     sets: Box<[Set]>,
-    /// The word that all keys without a slot share. It stays nobody's.
+    /// The word that all keys without a slot share. It never gets an owner.
     overflow: Slot,
     /// How many calls were judged on the overflow word.
     overflows: AtomicU64,
@@ -115,7 +110,7 @@ struct Slot {
     word: AtomicU64,
 }
 
-/// What a set has for a new key.
+/// A set's offer for a new key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
     /// Slots that have an owner.
@@ -202,13 +197,12 @@ impl Table {
         place: Place,
         change: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
-        // Relaxed: the call has seen its tag there, and nobody stores one since.
+        // Relaxed: the call has seen its tag there, and no thread stores one since.
         let tag = self.slot(place).tag.load(Ordering::Relaxed);
         self.change(place, tag, change)
     }
 
-    /// What `read` says of the word by which a call of the key `tag` would be
-    /// judged.
+    /// The result of `read` for the word by which a call of the key `tag` would be judged.
     pub(super) fn read<R>(&self, tag: u64, judge: impl Judge, read: impl Fn(u64) -> R) -> R {
         for set in self.sets_of(tag) {
             for slot in &self.sets[set].0 {
@@ -243,7 +237,7 @@ impl Table {
         slots.filter(|slot| slot.spare(judge).is_none()).count()
     }
 
-    /// What the table takes, in bytes.
+    /// The size of the table, in bytes.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
     }
@@ -323,7 +317,7 @@ impl Table {
         .expect("the overflow word stays nobody's")
     }
 
-    /// A slot for the key `tag` that nobody needs, and its word.
+    /// A slot for the key `tag` that no key needs, and its word.
     fn room(&self, tag: u64, judge: impl Judge) -> Option<(u32, u64)> {
         let [first, second] = self.sets_of(tag).map(|set| {
             // At most 2^27 slots.
@@ -337,7 +331,7 @@ impl Table {
         } else {
             (second, first)
         };
-        // Somebody may be about to take the last slot of the better one.
+        // Another call may be about to take the last slot of the better one.
         let (_, index, word) = better.best.or(other.best)?;
         Some((index, word))
     }
@@ -383,7 +377,7 @@ impl Table {
     }
 }
 
-/// The overflow `word` as that of a key: the word of nobody says nothing yet.
+/// The overflow `word` as that of a key: a word without an owner says nothing yet.
 fn of_all(word: u64, judge: impl Judge) -> u64 {
     if word == 0 { judge.fresh(word) } else { word }
 }
@@ -434,7 +428,7 @@ impl Set {
                 room.busy += 1;
                 continue;
             };
-            // Nobody's, else one at home, else the one that rests for longest.
+            // One without an owner, else one at home, else the one that rests for longest.
             let worth = (rest == u64::MAX, nth < LINE, rest);
             if room.best.is_none_or(|(best, ..)| best < worth) {
                 room.best = Some((worth, base + index as u32, word));
@@ -483,8 +477,8 @@ impl Slot {
                     continue;
                 }
             };
-            // Acquire: `change` may read the clock, and does so after the word. Release:
-            // who finds this value reads a clock that is not before the one of this call.
+            // Acquire: `change` may read the clock, and does so after the word. Release: a call
+            // that finds this value reads a clock that is not before the one of this call.
             let (won, lost) = (Ordering::Release, Ordering::Acquire);
             match self.word.compare_exchange_weak(word, next, won, lost) {
                 Ok(_) => return Some(Ok((word, next))),

@@ -5,11 +5,10 @@
 //!     [  number   ][   before    ][   newest    ]
 //! ```
 //!
-//! The number of the newest bucket in which the key took something, what it took
-//! in the bucket before, and what in that one. A call passes if the sum of both
-//! buckets of its window and its own tokens is at most the limit. All of it is
-//! one word, so no window of two aligned buckets ever holds more. A bucket that
-//! is older than the window is left out by its number and cleared by nobody.
+//! The number of the newest bucket in which the key took something, and the tokens taken in the
+//! bucket before and in that one. A call passes if the sum of both buckets of its window and its
+//! own tokens is at most the limit. All of it is one word, so no window of two aligned buckets ever
+//! holds more. A bucket that is older than the window is left out by its number, and never cleared.
 //!
 //! Numbers are compared modulo 2²⁴. A word that is ahead by at most the
 //! [slack](Window::slack) belongs to a faster clock, and the call counts in the newest
@@ -17,12 +16,11 @@
 //!
 //! # Accuracy
 //!
-//! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a
-//! second, two hours for one of a millisecond. A key that stays away for a
-//! multiple of that, give or take the slack, finds what it took then, if nobody
-//! has taken its slot since; it may be refused for that, has the slot again for so
-//! long, and never gets more. A thread that stands still for
-//! as long within one call may do the same to another key.
+//! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a second, two hours
+//! for one of a millisecond. A key that stays away for a multiple of that, give or take the slack,
+//! finds its count of that time, if no other key has taken its slot since; it may be refused for
+//! that, has the slot again for so long, and never gets more. A thread that stands still for as
+//! long within one call may do the same to another key.
 //!
 //! A call whose time is behind by more than the slack takes the window for an old one
 //! and opens it anew, and another key's as well if it takes that one's slot: up to a
@@ -48,8 +46,8 @@ const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 
 /// By how many buckets, at least, a call may be late.
 const LEAST_SLACK: u64 = 1 << 10;
-/// And by how long. What an engine's time may be behind by is the slack of the
-/// [clock](crate::clock) and a step of a node, which is a second at most.
+/// And by how long. An engine's time may be behind by the slack of the [clock](crate::clock) and a
+/// step of a node, which is a second at most.
 const SLACK: Duration = Duration::from_secs(4);
 
 /// One call.
@@ -83,7 +81,7 @@ impl Window {
             slack,
             now_ns,
             bucket_ns,
-            // From 1 on, so that the word of nobody is not written again.
+            // From 1 on, so that 0, the word of no key, is not written again.
             number: (now_ns / bucket_ns + 1) as u32 & NUMBERS,
             limit,
             n,
@@ -102,7 +100,7 @@ impl Window {
         Counts::of(word).number.wrapping_sub(self.number) & NUMBERS
     }
 
-    /// What counts for the call, at its own time or that of a faster clock.
+    /// The counts that matter to the call, at its own time or that of a faster clock.
     const fn counts(self, word: u64) -> Counts {
         let found = Counts::of(word);
         let before = match self.ahead(word) {

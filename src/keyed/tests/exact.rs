@@ -1,10 +1,10 @@
-//! What each way of counting should do, kept as exactly and slowly as possible.
+//! The right result of each way of counting, kept as exactly and slowly as possible.
 
 use std::time::Duration;
 
 use super::super::Count;
 
-/// What a call may give back.
+/// The part that a call may return.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     id: usize,
@@ -108,8 +108,8 @@ impl Exact {
         self.running = (self.running - held.n).max(0);
     }
 
-    /// Whether the key has its whole quota again, and has had so before `now`.
-    /// What a window has counted and given back still is a word of its bucket.
+    /// Whether the key has its whole quota again, and has had so before `now`. A window that has
+    /// counted tokens and refunded them still has a word of its bucket.
     pub(super) fn rests(
         &self,
         count: Count,

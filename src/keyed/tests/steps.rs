@@ -1,5 +1,5 @@
-//! Random calls of a few keys in tables of one and two sets, beside an oracle in
-//! which nobody is ever forgotten.
+//! Random calls of a few keys in tables of one and two sets, beside an oracle in which no key is
+//! ever forgotten.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ enum Step {
     End(Index),
 }
 
-/// What happens to a single key.
+/// A step of a single key.
 #[derive(Clone, Debug)]
 enum Turn {
     /// By a reading of the clock that is so old.
@@ -131,7 +131,7 @@ impl Pair {
             .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
         let is_overflow = self.keys.overflows() > before;
         if self.sets == 1 && !matches!(self.count, Count::Queue(_)) && n > 0 {
-            // Who can pass at all gets a slot while there is one.
+            // A key that can pass at all gets a slot while there is one.
             let (threshold, burst) = self.limits[which];
             let burst = if self.count == Count::Refill {
                 burst
@@ -254,9 +254,9 @@ proptest! {
         }
     }
 
-    /// The promise itself: of calls that run, in any time, no more than the capacity
-    /// and what is earned in it; whoever else gives back, and however late a thread
-    /// comes with its reading of the clock.
+    /// The promise itself: of calls that run, in any time, no more than the capacity and the tokens
+    /// earned in it; whichever other calls are refunded, and however late a thread comes with its
+    /// reading of the clock.
     #[test]
     fn a_refilled_quota_never_gives_more_than_it_has_and_earns(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],

@@ -1,4 +1,4 @@
-//! Who has a slot, who loses it, and who shares the overflow word.
+//! Which key has a slot, which one loses it, and which ones share the overflow word.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -29,7 +29,7 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
         for key in 0..8 {
             assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
         }
-        // Who is at rest gives its slot away, and no other.
+        // The key that is at rest yields its slot, and no other.
         if count == Count::Running {
             free(&keys, &held[3]);
         }
@@ -223,7 +223,7 @@ fn a_table_has_a_place_for_as_many_as_asked() {
             }
             assert_eq!(keys.overflows(), 0, "{max_keys}, table {table}");
             assert_eq!(keys.keys_in_use(at(0)), max_keys as usize);
-            // Wherever it is, who asks for it finds it.
+            // Each key is found wherever its slot is.
             for key in 0..max_keys {
                 let key = Digest(mixed(u64::from(table * max_keys + key)));
                 assert_eq!(keys.left(at(0), key, &limit), 0);
@@ -264,7 +264,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
         let place = |key| table.take(mixed(key), call).unwrap().place;
         (0..count).map(place).collect::<Vec<_>>()
     };
-    // All have been at rest since the call before, and nobody is pushed out.
+    // All have been at rest since the call before, and none is pushed out.
     let first = round(1);
     let mut places: Vec<_> = first.iter().map(|place| format!("{place:?}")).collect();
     places.sort_unstable();

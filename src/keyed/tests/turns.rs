@@ -33,7 +33,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
     assert_eq!(start(9_000, 84), Ok(at(9_000)));
     assert_eq!(start(9_000, 1), Ok(at(9_100)));
     assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);
-    // The first of a queue starts at once, whatever it costs.
+    // The first of a queue starts at once, at any cost.
     let first = keys.take(at(9_000), digest(2), &limit, 100);
     assert_eq!(first.unwrap().start(), at(9_000));
 }

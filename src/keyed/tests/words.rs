@@ -151,8 +151,8 @@ fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() 
     let keys = keys(Count::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
-    // Whoever sleeps until 1 000 just before it asks for the time finds that others
-    // have come, and asks again.
+    // A caller that sleeps until 1 000 just before it asks for the time finds that others have
+    // come, and asks again.
     let has_slept = Cell::new(false);
     let time = || {
         if has_slept.replace(true) {
@@ -320,7 +320,7 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
     assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
     assert_eq!(take(&queue, 7, 9), 3);
     assert_eq!(next(&queue, 107), at(207));
-    // Whoever has everything never has more, though the queue is not at rest.
+    // A key that has its whole quota never gets more, though the queue is not at rest.
     let short = keys(Count::Queue(Duration::from_millis(300)), SECOND);
     assert_eq!(take(&short, 7, 1), 1);
     assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
@@ -366,7 +366,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     assert_eq!(queue(over).rest(last), None);
     assert_eq!(queue(over + 1).rest(last), Some(over + 1));
     is_passed_on(queue(over + 1), last);
-    // One without a turn, as after the only one was given back.
+    // One without a turn, as after the only one was cancelled.
     let empty = queue(7).fresh(0);
     assert_eq!(queue(7).rest(empty), None);
     assert_eq!(queue(8).rest(empty), Some(1));
