@@ -22,10 +22,10 @@ pub(crate) struct Breakers {
     epoch: Arc<AtomicU32>,
 }
 
-/// What a call that passed carries to its end, where it is to be handed to
+/// The part of an admitted call that goes to its end, where it is passed to
 /// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or
-/// [`give_back`](Breakers::give_back) of the same breakers, once. If it never is,
-/// its probes hold their places until their lease is over.
+/// [`give_back`](Breakers::give_back) of the same breakers, once. If it never is, its probes hold
+/// their places until their lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     epoch: u32,
@@ -83,11 +83,10 @@ impl Breakers {
     /// The breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which
     /// they are asked.
     ///
-    /// Those that go on where one of `old` is: one with an equal rule, else one
-    /// with a rule of the same id, else one that counts the same calls in the
-    /// same window. What counts the same keeps counts and state, with the probes
-    /// that are under way; what counts otherwise begins with no counts, but stays
-    /// open as long as its predecessor.
+    /// Breakers that each inherit from one of `old`: one with an equal rule, else one with a rule
+    /// of the same id, else one that counts the same calls in the same window. A breaker that
+    /// counts the same keeps counts and state, with the probes that are under way; one that counts
+    /// otherwise begins with no counts, but stays open as long as its predecessor.
     pub(crate) fn new(
         specs: impl IntoIterator<Item = Spec>,
         now: Tick,
@@ -121,8 +120,8 @@ impl Breakers {
         }
     }
 
-    /// These are replaced by `new`, or by none: what does not go on there is the
-    /// breaker of no rule any more.
+    /// These are replaced by `new`, or by none: a breaker without an heir there is the breaker of
+    /// no rule any more.
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
@@ -358,8 +357,8 @@ impl Breakers {
         self.list[index].bad_calls(now)
     }
 
-    /// How long a call at `now` would be told to stay away by the breaker at `index`
-    /// alone; `None` if it passes, or if only an operator knows.
+    /// How long the breaker at `index` alone keeps a call at `now` away; `None` if the call passes,
+    /// or if only an operator can let it pass.
     pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {
         match self.list[index].ask(now).1 {
             Answer::Refuse(Some(retry_at)) => Some(retry_at - now),
@@ -404,19 +403,17 @@ impl Breakers {
         });
     }
 
-    /// A new epoch. Release: who reads it, or a later one, sees that the states
-    /// which the caller saw are over. Acquire: the states at which the caller
-    /// looks after that are not older than those which whoever drew before saw.
-    /// That it is later than all that the caller's states were drawn with follows
-    /// from their acquire, which no model needs: loom's read-modify-writes always
-    /// find the newest value.
+    /// A new epoch. Release: a thread that reads it, or a later one, sees that the states which the
+    /// caller saw are over. Acquire: the states at which the caller looks after that are not older
+    /// than those which any earlier drawing thread saw. That it is later than all that the caller's
+    /// states were drawn with follows from their acquire, which no model needs: loom's
+    /// read-modify-writes always find the newest value.
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 }
 
-/// Lets `act` make changes, and tells of them when all are made: who listens may be
-/// slow.
+/// Lets `act` make changes, and reports them when all are made: a listener may be slow.
 #[inline]
 fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut Changes) -> R) -> R {
     let mut changes = Changes::default();

@@ -1,4 +1,4 @@
-//! What a breaker has counted: in a window of time, among the last calls, or in a row.
+//! The counts of a breaker: in a window of time, among the last calls, or in a row.
 
 use super::last_calls::LastCalls;
 use super::spec::{Span, Spec};
@@ -32,7 +32,7 @@ pub(super) struct Ended {
     /// That of the breaker's word, as the call found it closed.
     pub(super) version: u16,
     pub(super) is_bad: bool,
-    /// What a full cell of a window keeps: the ratio of its counts, or the bad ones.
+    /// The value that a full cell of a window keeps: the ratio of its counts, or the bad ones.
     pub(super) keeps_ratio: bool,
 }
 

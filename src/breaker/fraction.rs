@@ -19,9 +19,8 @@ pub(crate) struct Fraction {
 }
 
 impl Fraction {
-    /// The simplest fraction whose nearest float is `ratio`, which is between 0
-    /// and 1. What is above 0 but below 2⁻⁴⁰ counts as 2⁻⁴⁰: any bad call
-    /// reaches either.
+    /// The simplest fraction whose nearest float is `ratio`, which is between 0 and 1. A ratio
+    /// above 0 but below 2⁻⁴⁰ counts as 2⁻⁴⁰: any bad call reaches either.
     pub(super) fn nearest(ratio: f64) -> Self {
         const BITS: u32 = 92;
         let least = 1.0 / (1_u64 << 40) as f64;

@@ -1,5 +1,5 @@
-//! What a breaker remembers for those who look at it: since when it has been in its state,
-//! when a bad call ended last, how many bad calls opened it, and how often it has changed.
+//! A breaker's history, for views and reports: since when it has been in its state, when a bad call
+//! ended last, how many bad calls opened it, and how often it has changed.
 //!
 //! Nothing is decided by it, so threads that change a breaker at the same instant may leave
 //! the figures of either.
@@ -65,7 +65,7 @@ impl History {
         }
     }
 
-    /// Bytes that it occupies on the heap, where nobody shares them.
+    /// Bytes that it occupies on the heap, if it is not shared.
     pub(super) const fn heap() -> usize {
         shared_size::<[AtomicU64; BreakerState::ALL.len()]>()
     }

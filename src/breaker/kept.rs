@@ -1,10 +1,10 @@
 //! Breakers that are not closed, of resources that have given their places to others.
 //!
-//! A resource that nobody has called for long gives up its place in the table. Its breaker
-//! may still be open then: its time is over, but only a call can tell whether what is called
-//! is good again. So it is kept here until the resource is called again, as it was: with its
-//! state, how often probes have failed, and its counts. Of more breakers than there is room
-//! for, those are forgotten that have been here for longest.
+//! A resource that has not been called for long loses its place in the table. Its breaker may still
+//! be open then: its time is over, but only a call can show whether the called service is good
+//! again. So it is kept here until the resource is called again, as it was: with its state, how
+//! often probes have failed, and its counts. Beyond the most that may be kept, those are forgotten
+//! that have been here for longest.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) type NameHash = [u64; 2];
 #[derive(Debug, Default)]
 pub(crate) struct KeptBreakers {
     kept: Lock<Kept>,
-    /// How many there are: looked at without the lock by who makes a resource.
+    /// How many there are: a call that makes a resource looks at it without the lock.
     count: AtomicU32,
 }
 
@@ -38,7 +38,7 @@ struct Kept {
 // === impl KeptBreakers ===
 
 impl KeptBreakers {
-    /// The resource `name` gives up its place: keeps its breakers, unless all are closed.
+    /// The resource `name` leaves the table: keeps its breakers, unless all are closed.
     pub(crate) fn keep(&self, name: NameHash, breakers: &Breakers) {
         if breakers.are_closed() {
             return;

@@ -1,5 +1,4 @@
-//! What a breaker counts for a rule on the last calls: which of them were bad, however
-//! long ago they ended.
+//! The count for a rule on the last calls: which of them were bad, however long ago they ended.
 //!
 //! Each call is one bit, and the newest pushes the oldest out:
 //!
@@ -8,9 +7,9 @@
 //!           7       …0110010      seven calls, three of them bad
 //! ```
 //!
-//! That is one [stamped](super::stamped) word: so the calls have one order, each is told
-//! what the last ones were by its end, and good calls after good ones write nothing as
-//! soon as there are as many as the rule looks at. It is why the rule looks at no more.
+//! That is one [stamped](super::stamped) word: so the calls have one order, each one sees the last
+//! ones as of its end, and good calls after good ones write nothing as soon as there are as many as
+//! the rule looks at. It is why the rule looks at no more.
 //!
 //! # Source
 //!

@@ -41,14 +41,14 @@
 //! breaker    1 leave the old state   2 draw a new epoch   3 publish it in a state
 //! ```
 //!
-//! A call that still saw the old state did not see what was drawn after it: if it
-//! had read the new epoch (acquire), which was drawn (release) after the old state
-//! had been left, it would have found the old state left. So it carries an older
-//! number, and whatever becomes of it counts in no newer generation. A call that
-//! probes draws an epoch, and begins again if a state has changed since before that.
+//! A call that still saw the old state did not see the epoch that was drawn after it: if it had
+//! read the new epoch (acquire), which was drawn (release) after the old state had been left, it
+//! would have found the old state left. So it carries an older number, and its end counts in no
+//! newer generation, however it ends. A call that probes draws an epoch, and begins again if a
+//! state has changed since before that.
 //!
-//! Places are told apart in the same way: when they are given on, the epoch of the new probe
-//! stands in the state, and each older probe has a place no more. Since when the period lasts
+//! Places are distinguished in the same way: when they pass to other probes, the epoch of the new
+//! probe stands in the state, and each older probe has a place no more. Since when the period lasts
 //! is then in a word of its own (`Circuit::period`), which is written before.
 //!
 //! Epochs are 32 bits wide and compared by their distance. So that this stays small, a
@@ -79,7 +79,7 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 
-/// What a circuit breaker does with calls.
+/// How a circuit breaker treats calls.
 ///
 /// # Examples
 ///
@@ -117,7 +117,7 @@ pub enum BreakerState {
     Closed,
     /// No call passes. The first one after the recovery time is a probe.
     Open,
-    /// A few calls pass as probes; how they end decides what comes next.
+    /// A few calls pass as probes; their ends decide the next state.
     HalfOpen,
 }
 

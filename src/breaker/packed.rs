@@ -32,7 +32,7 @@ const STAMP_MASK: u64 = 0xffff;
 /// How often it is counted that probes fail in a row: what its place in the word holds.
 const MOST_FAILED: u32 = FAILED_MASK as u32;
 
-/// What a breaker does with calls, in more detail than users see.
+/// How a breaker treats calls, in more detail than users see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Closed,
@@ -250,7 +250,7 @@ mod tests {
                 (half + 1, false),
                 (TIME_MASK, false),
             ] {
-                // Of whatever versions they are.
+                // The versions may be any.
                 for (one, other) in [(7, 7), (0, 0xffff), (0xffff, 0)] {
                     let (first, second) = (moment(0, one), moment(ahead, other));
                     assert_eq!(first.is_before(second), is_before, "{start} {ahead}");

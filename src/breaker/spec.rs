@@ -1,4 +1,4 @@
-//! What a breaker has to know of its rule.
+//! The parts of a rule that a breaker has to know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl Spec {
             }
     }
 
-    /// What the limit is compared with, for people.
+    /// The value that the limit is compared with, for people.
     pub(super) fn value(&self, sum: Sum) -> f64 {
         match self.limit {
             Limit::Ratio(_) => sum.bad as f64 / sum.total as f64,
@@ -127,7 +127,7 @@ impl Spec {
         }
     }
 
-    /// Whether what was counted for `other` is what this one would have counted.
+    /// Whether the counts made for `other` are those that this one would have made.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         (self.strategy, self.span()) == (other.strategy, other.span())
     }

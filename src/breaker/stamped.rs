@@ -5,9 +5,8 @@
 //! version it finds nothing. Where the count stays as it is nothing is written: while
 //! all goes well, calls that end share no write here.
 //!
-//! So ends have an order, that of their swaps, and of a call that changed nothing, that
-//! of its look. What a call is told is what was counted by its end in this order,
-//! whatever runs beside it.
+//! So ends have an order, that of their swaps, and of a call that changed nothing, that of its
+//! look. A call gets the count as of its end in this order, whichever calls run beside it.
 //!
 //! As in a [window](super::window), a call looks at the count first and then
 //! whether its version is over: if not, what it saw is not newer.
@@ -34,7 +33,7 @@ impl Word {
         Self(count << VERSION_BITS | version as u64)
     }
 
-    /// What was counted in this version: 0 if the word was written in another one.
+    /// The count of this version: 0 if the word was written in another one.
     const fn count(self, version: u16) -> u64 {
         if self.0 & VERSION_MASK == version as u64 {
             self.0 >> VERSION_BITS
@@ -52,8 +51,8 @@ impl Stamped {
         Self(AtomicU64::new(0))
     }
 
-    /// Changes what was counted in `version` to what `next` makes of it, and tells that.
-    /// `None` if `is_over` says that there is a newer version: then nothing changes.
+    /// Changes the count of `version` to the result of `next`, and returns that. `None` if
+    /// `is_over` says that there is a newer version: then nothing changes.
     pub(super) fn update(
         &self,
         version: u16,
@@ -74,7 +73,7 @@ impl Stamped {
         }
     }
 
-    /// What was counted in `version`.
+    /// The count of `version`.
     pub(super) fn count(&self, version: u16) -> u64 {
         self.look().count(version)
     }
@@ -95,7 +94,7 @@ impl Stamped {
         Word(self.0.load(Ordering::Acquire))
     }
 
-    /// Release: pairs with the look of who finds it.
+    /// Release: pairs with the look of the thread that finds it.
     fn swap(&self, from: Word, to: Word) -> bool {
         if planted(Bug::BlindStamped) {
             self.0.store(to.0, Ordering::Release);
@@ -121,7 +120,7 @@ mod tests {
         assert_eq!(add(&word, 0xffff, 1), Some(1));
         assert_eq!(add(&word, 0xffff, 2), Some(3));
         assert_eq!(add(&word, 0, 1), Some(1));
-        // What counts nothing leaves the count of another version alone.
+        // Adding nothing leaves the count of another version alone.
         assert_eq!(add(&word, 1, 0), Some(0));
         assert_eq!(add(&word, 0, 1), Some(2));
     }

@@ -1,4 +1,4 @@
-//! What a breaker counts: ended calls and bad ones, in a sliding window.
+//! The window of a breaker: ended calls and bad ones, counted while time slides on.
 //!
 //! ```text
 //! head    bucket 8
@@ -12,20 +12,18 @@
 //! bucket or generation, starts anew. So counts are never mixed, and there is no
 //! moment at which a bucket is half cleared.
 //!
-//! A call looks at a cell *first* and then whether the head and the generation
-//! are still those that it counts for. If so, what it saw in the cell is not
-//! newer: who writes there for a newer bucket or generation has seen that the
-//! head or the breaker had gone on before, and both are read after the cell
-//! (acquire, pairing with the release of the writer). Should they go on later, the
-//! swap fails if anyone has used the cell since, and else only touches counts
-//! that nobody reads any more.
+//! A call looks at a cell *first* and then whether the head and the generation are still those that
+//! it counts for. If so, the value that it saw in the cell is not newer: a thread that writes there
+//! for a newer bucket or generation has seen that the head or the breaker had gone on before, and
+//! both are read after the cell (acquire, pairing with the release of the writer). Should they go
+//! on later, the swap fails if another call has used the cell since, and else only touches counts
+//! that are read no more.
 //!
-//! A cell tells buckets of 2¹² rounds of the ring apart and generations of 2⁸
-//! versions. Who moves the head rewrites the cells that it skips, and who begins a
-//! generation empties those that have its stamp, from 2⁸ versions ago: no stamp
-//! comes back. A late clock counts in the newest bucket. Calls that end at the same
-//! instant in two neighbouring buckets may each miss the other one when they add
-//! up; the next call sees both.
+//! A cell distinguishes buckets of 2¹² rounds of the ring and generations of 2⁸ versions. The
+//! thread that moves the head rewrites the cells that it skips, and the thread that begins a
+//! generation empties those that have its stamp, from 2⁸ versions ago: no stamp comes back. A late
+//! clock counts in the newest bucket. Calls that end at the same instant in two neighbouring
+//! buckets may each miss the other one when they add up; the next call sees both.
 
 use super::counts::{Ended, Sum};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -63,7 +61,7 @@ struct Spot {
 #[derive(Clone, Copy)]
 struct Cell(u64);
 
-/// What is counted in a version of the breaker's word is stamped with.
+/// The stamp of counts that are made in a version of the breaker's word.
 const fn generation(version: u16) -> u8 {
     version as u8
 }
@@ -156,7 +154,7 @@ impl Window {
             }
             let is_mine = found.is_like(empty) || planted(Bug::CountInAnyGeneration);
             let counted = (if is_mine { found } else { empty }).with(ended);
-            // Release: pairs with the load above in who finds it.
+            // Release: pairs with the load above in the thread that finds it.
             if cell
                 .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
@@ -179,7 +177,7 @@ impl Window {
         let newest = self.head();
         let bucket = bucket_of(now, self.bucket_ns, newest).max(newest);
         if bucket - newest >= self.buckets() {
-            // All counts have left it, whatever stamps come round.
+            // All counts have left it, even if a stamp comes round again.
             return 0;
         }
         self.sum(self.spot(bucket), generation(version)).bad
@@ -188,7 +186,7 @@ impl Window {
     /// A bad call is about to be counted in `bucket`.
     fn note_bad(&self, bucket: u64) {
         let after = bucket + 1;
-        // Relaxed: who sees the count of the call sees this as well.
+        // Relaxed: a thread that sees the count of the call sees this as well.
         if self.after_bad.load(Ordering::Relaxed) < after {
             self.after_bad.fetch_max(after, Ordering::Relaxed);
         }
@@ -227,8 +225,8 @@ impl Window {
         }
     }
 
-    /// What `generation` counted in the window that ends with the bucket at
-    /// `newest`: in its round up to there, and behind it in the round before.
+    /// The counts of `generation` in the window that ends with the bucket at `newest`: in its round
+    /// up to there, and behind it in the round before.
     fn sum(&self, newest: Spot, generation: u8) -> Sum {
         let (present, past) = self.cells.split_at(newest.place + 1);
         let mut sum = Sum::default();
@@ -263,7 +261,7 @@ impl Window {
             } else {
                 bucket
             };
-            // Release: who sees the head sees the ring emptied.
+            // Release: a thread that sees the head sees the ring emptied.
             match self
                 .head
                 .compare_exchange(head, next, Ordering::AcqRel, Ordering::Acquire)
@@ -271,7 +269,7 @@ impl Window {
                 Ok(_) if is_far => is_clear = true,
                 Ok(_) => {
                     let first = (head + 1).max((next + 1).saturating_sub(self.buckets()));
-                    // The last one is stamped by who counts there.
+                    // The last one is stamped by the first call that counts there.
                     self.skip(first, next - 1, next);
                 }
                 Err(faster) => {
@@ -298,12 +296,12 @@ impl Window {
             if self.head() != head {
                 return;
             }
-            // Whoever was faster has stamped it.
+            // A faster thread has stamped it.
             let _ = cell.compare_exchange(found, empty.0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Acquire: who sees the head counts in no older bucket.
+    /// Acquire: a thread that sees the head counts in no older bucket.
     fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
     }

@@ -1,16 +1,14 @@
 //! One breaker: a word that holds its state, the time that goes with it, and
 //! what it counts.
 //!
-//! Every change of state is one compare-and-swap of the word, and whoever wins
-//! it tells of it. The time at which an open breaker may be probed, or at which
-//! a half-open one stops to wait for its probes, is written after the change and
-//! stamped with the version that it belongs to. Who needs it before that writes
-//! one of its own, from its own clock: nobody waits for a thread that is slow to
-//! write, and what such a thread writes late is not taken for the time of another
-//! version. Of the two the later one stands, for a reader's clock may have been
-//! read long ago.
+//! Every change of state is one compare-and-swap of the word, and the thread that wins it reports
+//! it. The time at which an open breaker may be probed, or at which a half-open one stops to wait
+//! for its probes, is written after the change and stamped with the version that it belongs to. A
+//! thread that needs it before that writes one of its own, from its own clock: no thread waits for
+//! one that is slow to write, and a time that is written late is not taken for that of another
+//! version. Of the two the later one stands, for a reader's clock may have been read long ago.
 //!
-//! Whether a call belongs to the present generation is told by its epoch, see
+//! The epoch of a call decides whether it belongs to the present generation, see
 //! [`breaker`](super).
 
 mod probes;
@@ -44,7 +42,7 @@ pub(super) struct Breaker {
     revision: u32,
 }
 
-/// What outlives a changed rule.
+/// The part of a breaker that outlives a changed rule.
 #[derive(Debug)]
 struct Circuit {
     word: AtomicU64,
@@ -56,7 +54,7 @@ struct Circuit {
     /// That of the rule in force.
     revision: AtomicU32,
     longest: Longest,
-    /// What the rule in force is called; `None` if none stands on it.
+    /// The name of the rule in force; `None` if none stands on it.
     name: Lock<Option<StdArc<str>>>,
 }
 
@@ -72,7 +70,7 @@ struct Longest {
     open: AtomicU64,
 }
 
-/// What a breaker says to a call.
+/// A breaker's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Pass,
@@ -91,7 +89,7 @@ pub(super) struct End {
     pub(super) is_bad: bool,
 }
 
-/// What is to be told: hardly any resource has more breakers.
+/// The changes to report: hardly any resource has more breakers.
 pub(super) type Changes = SmallVec<Change, 4>;
 
 // === impl Longest ===
@@ -172,8 +170,8 @@ impl Breaker {
         }
     }
 
-    /// The first word of a breaker that is open as long as this one. What waits
-    /// for probes may be probed, for those report to this one.
+    /// The first word of a breaker that is open as long as this one. If this one waits for its
+    /// probes, the new one may be probed at once, for those probes report to this one.
     fn opened_alike(&self, epoch: u32) -> (Word, Moment) {
         loop {
             let word = self.word();
@@ -204,7 +202,7 @@ impl Breaker {
         *self.circuit.name.lock() = name;
     }
 
-    /// What the rule in force is called, which may be another one than this.
+    /// The name of the rule in force, which may be another one than this.
     pub(super) fn name(&self) -> Option<StdArc<str>> {
         self.circuit.name.lock().clone()
     }
@@ -218,7 +216,7 @@ impl Breaker {
         &self.spec
     }
 
-    /// What it remembers.
+    /// Its history.
     pub(super) fn history(&self) -> &History {
         &self.circuit.history
     }
@@ -237,7 +235,7 @@ impl Breaker {
         Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
     }
 
-    /// The state. Acquire: who sees it sees the epoch that was drawn for it.
+    /// The state. Acquire: a thread that sees it sees the epoch that was drawn for it.
     #[inline]
     pub(super) fn word(&self) -> Word {
         Word(self.circuit.word.load(Ordering::Acquire))
@@ -250,7 +248,7 @@ impl Breaker {
         word.kind() == Kind::Closed && epoch.wrapping_sub(word.since()) < OLD
     }
 
-    /// What a call hears that comes at `now`. Changes nothing.
+    /// The answer to a call that comes at `now`. Changes nothing.
     pub(super) fn ask(&self, now: Tick) -> (Word, Answer) {
         loop {
             let word = self.word();
@@ -311,7 +309,7 @@ impl Breaker {
         while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
             match self.renewed(word, end.epoch) {
                 Some(renewed) => word = renewed,
-                // Whoever was faster has opened it.
+                // A faster thread has opened it.
                 None => return,
             }
         }
@@ -327,7 +325,7 @@ impl Breaker {
         (word.kind() == Kind::Closed && !is_newer(word.since(), epoch)).then_some(word)
     }
 
-    /// What has become of `word`, in which a call counts that was admitted at `epoch`, if it
+    /// The present form of `word`, in which a call counts that was admitted at `epoch`, if the word
     /// was only renewed.
     #[cold]
     fn renewed(&self, word: Word, epoch: u32) -> Option<Word> {
@@ -383,7 +381,7 @@ impl Breaker {
         next
     }
 
-    /// Release: who sees the new state sees the epoch that was drawn for it.
+    /// Release: a thread that sees the new state sees the epoch that was drawn for it.
     pub(super) fn swap(&self, from: Word, to: Word) -> bool {
         self.circuit
             .word
@@ -456,7 +454,7 @@ mod tests {
             breaker.publish(open, at(time));
             assert_eq!(breaker.ask(at(0)), refused(stands));
         }
-        // What is written late, for a version that is over, is not its time.
+        // A time that is written late, for a version that is over, is not its time.
         let next = open.opened(Kind::OpenUntil);
         assert!(breaker.swap(open, next));
         breaker.publish(next, at(500));
@@ -470,7 +468,7 @@ mod tests {
     fn what_follows_a_breaker_whose_time_is_not_written_yet_is_open_as_well() {
         let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
-        // Who has opened it sleeps before it writes until when.
+        // The thread that has opened it sleeps before it writes until when.
         assert!(old.swap(closed, closed.opened(Kind::OpenUntil)));
         let otherwise = Spec {
             interval: ms(5_000),

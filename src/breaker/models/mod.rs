@@ -1,8 +1,8 @@
 //! Every interleaving of a few threads over breakers, checked by loom.
 //!
-//! Each model has a twin with a planted bug that must fail: a model that cannot
-//! fail proves nothing. Run as `stat::models` says. What breakers tell
-//! is kept in a plain cell of each thread, so that it adds no order between them.
+//! Each model has a twin with a planted bug that must fail: a model that cannot fail proves
+//! nothing. Run as `stat::models` says. The reports of breakers are kept in a plain cell of each
+//! thread, so that it adds no order between them.
 
 mod late;
 mod orders;
@@ -62,8 +62,8 @@ impl Caller {
         self.breakers.admit(now, &mut noting(&mut self.told))
     }
 
-    /// The same where a breaker is open or half-open, whatever others do meanwhile: without
-    /// the look at closed ones, which is of reads alone and always in vain.
+    /// The same where a breaker is open or half-open, while others run beside it: without the look
+    /// at closed ones, which is of reads alone and always in vain.
     fn enter_as_probe(&mut self, now: u64) -> Result<Admission, Refusal> {
         let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
         self.breakers.admit_as_probe(now, tell)
@@ -117,7 +117,7 @@ model! {
 model! {
     an_end_beside_a_renewal at 3 fails with an_end_that_is_turned_away: RenewalEnds;
     || {
-        // The generation began long ago: who comes next says that it began later.
+        // The generation began long ago: the next call writes that it began later.
         let breaker = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
         let other = breaker.clone();
         let thread = thread::spawn(move || other.renew(other.word(), 1 << 30));
@@ -157,7 +157,7 @@ model! {
 model! {
     counts_beside_a_roll_over_a_bucket at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
     || {
-        // Who opens 12 empties the cell of 11, which is that of 13 as well.
+        // The thread that opens 12 empties the cell of 11, which is that of 13 as well.
         let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 12));
@@ -350,7 +350,7 @@ model! {
         for thread in threads {
             thread.join().unwrap();
         }
-        // Nobody holds anything, so nothing sticks.
+        // No probe is held, so nothing sticks.
         let probe = first.enter(10).expect("all places are free");
         first.end(10, probe, false);
         assert_eq!([breakers.state(0), breakers.state(1)], [Closed, Closed]);

@@ -1,4 +1,4 @@
-//! Who sees one word of a breaker sees what was done before it was written.
+//! A thread that sees one word of a breaker sees everything that was done before it was written.
 //!
 //! These models need the orderings: each fails where one of them is relaxed.
 
@@ -36,7 +36,7 @@ model! {
         fails with a_bound_of_before_the_longer_time: LongestBeforeMoment;
     || {
         let old = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
-        // Who has opened it sleeps before it writes until when.
+        // The thread that has opened it sleeps before it writes until when.
         assert!(old.swap(old.word(), old.word().opened(Kind::OpenUntil)));
         let other = old.clone();
         let thread = thread::spawn(move || {

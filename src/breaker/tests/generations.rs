@@ -1,4 +1,5 @@
-//! Generations that follow one another: what is told of them, and forgotten.
+//! Generations that follow one another: the changes that are reported, and the counts that are
+//! forgotten.
 
 use super::stage::{Stage, at, ms, refused, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};

@@ -122,7 +122,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
 fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
     let mut stage = Stage::new([spec()]);
     stage.trip(0);
-    // Some callers wait for their answer, and some give up.
+    // Some callers wait for their answer, and some cancel.
     let patient = stage.enter(2_000).unwrap();
     for second in [4, 6, 8] {
         let hasty = stage.enter(second * 1_000).unwrap();

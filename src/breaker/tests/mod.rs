@@ -1,4 +1,4 @@
-//! What breakers promise, with the figures of the specification.
+//! The promises of breakers, with the figures of the specification.
 
 mod generations;
 mod growth;
@@ -281,7 +281,7 @@ fn so_many_probes_run_at_once_and_as_many_in_a_row_close_it() {
     stage.end(2_000, last, 0, true);
     assert_eq!(stage.states(), [Closed], "it came too late");
 
-    // The first that is bad opens it, whatever came before.
+    // The first that is bad opens it, however the earlier ones ended.
     stage.trip(2_000);
     let probes: Vec<_> = (0..3).map(|_| stage.enter(4_000).unwrap()).collect();
     stage.end(4_000, probes[0], 0, false);

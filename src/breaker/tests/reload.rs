@@ -1,4 +1,4 @@
-//! What breakers keep when their rules change.
+//! Breakers across a reload: the state that they keep when their rules change.
 
 use super::stage::{Stage, at, ms, refused, slow, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
@@ -54,7 +54,7 @@ fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
     let in_a_row = |count| Spec {
         limit: Limit::Consecutive(count),
         min_calls: 1,
-        // Whatever stands here, a row has none.
+        // A row has no interval: any value may stand here.
         interval: ms(u64::from(count)),
         ..spec()
     };

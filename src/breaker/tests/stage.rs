@@ -1,5 +1,5 @@
-//! What the tests of breakers share: one of the specification's, and breakers
-//! that remember what they told.
+//! Shared parts of the breaker tests: one of the specification's breakers, and breakers that
+//! remember their reports.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(in crate::breaker) fn seed() -> u64 {
     seed
 }
 
-/// Breakers that remember what they told.
+/// Breakers that remember their reports.
 pub(in crate::breaker) struct Stage {
     pub(in crate::breaker) breakers: Breakers,
     pub(in crate::breaker) told: Vec<Told>,

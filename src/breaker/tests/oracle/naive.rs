@@ -35,7 +35,7 @@ pub(super) enum State {
     },
 }
 
-/// What a call remembers of one breaker.
+/// A call's memory of one breaker.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) generation: u32,
