@@ -1,5 +1,5 @@
-//! What the adaptive limit promises, on the simulated service: 20 slots, 50 ms
-//! of work, three times as many calls as it can take.
+//! The promises of the adaptive limit, on the simulated service: 20 slots, 50 ms of work, three
+//! times as many calls as it can take.
 
 use std::time::Duration;
 

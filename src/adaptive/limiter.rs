@@ -1,11 +1,11 @@
 //! The adaptive limit as the engine holds it: one word to read, and calls that
 //! end to learn from.
 //!
-//! Admission is not here: whoever takes a slot compares the calls in flight
-//! with [`Limiter::limit`] in one step of its own. What is learned is kept in
-//! atomics that the closer of a window alone writes, and that the next closer
-//! sees because it came through the window's gate. So they are relaxed; others
-//! read single ones of them and may see a value that is one window old.
+//! Admission is not here: the call that takes a slot compares the calls in flight with
+//! [`Limiter::limit`] in one step of its own. The learned values are kept in atomics that the
+//! closer of a window alone writes, and that the next closer sees because it came through the
+//! window's gate. So they are relaxed; others read single ones of them and may see a value that is
+//! one window old.
 
 use std::time::Duration;
 
@@ -65,10 +65,10 @@ impl Limiter {
         f64::from_bits(self.memory.estimate.load(Ordering::Relaxed))
     }
 
-    /// A call ended at `now` that took `rt`. `in_flight` tells the number of calls
-    /// in flight at its end, itself included: what the gauge is before the slot
-    /// is given back. (At its end and not at its start: the engine has the
-    /// number there for nothing, and the largest one of a window is the same.)
+    /// A call ended at `now` that took `rt`. `in_flight` returns the number of calls in flight at
+    /// its end, itself included: the gauge before the slot is released. (At its end and not at its
+    /// start: the engine has the number there for nothing, and the largest one of a window is the
+    /// same.)
     ///
     /// A success counts as it is. Another end, or none, counts only if the call took
     /// longer than a response without a queue takes: then a response would have
@@ -114,9 +114,9 @@ impl Limiter {
         Arc::new(self)
     }
 
-    /// Learns what `old` has learned; the limit is brought within the new bounds. The
-    /// samples of the old one's open window are not taken over, and a probe that it is in
-    /// is given up.
+    /// Takes over the learned values of `old`; the limit is brought within the new bounds. The
+    /// samples of the old one's open window are not taken over, and a probe that it is in is
+    /// abandoned.
     fn take_over(&self, old: &Self, now: Tick) {
         let state = State::of(old.memory.load(), &self.settings, now);
         self.memory.store(&state);

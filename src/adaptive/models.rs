@@ -53,7 +53,7 @@ fn calls_beside_a_closer() {
     assert!(!seen.is_empty(), "nobody closed");
     let closed = guarded.closed.load(Ordering::Relaxed);
     assert_eq!(closed, seen.len() as u64, "two at once");
-    // What nobody closed is still there.
+    // Samples of a window that was not closed are still there.
     let rest = guarded.window.close(NOW, || 1);
     seen.extend(rest.map(|(sample, _)| sample));
     let count: u32 = seen.iter().map(|sample| sample.count).sum();
@@ -95,8 +95,8 @@ fn a_sleeper_beside_two_probes() {
     }
 }
 
-/// A probe has settled with six calls. One more comes, and when it runs there is
-/// another probe for six: who counted the six of before must not close that.
+/// A probe has settled with six calls. One more comes, and when it runs there is another probe for
+/// six: a call that counted the six of before must not close that.
 fn a_gauge_of_before_the_probe() {
     let later = NOW + Duration::from_secs(1);
     let window = Arc::new(Window::new(settling(6, NOW)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// What decides how many calls may be in flight.
+/// Decides how many calls may be in flight.
 pub(crate) trait Policy {
     fn limit(&self) -> u32;
 
@@ -55,7 +55,7 @@ pub(crate) struct Model {
     pub(crate) seed: u64,
 }
 
-/// What a run saw.
+/// The record of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     /// The limit, at its beginning and whenever it changed.

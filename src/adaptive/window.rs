@@ -12,15 +12,15 @@
 //! * Sum and number are one word: each sample is in exactly one window, as a
 //!   whole. One that is added while the window closes is in this one or in the
 //!   next.
-//! * Between `CLOSING` and the next gate there is one closer, and nobody waits
-//!   for it: if its thread is put to sleep there, the window grows longer.
+//! * Between `CLOSING` and the next gate there is one closer, and no call waits for it: if its
+//!   thread is put to sleep there, the window grows longer.
 //! * The largest concurrency is a word of its own, so that of a call which ends
 //!   while the window closes may be counted one window away from its sample.
 //! * A full window takes no more: further calls add nothing until it closes.
 //!
-//! The gate is opened with release and read with acquire: who finds it open sees
-//! the terms of its window and all that its closer wrote. Everything else is
-//! relaxed: atomic additions lose nothing, and nothing is published with them.
+//! The gate is opened with release and read with acquire: a call that finds it open sees the terms
+//! of its window and all that its closer wrote. Everything else is relaxed: atomic additions lose
+//! nothing, and nothing is published with them.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const FULL: u64 = 4_096;
 /// Longest response time that counts in full. 16 383 of them fit the sum.
 const MAX_RT: Duration = Duration::from_secs(60);
-/// A gate that somebody passed.
+/// A gate that a call has passed to close the window.
 const CLOSING: u64 = u64::MAX;
 
 /// When a window may close, and which calls it counts.
@@ -52,7 +52,7 @@ pub(super) struct Terms {
     pub(super) since: Tick,
 }
 
-/// What a window saw.
+/// The samples of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     /// When it opened.
@@ -113,9 +113,9 @@ impl Window {
         }
     }
 
-    /// What the window saw, for the one call that closes it; it then has to
-    /// [open](Self::open) the next one. And how many calls were in flight, which
-    /// `in_flight` tells and only a window that waits for calm asks: else 0.
+    /// The samples of the window, for the one call that closes it; it then has to
+    /// [open](Self::open) the next one. The second value is the number of calls in flight, which
+    /// `in_flight` returns and only a window that waits for calm asks: else 0.
     #[inline]
     pub(super) fn close(&self, now: Tick, in_flight: impl Fn() -> u32) -> Option<(Sample, u32)> {
         let early = planted(Bug::GaugeBeforeGate).then(&in_flight);
@@ -173,7 +173,7 @@ impl Window {
         })
     }
 
-    /// Opens the next window. Only for who closed the last one.
+    /// Opens the next window. Only for the call that closed the last one.
     pub(super) fn open(&self, terms: Terms) {
         self.opened
             .store(terms.opened.as_nanos(), Ordering::Relaxed);

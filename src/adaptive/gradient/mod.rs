@@ -1,10 +1,9 @@
 //! The gradient: how a limit follows from response times.
 //!
-//! By Little's law, calls in flight are throughput times response time. So if
-//! `long` is the response time without a queue and `short` the present one,
-//! `limit × long / short` is what the service really works on at once; the rest
-//! of what is in flight waits. Each window moves the limit there, plus a small
-//! queue by which it finds out whether more would be possible:
+//! By Little's law, calls in flight are throughput times response time. So if `long` is the
+//! response time without a queue and `short` the present one, `limit × long / short` is the number
+//! of calls that the service really works on at once; the rest of those in flight wait. Each window
+//! moves the limit there, plus a small queue by which it finds out whether more would be possible:
 //!
 //! ```text
 //! gradient = clamp(tolerance × long / short, ½, 1)
@@ -27,13 +26,12 @@
 //!
 //! # What differs
 //!
-//! 1. *The long response time is not an average of everything.* Under permanent
-//!    overload such an average becomes the response time with a queue, so the
-//!    gradient becomes 1 and the limit climbs to its ceiling (`claims.rs` shows
-//!    it). It has to be the response time *without* a queue, and that is seen
-//!    only while fewer calls are in flight: in windows that are less than half
-//!    full, in windows at the floor, and in probes. Other windows can only lower
-//!    it, and only by what is more than noise: if they are faster by a quarter.
+//! 1. *The long response time is not an average of everything.* Under permanent overload such an
+//!    average becomes the response time with a queue, so the gradient becomes 1 and the limit
+//!    climbs to its ceiling (`claims.rs` shows it). It has to be the response time *without* a
+//!    queue, and that is seen only while fewer calls are in flight: in windows that are less than
+//!    half full, in windows at the floor, and in probes. Other windows can only lower it, and only
+//!    by more than noise: if they are faster by a quarter.
 //! 2. *Probes*, in which the limit is a quarter lower until the queue is gone,
 //!    one response time longer, and then until five rounds of calls have been
 //!    measured. If the response time falls along with the limit, there was still
@@ -106,7 +104,7 @@ const CONFIRM_BREAK: u32 = 2;
 const PROBE_ROUNDS: u32 = 5;
 const PROBE_SAMPLES: u32 = 100;
 
-/// What a user may set. Checked by the rule.
+/// The settings of a user. Checked by the rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Settings {
     /// At least 1.
@@ -121,7 +119,7 @@ pub(crate) struct Settings {
     pub(crate) smoothing: f64,
 }
 
-/// What the next window is for.
+/// The purpose of the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Adjusting the limit.
@@ -132,7 +130,7 @@ pub(super) enum Phase {
     Measuring,
 }
 
-/// What has been learned. Response times are in nanoseconds.
+/// The learned values. Response times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct State {
     /// The limit that has been found, with its fraction.
@@ -151,7 +149,7 @@ pub(super) struct State {
     pub(super) mark: f64,
     /// The long response time after the last probe.
     pub(super) probed: f64,
-    /// Whether the last probe agreed with what was known.
+    /// Whether the last probe agreed with the estimate of before.
     pub(super) is_confirmed: bool,
 }
 
@@ -175,7 +173,7 @@ impl State {
         }
     }
 
-    /// What `old` has learned, within other bounds. A probe of it is given up.
+    /// The learned values of `old`, within other bounds. A probe of it is abandoned.
     pub(super) fn of(old: Self, settings: &Settings, now: Tick) -> Self {
         let estimate = old
             .estimate
@@ -225,7 +223,7 @@ impl State {
         // The closer's clock may have been read before the window opened.
         let now = now.max(sample.opened);
         if self.phase != Phase::Steady {
-            // Where it was given up and nobody came to close it, the probe cost nothing.
+            // Where the probe was abandoned and no call came to close it, it cost nothing.
             self.began = self.began + (now - self.given_up(sample.opened));
         }
         match self.phase {
@@ -254,8 +252,8 @@ impl State {
                 calm: 0,
                 since: Tick::ZERO,
             },
-            // Due when it is given up: so the gate of each probe is another one, and
-            // nobody closes it for what was so when an earlier one had settled.
+            // Each probe gets its own due time, the one at which it is abandoned: so the gate of
+            // each probe differs, and a late closer cannot act on the state of an earlier probe.
             Phase::Settling => Terms {
                 opened: now,
                 due: if planted(Bug::OneGateForAll) {
@@ -283,7 +281,7 @@ impl State {
         }
     }
 
-    /// When a window of a probe is given up that opened at `opened`.
+    /// When a window of a probe that opened at `opened` is abandoned.
     fn given_up(&self, opened: Tick) -> Tick {
         let above = Duration::from_nanos(self.above as u64);
         opened + 4 * above.max(LONGEST_WINDOW)

@@ -1,4 +1,4 @@
-//! What samples, windows and probes teach the limit.
+//! How samples, windows and probes teach the limit.
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn what_a_full_window_says_of_the_long_response_time() {
     assert!(is_near(close(&settings(), 40.0, 30).long, 40.0));
     let fed = 40.0 - 11.0 * 80.0 / 601.0;
     assert!(is_near(close(&settings(), 40.0, 29).long, fed));
-    // What is left of an overload is forgotten faster.
+    // The rest of an overload is forgotten faster.
     let fed = 100.0 - 80.0 * 80.0 / 601.0;
     assert!(is_near(close(&settings(), 100.0, 20).long, fed * DECAY));
     // At the floor there is nothing to probe, and the average follows.
@@ -244,8 +244,8 @@ fn calls_count_up_to_four_times_the_long_response_time() {
 
 #[test]
 fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
-    // Whether it was confirmed, and its response time; what is known then, and
-    // whether it is confirmed.
+    // Whether it was confirmed, and its response time; then the known response time, and whether it
+    // is confirmed.
     let cases = [
         (false, 49, 49.0, true),
         (true, 49, 49.5, true),
@@ -364,7 +364,7 @@ fn an_hour_without_calls_in_a_probe_does_not_put_the_next_one_off() {
             terms = state.close(&settings(), now, 15, Sample { opened, ..sample });
         }
         assert_eq!(state.phase, Phase::Steady);
-        // It was given up after 4 s, or measured for 150 ms after that.
+        // It was abandoned after 4 s, or measured for 150 ms after that.
         let next = terms.opened + Duration::from_secs(84);
         assert!(state.next <= next, "{:?} after {now:?}", state.next);
     }

@@ -113,7 +113,7 @@ fn a_low_probe_needs_as_many_samples_as_it_lets_in() {
 
 #[test]
 fn the_break_after_a_probe_is_a_multiple_of_what_it_took() {
-    // Calls of 51 ms agree with what is known, calls of 60 ms do not.
+    // Calls of 51 ms agree with the known response time, calls of 60 ms do not.
     for (mean_ms, expected) in [(51, 60), (60, 6)] {
         let mut state = State {
             phase: Phase::Measuring,
