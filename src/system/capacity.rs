@@ -74,9 +74,9 @@ use crate::stat::{Node, NodeBucket};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// The most calls that one of the last ten whole seconds completed, times the smallest
-    /// of their average response times. Calls count as one, whatever their weight. A single
-    /// fast response among slow ones does not make the estimate small. Default.
+    /// The most calls that one of the last ten whole seconds completed, times the smallest of their
+    /// average response times. Calls of any weight count as one. A single fast response among slow
+    /// ones does not make the estimate small. Default.
     #[default]
     Robust,
     /// As in Sentinel for Java: the largest weight that a bucket of the present window
@@ -123,7 +123,7 @@ const SHORTEST_MIN_RT: Duration = Duration::from_millis(1);
 const PRECISION: Duration = Duration::from_micros(1);
 
 impl Capacity {
-    /// What `node` has done up to `now`. Copies its buckets.
+    /// The capacity by the counts of `node` up to `now`. Copies its buckets.
     pub(crate) fn estimate(self, node: &Node, now: Tick) -> Estimate {
         match self {
             Capacity::Robust => Estimate::of_seconds(&node.seconds(now).unwrap_or_default()),
@@ -136,8 +136,8 @@ impl Capacity {
 }
 
 impl Estimate {
-    /// What Sentinel assumes as long as nothing is known: one call in each of
-    /// the two buckets of a second, and 5 s.
+    /// Sentinel's assumption as long as nothing is known: one call in each of the two buckets of a
+    /// second, and 5 s.
     pub(crate) const INITIAL: Self = Self {
         max_complete_per_second: 2.0,
         min_rt: LONGEST_MIN_RT,

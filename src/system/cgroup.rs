@@ -13,9 +13,9 @@
 //! looked at: /sys/fs/cgroup/cpu/a, /sys/fs/cgroup/cpu
 //! ```
 //!
-//! In a container the groups above its own are usually not to be seen. A group
-//! that has no file for the limit, such as a root, has none. A file that cannot
-//! be read or understood is an error: then nobody knows what the limit is.
+//! In a container the groups above its own are usually not to be seen. A group that has no file for
+//! the limit, such as a root, has none. A file that cannot be read or understood is an error: then
+//! the limit is unknown.
 //!
 //! Some machines run both versions side by side; a resource is then controlled
 //! by one of them, and the other has no such files. Both are looked at.
@@ -71,7 +71,7 @@ impl Groups {
         let lines = membership.lines();
         for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
-            // The mount that shows most of the groups above, else whatever there is.
+            // The mount that shows most of the groups above, else any.
             let showing = seen().filter(|mount| mount.below(path).is_some());
             let mount = showing.min_by_key(|mount| mount.root.len());
             let Some(mount) = mount.or_else(|| seen().next()) else {
@@ -146,7 +146,7 @@ impl Mount {
         })
     }
 
-    /// The mount point, below `root`. A container sees what is mounted there as such.
+    /// The mount point, below `root`. A container sees the file systems mounted there as such.
     fn below_root(&self, root: &Path) -> PathBuf {
         let point = Path::new(&self.point);
         if point.starts_with(root) {

@@ -1,9 +1,8 @@
 //! Whether an inbound call may pass, by the figures of all inbound calls and by
 //! what the machine says.
 //!
-//! Plain data and one pure function: whoever keeps the figures calls it. The
-//! order is Sentinel's: rate, concurrency, response time, load, CPU. The first
-//! limit that is reached refuses.
+//! Plain data and one pure function: the keeper of the figures calls it. The order is Sentinel's:
+//! rate, concurrency, response time, load, CPU. The first limit that is reached refuses.
 
 use std::time::Duration;
 
@@ -29,10 +28,10 @@ pub(crate) struct InboundFigures {
 
 /// Whether a call of `weight` may pass.
 ///
-/// A limit on the rate and on the concurrency is what may be reached and not
-/// exceeded, this call included. The others refuse once they are reached. The
-/// load refuses only if more calls than the capacity, and more than one, are in
-/// flight already: a service that does little is not to blame for the load.
+/// A limit on the rate and on the concurrency may be reached and not exceeded, this call included.
+/// The others refuse once they are reached. The load refuses only if more calls than the capacity,
+/// and more than one, are in flight already: a service that does little is not to blame for the
+/// load.
 pub(crate) fn judge(
     limits: &Limits,
     figures: &InboundFigures,
@@ -401,7 +400,7 @@ mod tests {
             if let Err(reason) = verdict {
                 prop_assert!(limits.rule(reason).is_some());
             }
-            // What does not matter may be anything.
+            // Figures that do not matter may be anything.
             if !limits.is_load_reached(readings) {
                 let other = InboundFigures { capacity: Estimate { max_complete_per_second: 0.0, ..figures.capacity }, ..figures };
                 prop_assert_eq!(judge(&limits, &other, readings, weight), verdict);

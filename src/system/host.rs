@@ -8,19 +8,18 @@
 //! host share = busy time of all cores / time of all cores
 //! ```
 //!
-//! The cores that a process may use are those that it may run on, or its quota
-//! if that is less. With a quota the own share is what counts: beyond it the
-//! process stands still, whatever the machine does otherwise, and the other
-//! tenants of the machine are none of its business. Without one everybody shares
-//! the machine, and the larger of the two shares counts.
+//! The cores that a process may use are those that it may run on, or its quota if that is less.
+//! With a quota the own share counts: beyond it the process stands still, however idle the machine
+//! is, and the other tenants of the machine are none of its business. Without one all processes
+//! share the machine, and the larger of the two shares counts.
 //!
 //! One second says little, so a reading moves the value only so far: after the
 //! time t the old value weighs e^(−t/τ), with τ = 2 s. A jump is seen by 39 %
 //! after one second, 78 % after three, 92 % after five.
 //!
-//! Memory in use is the resident set of the process: what a control group
-//! accounts includes the page cache, which is given back under pressure. The
-//! limit is the smallest of those of the control groups and of the machine.
+//! Memory in use is the resident set of the process: the figure of a control group includes the
+//! page cache, which the kernel frees under pressure. The limit is the smallest of those of the
+//! control groups and of the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +36,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 const SMOOTHING: Duration = Duration::from_secs(2);
 /// Readings that are closer together say nothing: CPU time has steps of 10 ms.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// What is read within a step of CPU time is of one moment.
+/// Values that are read within a step of CPU time are of one moment.
 const TOGETHER: Duration = Duration::from_millis(10);
 /// How often the time of the process is read at most, to be of one moment.
 const TRIES: u32 = 3;
@@ -53,7 +52,7 @@ const TRIES: u32 = 3;
 ///
 /// The load is that of the whole machine, even inside a container. Prefer the CPU there.
 ///
-/// What cannot be read is unknown, and refuses nothing. On systems other than Linux,
+/// A figure that cannot be read is unknown, and refuses nothing. On systems other than Linux,
 /// everything is unknown. One reading opens about seven small files. Feature `system`.
 ///
 /// # Examples
@@ -86,7 +85,7 @@ pub struct SystemProbe {
     cpu: Lock<Cpu>,
 }
 
-/// What is known about the CPU.
+/// The readings of the CPU.
 #[derive(Debug)]
 struct Cpu {
     last: Sample,
@@ -140,7 +139,7 @@ impl SystemProbe {
         }
     }
 
-    /// What the process may use now; `None` if its quota is not known.
+    /// The CPU time that the process may use now; `None` if its quota is not known.
     fn room(&self) -> Option<Room> {
         let quota = self.groups.as_ref()?.quota().ok()?;
         let cores = self.cores();
@@ -175,7 +174,7 @@ impl Probe for SystemProbe {
         let mut cpu = self.cpu.lock();
         let now = self.clock.now();
         if now < cpu.last.at {
-            // Nobody knows how long it has been, so it is measured from here on.
+            // The time since the last reading is unknown, so it is measured from here on.
             cpu.last = Sample::read(&self.root, &*self.clock);
             return cpu.smoothed;
         }
@@ -212,8 +211,8 @@ impl Probe for SystemProbe {
 // === impl Sample ===
 
 impl Sample {
-    /// The counters and the time when they were read. Who was put to sleep between the
-    /// two reads once more: the time of the process counts per time.
+    /// The counters and the time when they were read. If the thread was put to sleep between the
+    /// two reads, it reads once more: the time of the process counts per time.
     fn read(root: &Path, clock: &dyn Clock) -> Self {
         let text = |path: &str| proc::text(&root.join(path)).ok();
         let mut at = clock.now();

@@ -6,9 +6,9 @@
 //! inbound node ─ InboundFigures ───────────┘
 //! ```
 //!
-//! A [`Probe`] reads figures of the machine, a [`Sampler`] asks the probe once a second,
-//! and a [`SystemRule`](crate::rule::SystemRule) says what is too much. Unknown figures
-//! refuse nothing: a rule on the CPU has no effect where no probe reports it.
+//! A [`Probe`] reads figures of the machine, a [`Sampler`] asks the probe once a second, and a
+//! [`SystemRule`](crate::rule::SystemRule) sets the limits. Unknown figures refuse nothing: a rule
+//! on the CPU has no effect where no probe reports it.
 //!
 //! # Examples
 //!

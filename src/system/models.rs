@@ -50,7 +50,7 @@ fn one_instant() {
     });
     let ours = sampler.sample(now).load();
     let theirs = others.map(|other| other.join().unwrap());
-    // Some may be told nothing yet, at least the winner is told.
+    // Some may find no reading yet, at least the winner has one.
     let told: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
     assert!(
         !told.is_empty() && told.iter().all(|&load| load == 1.0),
@@ -68,12 +68,12 @@ fn two_seconds() {
     let theirs = thread.join().unwrap();
     let times = asked.load(Ordering::Relaxed);
     assert!([1, 2].contains(&times), "asked {times} times");
-    // Nobody is told what was read twice at once, and the newest stays.
+    // No call gets the reading of a probe that ran twice at once, and the newest stays.
     assert!([ours, theirs].iter().flatten().all(|&load| load <= 2.0));
     assert_eq!(sampler.readings().load(), Some(times as f64));
 }
 
-/// An admission that finds nothing due sees what was read.
+/// An admission that finds nothing due sees the reading.
 fn not_due_any_more() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();

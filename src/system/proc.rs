@@ -1,14 +1,13 @@
 //! Reading the texts of `/proc`: load, CPU time, memory of process and machine.
 //!
-//! Formats are those of proc(5). What does not look like them is `None`, never
-//! a number.
+//! Formats are those of proc(5). Text that does not look like them is `None`, never a number.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Length of a clock tick in `/proc`: the kernel shows 100 a second to programs,
-/// whatever it counts by inside.
+/// Length of a clock tick in `/proc`: the kernel shows 100 a second to programs, at any frequency
+/// of its own.
 const TICK_MS: u64 = 10;
 
 /// CPU time of all cores since the machine started, in ticks.
@@ -38,8 +37,8 @@ pub(super) fn process_time(text: &str) -> Option<Duration> {
 /// CPU time of the machine, from `/proc/stat`.
 pub(super) fn host_time(text: &str) -> Option<HostTime> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guests count as user. What
-    // other machines steal is not there to be used: busy.
+    // user nice system idle iowait irq softirq steal; guests count as user. Time that other
+    // machines steal is not there to be used: busy.
     let fields: Vec<u64> = line
         .split_whitespace()
         .take(8)
@@ -55,8 +54,8 @@ pub(super) fn host_time(text: &str) -> Option<HostTime> {
     Some(HostTime { busy, total })
 }
 
-/// How many cores a process may run on, from its `status`. That names also those which
-/// the machine does not have yet; which it has is told by the list `online`, if any.
+/// How many cores a process may run on, from its `status`. That names also those which the machine
+/// does not have yet; the list `online`, if any, has those that are there.
 pub(super) fn allowed_cores(text: &str, online: Option<&str>) -> Option<u64> {
     let list = text
         .lines()

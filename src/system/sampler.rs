@@ -1,22 +1,21 @@
 //! Asking a probe once a second, by one admission or by a thread.
 //!
-//! One word says when the next reading is due. Whoever finds it due claims it by
-//! a compare-and-swap to `BUSY`, reads, stores the readings, and then stores
-//! when the next one is due. Everybody else takes the readings that are there:
-//! nobody waits, and the probe is never asked twice at once, however slow it is.
+//! One word says when the next reading is due. The thread that finds it due claims it by a
+//! compare-and-swap to `BUSY`, reads, stores the readings, and then stores when the next one is
+//! due. All others take the readings that are there: no thread waits, and the probe is never asked
+//! twice at once, however slow it is.
 //!
 //! ```text
 //! due  [ 4.2 s ] → [ BUSY ] → … probe … → [ 5.2 s ]
 //!        claim by CAS                       release of the readings
 //! ```
 //!
-//! The store of the next due time is a release, and every load of it an acquire:
-//! who sees that a reading is not due any more sees what was read. The readings
-//! themselves are two words; each is judged alone, so they need not be of one
-//! moment.
+//! The store of the next due time is a release, and every load of it an acquire: a thread that sees
+//! that a reading is not due any more sees its result. The readings themselves are two words; each
+//! is judged alone, so they need not be of one moment.
 //!
-//! Memory fills faster than load grows: it has a due time of its own and is read
-//! more often, in the same way, and only if somebody asks for it.
+//! Memory fills faster than load grows: it has a due time of its own and is read more often, in the
+//! same way, and only if it is asked for.
 
 use std::io;
 use std::sync::Arc as StdArc;
@@ -33,9 +32,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The same for memory: short beside the seconds in which it fills.
 const MEMORY_PERIOD: Duration = Duration::from_millis(150);
 
-/// Somebody reads.
+/// A thread reads.
 pub(super) const BUSY: u64 = u64::MAX;
-/// A reading is due, whatever the time.
+/// A reading is due at any time.
 pub(super) const AT_ONCE: u64 = 0;
 
 /// Keeps the newest readings of a [`Probe`].
@@ -132,8 +131,8 @@ impl Sampler {
         }))
     }
 
-    /// Returns the readings at `now`: new ones if the last are a second old and nobody else
-    /// is reading. While a thread is spawned, returns those that it took last.
+    /// Returns the readings at `now`: new ones if the last are a second old and no other thread is
+    /// reading. While a thread is spawned, returns those that it took last.
     #[inline]
     pub fn sample(&self, now: Tick) -> Readings {
         let shared = &*self.0;
@@ -144,8 +143,8 @@ impl Sampler {
         self.readings()
     }
 
-    /// Returns the memory at `now`: reads it if the last reading is 150 ms old and nobody
-    /// else is reading. A spawned thread does not read it.
+    /// Returns the memory at `now`: reads it if the last reading is 150 ms old and no other thread
+    /// is reading. A spawned thread does not read it.
     #[inline]
     pub fn sample_memory(&self, now: Tick) -> Option<Memory> {
         let shared = &*self.0;
@@ -162,7 +161,7 @@ impl Sampler {
         Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
     }
 
-    /// Reads at `now`, whether or not a reading is due, unless somebody else is reading.
+    /// Reads at `now`, whether or not a reading is due, unless another thread is reading.
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;
         // Acquire, as in `claim_due`.
@@ -220,8 +219,7 @@ fn next_due(now: Tick, period: Duration) -> u64 {
     (now + period).as_nanos().min(BUSY - 1)
 }
 
-/// Takes the next reading upon the caller, unless somebody else has since `due`
-/// was seen.
+/// Takes the next reading upon the caller, unless another thread has since `due` was seen.
 #[cold]
 fn claim(word: &AtomicU64, due: u64) -> bool {
     if planted(Bug::SampleWithoutClaim) {
@@ -244,7 +242,7 @@ fn finish(word: &AtomicU64, next_due: u64) {
 // === impl Shared ===
 
 impl Shared {
-    /// Reads, for who has claimed it.
+    /// Reads, for the thread that has claimed it.
     #[cold]
     fn read(&self, next_due: u64) {
         if planted(Bug::DueBeforeReadings) {
@@ -268,7 +266,7 @@ impl Shared {
         finish(&self.memory_due, next_due);
     }
 
-    /// What the probe says; one that panics knows nothing.
+    /// The answer of the probe; one that panics knows nothing.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
         catch_panic(|| what(&*self.probe)).flatten()
     }
@@ -416,7 +414,7 @@ mod tests {
     impl Probe for Telling {
         fn load(&self) -> Option<f64> {
             let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-            // Nobody listens any more at the end of a test.
+            // The receiver is gone at the end of a test.
             let _ = self.tell.send(times);
             Some(times as f64)
         }
