@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// From here on whole tokens are not told apart.
+/// From here on whole tokens cannot be distinguished.
 const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
-/// What the limit is at how many tokens.
+/// The limit as a function of the stored tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Curve {
     pub(super) threshold: f64,
@@ -25,7 +25,7 @@ pub(super) struct Ramp {
     pub(super) warning: f64,
     pub(super) max: f64,
     pub(super) step_ns: u64,
-    /// What a cold rule admits in one step, at least 1: less is no load.
+    /// The tokens that a cold rule admits in one step, at least 1: less is no load.
     pub(super) cold: u64,
 }
 
@@ -73,10 +73,9 @@ impl Ramp {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// What has passed, of what passed `since_last`, in the steps that a refill stands for
-    /// which was `due` when the present step had `begun`, or before. Where nobody came in the
-    /// step before the present one, nothing passed in it, but from a queue that had turns
-    /// then still.
+    /// The load, out of the tokens that passed `since_last`, in the steps of one refill, which was
+    /// `due` when the present step had `begun`, or before. If no call came in the step before the
+    /// present one, nothing passed in it, but from a queue that had turns then still.
     pub(super) fn load(
         &self,
         begun: u64,
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_a_cold_rule_admits_in_a_step() {
-        // The threshold, its interval, and the step with what is admitted in it.
+        // The threshold, its interval, and the step with the tokens admitted in it.
         for (threshold, interval_ms, seconds, cold) in [
             (10.0, 1_000, 1, 3),
             (10.0, 300, 1, 9),

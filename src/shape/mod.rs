@@ -16,9 +16,9 @@
 //!   the load.
 //! * [`MemoryCurve`]: a threshold that falls while memory runs out.
 //!
-//! A queue combines with either threshold. None of them knows rules, resources or
-//! timers, none allocates, locks or sleeps on the path of a call, and none needs a
-//! thread: whoever calls moves the state on.
+//! A queue combines with either threshold. None of them knows rules, resources or timers, none
+//! allocates, locks or sleeps on the path of a call, and none needs a thread: each caller moves the
+//! state on.
 
 mod curve;
 mod memory;

@@ -104,7 +104,7 @@ model! {
         let left = thread.join().unwrap();
         let third = join(&queue, 0, 10, 100).unwrap();
         let starts = apart([first, second, third], 10);
-        // A place that was given back is used, and a gap is one that was not.
+        // A cancelled place is used, and a gap is one that was not.
         assert_eq!(starts[2], if left { 20 } else { 30 });
     }
 }
@@ -140,7 +140,7 @@ model! {
         let thread = thread::spawn(move || other.limit(second(2), None, || 40));
         let ours = rule.limit(second(2), None, || 40);
         let theirs = thread.join().unwrap();
-        // From 100, 40 are taken off, once; nobody sees anything else.
+        // From 100, 40 are taken off, once; no caller sees another value.
         assert_eq!(rule.stored(), 60.0);
         let cold = [ours, theirs].map(|limit| limit < 4.0 || (7.1..7.2).contains(&limit));
         assert_eq!(cold, [true; 2], "{ours} {theirs}");
@@ -158,10 +158,10 @@ model! {
         let thread = thread::spawn(move || other.limit(second(3), None, || 70));
         rule.limit(second(2), None, || 40);
         thread.join().unwrap();
-        // Who lost to the step before leaves the refill to the next caller.
+        // A caller that lost to the step before leaves the refill to the next one.
         rule.limit(second(3), None, || 70);
-        // 70 are taken off, whoever takes which part, unless nobody came in the
-        // second step. Who has no part to take finds the rule idle: 10 more.
+        // 70 are taken off, whichever caller takes which part, unless none came in the second step.
+        // A caller that has no part to take finds the rule idle: 10 more.
         let stored = rule.stored();
         assert!([30.0, 40.0, 100.0].contains(&stored), "{stored}");
     }

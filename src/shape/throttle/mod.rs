@@ -8,11 +8,10 @@
 //!         passes  waits    waits
 //! ```
 //!
-//! The queue is one number, the start of the latest turn. A call of cost `c` at
-//! `now` starts at `max(now, last + c)`, and that becomes the latest start: the
-//! cost of a call is the distance to the call *before* it, so the first call
-//! after an idle time starts at once, whatever it costs, and idle time earns no
-//! burst. A call that would have to wait for too long changes nothing.
+//! The queue is one number, the start of the latest turn. A call of cost `c` at `now` starts at
+//! `max(now, last + c)`, and that becomes the latest start: the cost of a call is the distance to
+//! the call *before* it, so the first call after an idle time starts at once, at any cost, and idle
+//! time earns no burst. A call that would have to wait for too long changes nothing.
 //!
 //! Everything is decided by one compare-and-swap of that number, from the value
 //! that the decision was made on. So all turns have a total order, in which each
@@ -21,14 +20,12 @@
 //! and moving the queue before the test refuses those who come before it is moved
 //! back. Nothing else is published by the number, so it is relaxed.
 //!
-//! A turn that will not be used goes back only while it is the last in the queue:
-//! those behind it have been told when they start. Otherwise its gap stays. All
-//! turns that are held have different starts (each is later than the latest),
-//! so the number alone says whether a turn is the last.
+//! A turn that will not be used is cancelled only while it is the last in the queue: those behind
+//! it know their start already. Otherwise its gap stays. All turns that are held have different
+//! starts (each is later than the latest), so the number alone says whether a turn is the last.
 //!
-//! A clock that is late waits longer, for the queue never moves back but by a
-//! turn that is given back. A clock that was ahead holds the queue up until the
-//! others get there.
+//! A clock that is late waits longer, for the queue never moves back but by a turn that is
+//! cancelled. A clock that was ahead holds the queue up until the others get there.
 //!
 //! Beside the queue stands the largest cost that any call has had: for so long a turn may
 //! matter to the next call, and the queue must not be forgotten. Nothing is decided by it.
@@ -63,8 +60,7 @@ pub(crate) struct Throttle {
     heaviest: AtomicU64,
 }
 
-/// A place in the queue of a [`Throttle`]. It is either used or, once, given
-/// back.
+/// A place in the queue of a [`Throttle`]. It is either used or, once, cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Turn {
@@ -73,8 +69,8 @@ pub(crate) struct Turn {
     before: Option<u64>,
 }
 
-/// What `n` tokens cost at `threshold` tokens per `interval`, in nanoseconds:
-/// rounded up, at least 1 for any token, at most `u64::MAX`.
+/// The cost of `n` tokens at `threshold` tokens per `interval`, in nanoseconds: rounded up, at
+/// least 1 for any token, at most `u64::MAX`.
 ///
 /// `None` if no token passes, which is so for thresholds that are not above 0.
 /// No tokens cost nothing at any threshold.
@@ -203,8 +199,8 @@ impl Throttle {
         (last != FRESH).then_some(Tick::from_nanos(last))
     }
 
-    /// Gives back a turn that is not used, however late. Says whether the queue
-    /// has it back; if not, others stand behind it, and its gap stays.
+    /// Cancels a turn that is not used, however late. Returns whether the queue has it back; if
+    /// not, others stand behind it, and its gap stays.
     pub(crate) fn leave(&self, turn: Turn) -> bool {
         let Some(before) = turn.before else {
             return true;

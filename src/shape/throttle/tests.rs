@@ -96,7 +96,7 @@ fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
     let third = join(0);
     assert_eq!(third.start(), at(200));
     assert!(!queue.leave(first));
-    // Also long after its start: nobody has come since.
+    // Also long after its start: no call has come since.
     assert!(queue.leave(third));
     assert_eq!(join(250).start(), at(250));
 

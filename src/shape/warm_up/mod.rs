@@ -12,10 +12,10 @@
 //!     0            warning      max
 //! ```
 //!
-//! Stored tokens are a measure of cold. A new rule has all of them, and the
-//! limit is `T/f`. What passes uses them up; at the warning line the rule is
-//! warm, and the limit is `T`. While less passes than a cold rule admits, they
-//! come back with `T` per interval. With `q` tokens per second and a period `p`:
+//! Stored tokens are a measure of cold. A new rule has all of them, and the limit is `T/f`. Calls
+//! that pass use them up; at the warning line the rule is warm, and the limit is `T`. While less
+//! passes than a cold rule admits, they come back with `T` per interval. With `q` tokens per second
+//! and a period `p`:
 //!
 //! ```text
 //! warning = p·q / (f − 1)      max = warning + 2·p·q / (1 + f)
@@ -26,34 +26,32 @@
 //! terms of the sources, `1 / limit` is a straight line of slope
 //! `(f − 1) / q / (max − warning)`.)
 //!
-//! Once per *step* the first caller refills: it adds `q` times the time since the
-//! last refill if the rule is warm, or if what passed in the step before is less
-//! than a cold rule admits; then it takes off what passed in the step before, which is
-//! nothing where nobody came in it. A step is a whole
-//! second. Where a second tells too little it is longer: at least the interval,
-//! for a window may admit everything in one second of it; and at least the time
-//! of one token at the cold rate. What a cold rule admits is counted in whole
-//! tokens, as a window does: otherwise the 3 per second that fit into a limit of
-//! 3.33 would look like too little load, and the rule would stay cold for ever.
-//! Calls may come in batches, with steps in between in which nobody comes but a
-//! queue has turns: then such steps are refilled together, by what passed in all.
+//! Once per *step* the first caller refills: it adds `q` times the time since the last refill if
+//! the rule is warm, or if fewer tokens passed in the step before than a cold rule admits; then it
+//! takes off those tokens, which are none if no call came in that step. A step is a whole second.
+//! Where a second is too short to judge by, it is longer: at least the interval, for a window may
+//! admit everything in one second of it; and at least the time of one token at the cold rate. The
+//! limit of a cold rule is counted in whole tokens, as a window does: otherwise the 3 per second
+//! that fit into a limit of 3.33 would look like too little load, and the rule would stay cold for
+//! ever. Calls may come in batches, with steps in between in which no call comes but a queue has
+//! turns: then such steps are refilled together, by the tokens that passed in all of them.
 //!
-//! Tokens are `f64`. A ramp of less than one token, or of more than are told
-//! apart (2⁵³), is none: the limit is `T`. That includes a period of 0, a cold
-//! factor of 1 and a threshold of 0. Under whole limits a rule with `T < f`
-//! would admit nothing for ever; [`WarmUp::whole`] admits one call.
+//! Tokens are `f64`. A ramp of less than one token, or of more than can be distinguished (2⁵³), is
+//! none: the limit is `T`. That includes a period of 0, a cold factor of 1 and a threshold of 0.
+//! Under whole limits a rule with `T < f` would admit nothing for ever; [`WarmUp::whole`] admits
+//! one call.
 //!
 //! The refill is claimed by a compare-and-swap of the time when it is due; those
 //! who lose it, or come before it is done, use the tokens of the step before. The
 //! winner changes the tokens by compare-and-swap, so that two winners of
 //! successive steps both count. A late clock refills nothing.
 //!
-//! What had passed at a refill is written only while no later refill is claimed.
-//! Who sleeps in between leaves it to the later one, which then takes off what
-//! passed in both steps. So it never goes back, and nothing is taken off twice. It
-//! is released and acquired: who finds what a later refill has written sees that
-//! this one was claimed. All other words are relaxed: each is right alone, and none
-//! says anything about other memory.
+//! The number of tokens that had passed at a refill is written only while no later refill is
+//! claimed. A thread that sleeps in between leaves it to the later one, which then takes off the
+//! tokens of both steps. So the number never goes back, and nothing is taken off twice. It is
+//! released and acquired: a thread that finds the number of a later refill sees that this one was
+//! claimed. All other words are relaxed: each is right alone, and none says anything about other
+//! memory.
 //!
 //! # Accuracy
 //!
@@ -90,8 +88,8 @@ pub(crate) struct WarmUp {
     passed: AtomicU64,
 }
 
-/// How many tokens have passed between two counts, which are told modulo 2³²; none if the
-/// later one is less.
+/// How many tokens have passed between two counts, which are kept modulo 2³²; none if the later one
+/// is less.
 fn since(before: u64, passed: u64) -> u64 {
     let since = (passed as u32).wrapping_sub(before as u32);
     (since as i32).max(0) as u64
@@ -141,7 +139,7 @@ impl WarmUp {
         self.curve.at(self.stored())
     }
 
-    /// Refills what is due at `now`, as who asks for the [limit](Self::limit) does.
+    /// Does the refill that is due at `now`, as the [limit](Self::limit) does.
     #[inline]
     pub(crate) fn refill(&self, now: Tick, last_turn: Option<Tick>, passed: impl FnOnce() -> u64) {
         if let Some(ramp) = &self.curve.ramp {
@@ -152,15 +150,15 @@ impl WarmUp {
         }
     }
 
-    /// When a call could pass, `from` some time on, if nobody else comes, where `room`
-    /// says from when on it could under a limit that stays as it is; `None`: never. To
-    /// be asked after a [`refill`](Self::refill), which `passed` would tell as much at a time
-    /// to come; from `known` on that is all that has passed by now.
+    /// When a call could pass, `from` some time on, if no other call comes. `room` returns from
+    /// when on it could under a limit that stays as it is; `None`: never. To be asked after a
+    /// [`refill`](Self::refill); `passed` returns the tokens that a refill at a time to come would
+    /// find, and from `known` on those are all that have passed by now.
     ///
-    /// Who comes next refills. In the present step nothing is due, and the limit is the
-    /// present one; in the next step it is what passed in this one that counts, which
-    /// may have warmed the rule up; from then on it only gets colder. So that is the
-    /// order in which limits are tried. Where there was room there may be none later.
+    /// The next call refills. In the present step nothing is due, and the limit is the present one;
+    /// in the next step the tokens that passed in this one count, which may have warmed the rule
+    /// up; from then on it only gets colder. So that is the order in which limits are tried. Where
+    /// there was room there may be none later.
     pub(crate) fn available_at(
         &self,
         from: Tick,
@@ -188,7 +186,7 @@ impl WarmUp {
             if found.is_some_and(|found| found <= at) {
                 return Some(at);
             }
-            // What passed before this step may be told only during it.
+            // Tokens that passed before this step may become known only during it.
             let is_told_later = begun == due && at < known && ramp.begin(known) == due;
             let told = is_told_later.then_some(known);
             at = found.into_iter().chain(told).min()?;
@@ -208,8 +206,8 @@ impl WarmUp {
         f64::from_bits(self.stored.load(Ordering::Relaxed))
     }
 
-    /// This rule where `old` is: `old` itself, if both are equal. So it misses nothing
-    /// of what those do who are still judged by the old one.
+    /// This rule, inheriting the state of `old`: `old` itself, if both are equal. So it misses no
+    /// token of the calls that are still judged by the old one.
     ///
     /// For a rule that no call has seen yet, and that counts where `old` did.
     pub(crate) fn inheriting(self, old: &Arc<Self>) -> Arc<Self> {
@@ -286,8 +284,8 @@ impl WarmUp {
         }
     }
 
-    /// Notes what had `passed` at the refill before `next`. How much that is since
-    /// the last one: nothing if a later refill sees to it.
+    /// Notes the number of tokens that had `passed` at the refill before `next`. Returns how many
+    /// that is since the last one: none if a later refill sees to it.
     fn note(&self, passed: u64, next: u64) -> u64 {
         let mut before = self.passed.load(Ordering::Acquire);
         loop {

@@ -156,7 +156,7 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
     assert_eq!(step(105, 30), 30.0);
     assert_eq!(step(106, 10), 30.0);
     assert_eq!(step(107, 1_000), 0.0);
-    // Nobody came for three seconds, so nothing passed in the last one.
+    // No call came for three seconds, so nothing passed in the last one.
     assert_eq!(step(111, 7), 40.0);
     assert_eq!(step(110, 7), 40.0, "a late clock changes nothing");
     assert_eq!(step(1_000, 0), 100.0);

@@ -32,8 +32,8 @@ impl Oracle {
         }
     }
 
-    /// The limit for who comes in the step `present`; `passed` tells what counts as
-    /// load of the steps from the one of the last refill up to that one.
+    /// The limit for a call that comes in the step `present`; `passed` returns the load of the
+    /// steps from the one of the last refill up to that one.
     pub(crate) fn limit(&mut self, present: u64, passed: impl FnOnce(u64) -> u64) -> f64 {
         let filled = *self.filled.get_or_insert(present);
         if present > filled {

@@ -1,10 +1,10 @@
-//! When a call could pass, as it is told before it can.
+//! When a call could pass, as predicted before it can.
 
 use super::*;
 
 #[test]
 fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one() {
-    // Nobody comes, so that the limit falls at 8 000, from 71 to 55.
+    // No call comes, so that the limit falls at 8 000, from 71 to 55.
     let rule = used(100.0, 10, 600.0);
     let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
     let from = at(7_100);
@@ -53,7 +53,7 @@ fn what_is_told_only_during_a_step_makes_room_in_it() {
 
 #[test]
 fn who_finds_no_room_in_64_steps_is_told_of_that_under_the_lowest_limit() {
-    // The limit falls for 400 s; each second it is too low for what was promised before.
+    // The limit falls for 400 s; each second it is too low for the promise of before.
     let rule = used(100.0, 1_000, 60_000.0);
     let asked = Cell::new(0);
     let room = |limit: f64| {
