@@ -22,7 +22,7 @@ pub(crate) struct CompiledRules {
     quotas: Box<[Quota]>,
     /// The index in the rule set of each quota's rule.
     rules: Box<[u32]>,
-    /// What most gates do not have.
+    /// Rings and queues, which most resources do not have.
     apart: Option<Box<ExtraRings>>,
     max_waiting: u32,
 }
@@ -41,7 +41,7 @@ pub(crate) struct DedicatedRing {
     rule: FlowRule,
     threshold: Threshold,
     quota: Quota,
-    /// EngineContext with the side that it goes on from, for the calls that it counts.
+    /// Shared with the ring of before that it inherits, for the calls that it counts.
     ring: Arc<LeapArray>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Quotas<'a> {
 }
 
 impl DedicatedRing {
-    /// That of `rule`, which counts in `ring` and goes on from `old`.
+    /// That of `rule`, which counts in `ring` and inherits the state of `old`.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -88,7 +88,7 @@ impl DedicatedRing {
         &self.ring
     }
 
-    /// What the ring limits now.
+    /// The limits of the ring now.
     pub(crate) fn quotas(&self, now: Tick) -> Quotas<'_> {
         match &self.threshold {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
@@ -99,8 +99,8 @@ impl DedicatedRing {
         }
     }
 
-    /// When the rule has room for `n` tokens, `from` some time on, if nobody else comes;
-    /// `None` if never.
+    /// When the rule has room for `n` tokens, `from` some time on, if no other call comes; `None`
+    /// if never.
     fn available_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
         self.threshold
             .available_at(now, from, None, &self.ring, |threshold| {
@@ -111,7 +111,7 @@ impl DedicatedRing {
             })
     }
 
-    /// What the ring will limit `at` a time to come, if nobody else comes.
+    /// The limits of the ring `at` a time to come, if no other call comes.
     fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         // The last threshold that is asked for is the one that holds then.
         let limit = Cell::new(self.quota.limit());
@@ -132,7 +132,7 @@ impl DedicatedRing {
 }
 
 impl Quotas<'_> {
-    /// The quotas `at` a time to come, if nobody else comes until then.
+    /// The quotas `at` a time to come, if no other call comes until then.
     pub(crate) fn at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         match self {
             Quotas::Fixed(quotas) => Quotas::Fixed(quotas),
@@ -140,9 +140,8 @@ impl Quotas<'_> {
         }
     }
 
-    /// When each has room in `ring` for `n` tokens, `from` some time on, if nobody else
-    /// comes; `None` if one never has. It may be before `from`: then it has room all
-    /// the time since.
+    /// When each has room in `ring` for `n` tokens, `from` some time on, if no other call comes;
+    /// `None` if one never has. It may be before `from`: then it has room all the time since.
     #[inline]
     pub(crate) fn available_at(
         &self,
@@ -172,8 +171,8 @@ impl Deref for Quotas<'_> {
 }
 
 impl CompiledRules {
-    /// A compiled of quotas on the node's ring, of rings beside it, and of queues, for at
-    /// most `max_waiting` calls that wait at once.
+    /// Compiled rules: quotas on the node's ring, of rings beside it, and of queues, for at most
+    /// `max_waiting` calls that wait at once.
     pub(super) fn new(
         quotas: impl Iterator<Item = (u32, Quota)>,
         dedicated: impl Iterator<Item = DedicatedRing>,
@@ -191,7 +190,7 @@ impl CompiledRules {
         }
     }
 
-    /// What other rules on `node`, which this compiled is for, go on from.
+    /// The state that the next rules of `node`, to which these belong, inherit.
     pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
         Before {
             node,
@@ -244,7 +243,7 @@ impl CompiledRules {
         shared.max(apart.max(queues).unwrap_or_default())
     }
 
-    /// Bytes that the compiled occupies on the heap.
+    /// Bytes that the rules occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
         size_of_val(&*self.quotas)
             + size_of_val(&*self.rules)

@@ -9,7 +9,7 @@ pub(crate) const ANY_RESOURCE: &str = "*";
 /// that a rule names.
 pub(super) const MOST_DEFAULTS: usize = 32;
 
-/// What is allowed instead of `*` where that would limit nobody.
+/// The allowed values instead of `*` where that would limit no call.
 pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, isolation and adaptive rules, \
      and flow rules that count all callers together, may be for all resources";
 
@@ -19,8 +19,8 @@ impl Rule {
         self.resource() == ANY_RESOURCE
     }
 
-    /// Whether the rule may be a default one. What keeps a table of callers may
-    /// not: there would be one for each name that somebody makes up.
+    /// Whether the rule may be a default one. A rule that keeps a table of callers may not: each
+    /// name that a client makes up would have one.
     pub(super) fn may_be_default(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => matches!((rule.basis(), &rule.who), (Basis::Own, Who::Anyone)),

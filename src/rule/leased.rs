@@ -21,7 +21,7 @@ pub(crate) struct SharedRule {
     limit: u32,
     exceptions: Named<f64>,
     tiers: Named<f64>,
-    /// What all processes that count together agree on.
+    /// The settings on which all processes that count together agree.
     pub(crate) identity: String,
     /// For how many keys there are places.
     pub(crate) max_keys: u32,
@@ -39,7 +39,7 @@ enum Selects {
     Each(ParamOf),
 }
 
-/// What a rule says of a call.
+/// A rule's answer to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Selected<'c> {
     /// It is not one of the rule's.
@@ -142,7 +142,7 @@ impl SharedRule {
         matches!(self.selects, Selects::Each(_))
     }
 
-    /// What the rule says of `call`.
+    /// The rule's answer to `call`.
     #[inline]
     pub(crate) fn select<'c>(&self, call: &'c Call<'_>) -> Selected<'c> {
         let is_one_of = |named: &Named<bool>, key: Option<&Key<'_>>| match key {
@@ -185,7 +185,7 @@ impl SharedRule {
         self.sharing.terms(limit, settings)
     }
 
-    /// `limit` as people are told it: so many in which time.
+    /// `limit` as it is advertised: so many in which time.
     pub(crate) const fn told(&self, limit: u32) -> (u32, Duration) {
         (limit, self.interval)
     }

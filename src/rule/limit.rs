@@ -1,4 +1,4 @@
-//! The limit of a rule, whatever its kind: for tables, exports and pages.
+//! The limit of a rule of any kind: for tables, exports and pages.
 
 use std::time::Duration;
 

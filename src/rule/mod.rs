@@ -32,10 +32,9 @@
 //! long. So give one name to all paths that no route matches, as the
 //! [cookbook](crate::guide::cookbook#unknown-paths) does.
 //!
-//! Where paths are the resources, because there is no matched path of axum, the name of
-//! each rule is a template, whatever its kind, also in shadow mode. So any rule for
-//! `/users/{id}` makes one resource of all paths that match, and this resource gets one
-//! quota from a default rule.
+//! Where paths are the resources, because there is no matched path of axum, the name of each rule
+//! of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes one resource
+//! of all paths that match, and this resource gets one quota from a default rule.
 //!
 //! Circuit breakers, isolation rules and adaptive rules may be defaults, and so may flow
 //! rules that count all callers together: up to 32 flow and isolation rules, 32 circuit
@@ -92,7 +91,7 @@
 // | shaping: how flow rules admit      | plan, compiled: the flow rules of one node, and their rings |
 // | template, respell, named: names    | queue, threshold: what they know while they run         |
 // | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
-// | limit: what is shown of them       |                                                         |
+// | limit: how they are shown          |                                                         |
 
 mod adaptive;
 mod authority;
@@ -311,7 +310,7 @@ impl Rule {
         own.into_iter().chain(related.map(|name| ("related", name)))
     }
 
-    /// What a resource may have only so many of, and how many.
+    /// The kind of rule that a resource may have only so many of, and how many.
     fn bound(&self) -> Option<(Bounded, usize)> {
         let (what, most) = match self.itself() {
             Rule::CircuitBreaker(_) => ("circuit breakers", MAX_BREAKERS),
@@ -329,9 +328,9 @@ impl Rule {
         Some(((what, self.is_shadow(), resource), most))
     }
 
-    /// Collects what is wrong with the rule, as the one at `index`.
+    /// Collects the problems of the rule, as the one at `index`.
     fn inspector(&self, index: usize) -> Inspector {
-        // A name that is too long is not told in full with each problem.
+        // A name that is too long is not repeated in full with each problem.
         let name: String = self.resource().chars().take(MAX_KEY_BYTES).collect();
         Inspector::new(index, format!("{} {name:?}", self.kind()))
     }
@@ -414,8 +413,8 @@ kinds!(
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
 ///
-/// Where a set is asked for, a tuple of up to twelve rules will do, whatever their kinds; so
-/// will an array or a `Vec` of rules of one kind, or of [`Rule`]s:
+/// Where a set is asked for, a tuple of up to twelve rules of any kinds will do; so will an array
+/// or a `Vec` of rules of one kind, or of [`Rule`]s:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, HotParamRule, IsolationRule, Rule, SentinelLayer};
@@ -452,7 +451,7 @@ pub struct Rules {
     list: Vec<Rule>,
     ids: HashSet<String>,
     bounded: HashMap<Bounded, usize>,
-    /// What shared rules count by.
+    /// The identities by which shared rules count.
     shared: HashSet<String>,
     templates: Templates,
 }
@@ -530,7 +529,7 @@ impl Rules {
         self.list[index].id_at(index)
     }
 
-    /// What is told of the rule at `index`, which counts on what rules of its id have refused.
+    /// The label of the rule at `index`, which counts on with the refusals of rules of its id.
     pub(crate) fn label(
         &self,
         index: usize,
@@ -568,7 +567,7 @@ impl Rules {
         &self.templates
     }
 
-    /// Adds `rule`, and returns what is wrong with it.
+    /// Adds `rule`, and returns its problems.
     fn add(&mut self, rule: Rule) -> Vec<InvalidRule> {
         let index = self.list.len();
         let mut inspector = rule.inspector(index);
@@ -588,12 +587,11 @@ impl Rules {
         self.list.push(rule);
     }
 
-    /// Notes what is wrong with `rule` beside those that are there, but for its
-    /// templates.
+    /// Notes the problems of `rule` beside those that are there, but for its templates.
     fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
         rule.inspect(inspector);
         self.inspect_shared(rule, inspector);
-        // It would be in force and refuse nobody.
+        // It would be in force and refuse no call.
         for (field, name) in rule.resources() {
             if name == ANY_RESOURCE && !rule.may_be_default() {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
@@ -616,13 +614,13 @@ impl Rules {
         }
     }
 
-    /// Notes what is wrong with a shared rule beside the others.
+    /// Notes the problems of a shared rule beside the others.
     fn inspect_shared(&self, rule: &Rule, inspector: &mut Inspector) {
         if rule.is_shared() && rule.is_shadow() {
             let allowed = "left out in shadow mode, which takes nothing from a store";
             inspector.refuse("shared", true, allowed);
         }
-        // What is wrong with it otherwise was noted; its window may be cut into nothing.
+        // Other problems of the rule were noted; its window may be cut into nothing.
         if !inspector.problems.is_empty() {
             return;
         }

@@ -7,12 +7,11 @@ use foldhash::fast::RandomState;
 
 use crate::call::{Key, OwnedKey};
 
-/// What rules say of the keys that they name. Filled while the rules are put in
-/// place, and only read then.
+/// The settings of rules for the keys that they name. Filled while the rules are put in place, and
+/// only read then.
 ///
-/// It can be asked by a borrowed key, and by a hash that is quick: who calls does
-/// not choose what is in it. There is one for each resource with such rules, so it
-/// is no larger than what it holds.
+/// It can be asked by a borrowed key, and by a hash that is quick: callers do not choose its keys.
+/// There is one for each resource with such rules, so it is no larger than its content.
 #[derive(Debug)]
 pub(crate) struct Named<V> {
     said: Vec<(OwnedKey, V)>,
@@ -32,7 +31,7 @@ impl<V> Default for Named<V> {
 }
 
 impl<V: Default> Named<V> {
-    /// Changes what is said of `name`, however a call may spell it.
+    /// Changes the settings of `name`, however a call may spell it.
     pub(crate) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
         for key in Key::spellings(name) {
             let place = self.find(&key).unwrap_or_else(|free| {
@@ -54,7 +53,7 @@ impl<V: Default> Named<V> {
         !self.is_empty() && self.find(key).is_ok()
     }
 
-    /// What is said of `key`.
+    /// The settings of `key`.
     pub(crate) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let place = self.find(key).ok()?;
         Some(&self.said[place].1)

@@ -1,11 +1,11 @@
-//! What a rule needs to have any effect: something of each call, or of the machine.
+//! The needs of a rule, without which it has no effect: something of each call, or of the machine.
 
 use super::hot_param::ParamOf;
 use super::{Basis, MissingKey, Rule, Who};
 use crate::hook::finding::Need;
 
 impl Rule {
-    /// What the rule looks at in calls, beside their resource.
+    /// The parts of calls that the rule looks at, beside their resource.
     pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         match self.itself() {
             Rule::Flow(rule) => {
@@ -30,7 +30,7 @@ impl Rule {
         }
     }
 
-    /// What the rule does with calls without its key; `None` for a rule without one.
+    /// How the rule treats calls without its key; `None` for a rule without one.
     pub(crate) fn missing_key(&self) -> Option<MissingKey> {
         match self.itself() {
             Rule::Flow(rule) => {

@@ -28,7 +28,7 @@ pub(super) const MOST_RUNNING: usize = 2;
 #[derive(Debug)]
 pub(crate) struct HotParams(Box<[HotParam]>);
 
-/// After so many calls without a value, and none with one, somebody is told.
+/// After so many calls without a value, and none with one, [`OnMissing`] is called.
 const SUSPICIOUS: u64 = 8;
 
 /// Called when a rule has met so many calls, all of them without the value that it looks at.
@@ -39,7 +39,7 @@ pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
 struct HotParam {
     index: u32,
     rule: HotParamRule,
-    /// EngineContext with the rule that it goes on from, for the calls in flight.
+    /// Shared with the rule of before that it inherits, for the calls in flight.
     keys: Arc<HotKeys>,
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
@@ -56,7 +56,7 @@ pub(crate) struct Running([Pinned; MOST_RUNNING]);
 /// The shares of one call.
 pub(crate) type Shares = SmallVec<Share, 4>;
 
-/// What a call has taken of the quota of one value.
+/// The share of one value's quota that a call has taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     /// Which of the resource's rules it is.
@@ -83,9 +83,8 @@ pub(crate) enum NoShare {
 // === impl HotParams ===
 
 impl HotParams {
-    /// The rules of `set` at `indices`. They go on from those of `old`: from an
-    /// equal rule, else from one of the same id, else from any, if that counts
-    /// the same in the same way.
+    /// The rules of `set` at `indices`. Each inherits from those of `old`: from an equal rule, else
+    /// from one of the same id, else from any, if that counts the same in the same way.
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
@@ -122,8 +121,8 @@ impl HotParams {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// Takes a share of every rule at `now`, or of none; `time` tells the
-    /// present when shares are given back.
+    /// Takes a share of every rule at `now`, or of none; `time` returns the present when shares are
+    /// returned.
     pub(crate) fn take(
         &self,
         call: &Call<'_>,
@@ -148,9 +147,9 @@ impl HotParams {
         Ok(shares)
     }
 
-    /// When all rules will let `call` in, if nobody else comes, and the last turn that it gets
-    /// in their queues; `None` if one never does. Those that count calls at once let it in now,
-    /// unless they never do: nobody knows when calls end. Takes nothing.
+    /// When all rules will let `call` in, if no other call comes, and the last turn that it gets in
+    /// their queues; `None` if one never does. Those that count calls at once let it in now, unless
+    /// they never do: the end of a call cannot be foreseen. Takes nothing.
     pub(crate) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let mut rules = self.0.iter();
         rules.try_fold((now, now), |(latest, last), rule| {
@@ -171,12 +170,12 @@ impl HotParams {
         self.0[0].take(call, now)
     }
 
-    /// Gives back what [`take_simple`](Self::take_simple) has taken.
+    /// Refunds the share that [`take_simple`](Self::take_simple) has taken.
     pub(crate) fn refund_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
         self.0[0].keys.give_back(time, taken);
     }
 
-    /// Gives shares back of a call that does not run.
+    /// Returns the shares of a call that does not run.
     pub(crate) fn give_back(&self, shares: &Shares, time: impl Fn() -> Tick) {
         for share in shares.iter() {
             self.0[share.place as usize]
@@ -185,8 +184,8 @@ impl HotParams {
         }
     }
 
-    /// What the values of `call` have left by each rule on a rate: the rule, its limit and
-    /// in which time, what is left, and when there is more.
+    /// The rest of the quotas of the values of `call` by each rule on a rate: the rule, its limit
+    /// and in which time, the rest, and when there is more.
     pub(crate) fn rates_left(
         &self,
         call: &Call<'_>,
@@ -198,22 +197,21 @@ impl HotParams {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
             let limit = rule.told(quota);
-            // Nobody is told more than the limit: a burst comes on top of it.
+            // The advertised rest never exceeds the limit: a burst comes on top of it.
             let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
             let more = rule.keys.next_change(now, key, &quota.prepared);
             Some((rule.index, limit, left, more))
         })
     }
 
-    /// The limit of the rule at `index` in the set for the value of `call`, as people are
-    /// told it.
+    /// The limit of the rule at `index` in the set for the value of `call`, as it is advertised.
     pub(crate) fn limit(&self, index: u32, call: &Call<'_>) -> Option<(u32, Duration)> {
         let rule = self.0.iter().find(|rule| rule.index == index)?;
         let key = rule.keys.digest(rule.value(call).ok()??);
         Some(rule.told(rule.quota(key, call)))
     }
 
-    /// What a call that runs must keep of its shares.
+    /// The part of its shares that a call that runs must keep.
     pub(crate) fn keep(&self, shares: &Shares) -> Running {
         let mut running = Running::NONE;
         let kept = shares.iter().filter_map(|share| {
@@ -239,7 +237,7 @@ impl HotParams {
         self.0.iter().map(|param| param.index)
     }
 
-    /// What `value` could take now by the rule at `place`.
+    /// The tokens that `value` could take now by the rule at `place`.
     pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> u32 {
         let param = &self.0[place];
         let key = param.keys.digest(value);
@@ -283,8 +281,7 @@ impl HotParams {
 // === impl HotParam ===
 
 impl HotParam {
-    /// Bytes that it occupies on the heap: its table, its rule, and what is prepared
-    /// of it.
+    /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
         let exception = size_of::<(Digest, Quota)>() + 1;
@@ -384,7 +381,7 @@ impl HotParam {
         }
     }
 
-    /// What a call is judged by that has no value; `None` if it need not be.
+    /// The key that judges a call without a value; `None` if the call need not be judged.
     fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         match self.rule.missing {
             MissingKey::Share => Ok(Some(&Key::MISSING)),
@@ -452,7 +449,7 @@ impl HotParam {
         Some((at, turn))
     }
 
-    /// A call runs once, whatever its weight.
+    /// A call of any weight runs once.
     fn weight(&self, call: &Call<'_>) -> u32 {
         match self.rule.count {
             Count::Running => 1,
@@ -460,7 +457,7 @@ impl HotParam {
         }
     }
 
-    /// The limit of `quota` as people are told it: so many in which time.
+    /// The limit of `quota` as it is advertised: so many in which time.
     fn told(&self, quota: &Quota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {

@@ -1,5 +1,5 @@
-//! How the flow rules of one node are laid out: which share its ring, which have a ring
-//! of their own, which have a queue, and what each of them goes on from.
+//! How the flow rules of one node are laid out: which share its ring, which have a ring of their
+//! own, which have a queue, and which state each of them inherits.
 //!
 //! Rules whose buckets fit on one grid of at most so many buckets share the
 //! node's ring, so one compare-and-swap judges them all; each keeps its own
@@ -16,22 +16,21 @@
 //!
 //! # Going on after a reload
 //!
-//! An old ring whose shape still serves is used on. From any other one it is
-//! [moved](LeapArray::move_to): that one ends, so that who is judged by older rules can
-//! take nothing there any more and comes again, and its counts are cast into the new
-//! shape. Three things must hold, and [`Plan`] alone sees to them, since nobody else
-//! moves a ring:
+//! An old ring whose shape still serves is used on. From any other one the rules are
+//! [moved](LeapArray::move_to): the old ring ends, so that a call judged by older rules can take
+//! nothing there any more and comes again, and its counts are cast into the new shape. Three things
+//! must hold, and [`Plan`] alone sees to them, since no other code moves a ring:
 //!
-//! - A ring ends at most once for a reload, and only one that is left. Nobody casts from
-//!   a ring that stays in use: what passes there later would be missing from the copy.
-//! - The ring of a rule's own goes on as that of one rule at most, as [`carry_over`] gives
-//!   nobody away twice.
+//! - A ring ends at most once for a reload, and only one that is left. A ring that stays in use is
+//!   never cast: tokens that pass there later would be missing from the copy.
+//! - The dedicated ring of a rule goes on as that of one rule at most, as [`carry_over`] hands out
+//!   no predecessor twice.
 //! - The node's ring may be cast several times: for the node, and for every rule that is
 //!   new in a ring of its own, as its calls were counted with all others of the node. So
 //!   where there is such a rule the node has to leave its ring, however well it
 //!   [serves](Plan::is_served_by). After the end each cast says the same.
 //!
-//! A reload makes the resource and the branches anew under one lock, so nobody else does
+//! A reload makes the resource and the scope nodes anew under one lock, so no other thread does
 //! this to the same rings.
 
 use std::sync::Arc as StdArc;
@@ -47,7 +46,7 @@ use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, MOST_AHEAD, Node, Shape};
 use crate::system::Sampler;
 
-/// A node with the compiled over it, which other rules go on from.
+/// A node with its compiled rules, which the next ones inherit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
     pub(crate) node: &'a Node,
@@ -59,9 +58,9 @@ pub(crate) struct Before<'a> {
 pub(crate) struct Plan<'a> {
     /// The shape that the node's ring must have at least.
     grid: Grid,
-    /// Rules that are judged on the node's ring. They go on from what that has counted.
+    /// Rules that are judged on the node's ring. They inherit its counts.
     shared: Vec<(u32, &'a FlowRule)>,
-    /// Rules with a ring of their own. New ones go on from the node's, if there was a node.
+    /// Rules with a ring of their own. New ones inherit the node's counts, if there was a node.
     own_rings: Vec<Placed<'a, DedicatedRing>>,
     /// Rules whose calls wait in a queue. They take no tokens.
     queued: Vec<Placed<'a, Queue>>,
@@ -87,9 +86,8 @@ struct Extent {
 // === impl Plan ===
 
 impl<'a> Plan<'a> {
-    /// A plan for `rules` on a node with figures of `shape`, whose ring may have
-    /// `most` buckets, and whose calls wait for less than `patience`. It goes on
-    /// from what was there `before`.
+    /// A plan for `rules` on a node with figures of `shape`, whose ring may have `most` buckets,
+    /// and whose calls wait for less than `patience`. It inherits the state of `before`.
     pub(crate) fn new(
         rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
         before: Option<Before<'a>>,
@@ -106,8 +104,8 @@ impl<'a> Plan<'a> {
         for ((index, rule), inherits) in windowed.into_iter().zip(dedicated) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
-            // Who counted in a ring of its own keeps one, though it might share the
-            // node's: that may not know what passed before it went so far back.
+            // A rule that counted in a ring of its own keeps one, though it might share the node's:
+            // that may not know the calls that passed before it went so far back.
             if fits && inherits.is_none() {
                 extent = wider;
                 shared.push((index, rule));
@@ -129,7 +127,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Carries the plan out: the node, whose figures are of `shape`, and the compiled over
+    /// Carries the plan out: the node, whose figures are of `shape`, and the compiled rules over
     /// it. It keeps the seconds of the last minute from now on if `keeps_minute`. This is the one
     /// place where rings are moved; see the [module](self).
     pub(crate) fn build(
@@ -200,10 +198,10 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The rings of their own that `rules` go on from.
+/// The dedicated rings that `rules` inherit.
 ///
-/// All rings of a node count the same calls. So a rule with another window than before
-/// goes on from a ring that a rule has left, where that goes back further than the node's.
+/// All rings of a node count the same calls. So a rule with another window than before inherits a
+/// ring that a rule has left, where that goes back further than the node's.
 fn old_sides<'a>(
     rules: &[(u32, &'a FlowRule)],
     before: Option<Before<'a>>,
@@ -224,7 +222,7 @@ fn old_sides<'a>(
     )
 }
 
-/// `rules` with the queues that they go on from: whoever waits there keeps the place.
+/// `rules` with the queues that they inherit: a call that waits there keeps its place.
 fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<Before<'a>>,

@@ -9,9 +9,8 @@ use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::keyed::SHORTEST_REFILL;
 
-/// Most problems that are told in one text: it becomes an event of a log, and
-/// collectors drop one that is too large. A program that makes rules makes the
-/// same mistake in each.
+/// Most problems that are reported in one text: it becomes an event of a log, and collectors drop
+/// one that is too large. A program that makes rules makes the same mistake in each.
 pub(crate) const MOST_TOLD: usize = 100;
 
 /// Writes the first of `problems`, with `separator` between them, and how many more
@@ -34,7 +33,7 @@ pub(crate) fn write_first<T: fmt::Display>(
     }
 }
 
-/// A problem of a rule: the field, its value, and what is allowed there.
+/// A problem of a rule: the field, its value, and the allowed range.
 ///
 /// # Examples
 ///
@@ -147,7 +146,7 @@ impl fmt::Display for InvalidRules {
 
 impl std::error::Error for InvalidRules {}
 
-/// Collects what is wrong with one rule.
+/// Collects the problems of one rule.
 #[derive(Debug)]
 pub(super) struct Inspector {
     pub(super) problems: Vec<InvalidRule>,
@@ -290,7 +289,7 @@ pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
     }
 }
 
-/// What is wrong with `rule`, alone.
+/// The problems of `rule`, alone.
 #[cfg(all(test, not(sentinel_loom)))]
 pub(super) fn problems(rule: impl Into<super::Rule>) -> Vec<String> {
     let Err(error) = super::Rules::build([rule]) else {

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// EngineContext with the queue that it goes on from, for those who wait in it.
+    /// Shared with the queue that it inherits, for the calls that wait in it.
     throttle: Arc<Throttle>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct QueuedTurn {
 }
 
 impl Queue {
-    /// The queue of `rule`; whoever waits in `old` keeps the place.
+    /// The queue of `rule`; a call that waits in `old` keeps its place.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -67,7 +67,7 @@ impl Queue {
     }
 
     /// When a call of weight `n` will be let in, `from` some time on, and the turn that it gets
-    /// then, if nobody else comes; `None` if never. Takes nothing.
+    /// then, if no other call comes; `None` if never. Takes nothing.
     pub(crate) fn turn_at(
         &self,
         now: Tick,
@@ -94,8 +94,7 @@ impl Queue {
         self.rule.shaping.max_wait.unwrap_or_default()
     }
 
-    /// Gives a turn up: it goes to the next call, unless somebody stands behind
-    /// it already.
+    /// Cancels a turn: it goes to the next call, unless another one stands behind it already.
     pub(crate) fn leave(&self, turn: Turn) {
         self.throttle.leave(turn);
     }
@@ -132,7 +131,7 @@ mod tests {
     fn a_call_matters_for_its_cost_at_the_lowest_threshold_and_the_longest_wait() {
         let rule = || FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
         let cold = rule().warm_up(Duration::from_secs(10)).cold_factor(4.0);
-        // What a call of ten tokens costs.
+        // The cost of a call of ten tokens.
         for (rule, seconds) in [
             (rule(), 1),
             (cold, 4),

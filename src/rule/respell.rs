@@ -1,11 +1,11 @@
 //! Templates as other routers write them, and as they are written here.
 
-/// What stands for the rest of a path, unless a name is given.
+/// The name of the rest of a path, unless one is given.
 const REST: &str = "rest";
-/// What stands for one segment of a path, unless a name is given.
+/// The name of one segment of a path, unless one is given.
 const PART: &str = "part";
 
-/// What a segment means in the syntax of another router.
+/// The meaning of a segment in the syntax of another router.
 enum Meaning<'a> {
     /// Any one segment, under this name.
     One(&'a str),
@@ -30,7 +30,7 @@ pub(crate) fn respelled(template: &str) -> Option<String> {
         }
         match meaning(part) {
             None => respelled.push_str(part),
-            // What follows the rest of a path can match nothing more.
+            // A segment behind the rest of a path can match nothing more.
             Some(Meaning::All(name)) if is_last(template, index) => {
                 respelled.push_str(&format!("{{*{}}}", unused(name, REST, &mut names)));
             }
@@ -57,7 +57,7 @@ fn unused(name: &str, plain: &str, names: &mut Vec<String>) -> String {
     unused
 }
 
-/// What `part`, one segment, means to another router; `None` if it has its meaning here.
+/// The meaning of `part`, one segment, to another router; `None` if it has its meaning here.
 fn meaning(part: &str) -> Option<Meaning<'_>> {
     if let Some(name) = part.strip_prefix(':') {
         // Gin, Express, axum 0.7: `:id`, `:id?`, `:id(\d+)`, `:path*`.

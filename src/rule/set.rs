@@ -21,9 +21,9 @@ use crate::system::Limits;
 pub(crate) struct RuleSet {
     listed: NumberedRules,
     by_resource: HashMap<String, ResourceRules>,
-    /// What counts on other resources for rules that look at them.
+    /// Rules that count on other resources for the rules that look at them.
     watchers: HashMap<u32, FlowRule>,
-    /// What all system rules together allow.
+    /// The limits that all system rules together set.
     limits: Limits,
     /// The rules of resources that no rule names, if there are any.
     defaults: Option<ResourceRules>,
@@ -71,7 +71,7 @@ pub(crate) struct ResourceRules {
     pub(crate) contexts: Option<Arc<ContextRules>>,
     /// Flow rules that look at other resources.
     pub(crate) related: Vec<u32>,
-    /// Who may call at all, if a rule says so.
+    /// The origins that may call at all, if a rule says so.
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// The longest that a rule lets calls wait in its queue.
     pub(crate) longest_wait: Duration,
@@ -264,7 +264,7 @@ impl RuleSet {
         self.has_shadows
     }
 
-    /// What is said of a resource of which nothing is said by name, nor by default.
+    /// The rules of a resource for which there are none by name, nor by default.
     pub(crate) fn bare(self: &Arc<Self>) -> &Arc<Self> {
         self.bare.as_ref().unwrap_or(self)
     }
@@ -283,7 +283,7 @@ impl RuleSet {
             && both.all(|(one, two)| one.counts_with(two))
     }
 
-    /// What all system rules together allow.
+    /// The limits that all system rules together set.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -297,7 +297,7 @@ impl RuleSet {
         self.made_at
     }
 
-    /// What is told of the rule at `index`.
+    /// The label of the rule at `index`.
     pub(crate) fn label(&self, index: u32) -> &Arc<Label> {
         &self.listed.labels[index as usize]
     }
@@ -309,7 +309,7 @@ impl RuleSet {
         self.rules().iter().zip(ids)
     }
 
-    /// What the rule at `index` does with calls without its key.
+    /// How the rule at `index` treats calls without its key.
     pub(crate) fn missing_key(&self, index: u32) -> Option<MissingKey> {
         self.rule(index)?.missing_key()
     }
@@ -434,13 +434,13 @@ impl ResourceRules {
                     (Basis::Related(_), _) => self.related.push(index),
                 }
             }
-            // These are no resource's; and what is selected is nobody's shadow.
+            // These are no resource's; and a selected rule is no shadow.
             Rule::System(_) | Rule::Shadow(_) => {}
         }
     }
 }
 
-/// What `rules` hold, made if need be, while a set is being made.
+/// The value in `rules`, made if need be, while a set is being made.
 fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
     Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
 }

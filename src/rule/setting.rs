@@ -44,8 +44,7 @@ impl From<WholeNumber> for Setting {
     }
 }
 
-/// What is set in a rule, in the order in which people would write it. What has
-/// its default is left out.
+/// The settings of a rule, in the order in which people would write them. Defaults are left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(pub(crate) Vec<(&'static str, Setting)>);
 
@@ -100,7 +99,7 @@ impl Settings {
 }
 
 impl Rule {
-    /// What is set in the rule, its kind first.
+    /// The settings of the rule, its kind first.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.add("kind", self.kind().to_owned());

@@ -14,7 +14,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Largest cold factor.
 const COLDEST: f64 = 1_000.0;
 
-/// What shapes the calls that a rule admits.
+/// The shaping of the calls that a rule admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Shaping {
     /// The longest wait in the queue; `None`: there is no queue but a window.
@@ -31,7 +31,7 @@ pub(crate) struct Shaping {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Falling {
     pub(crate) marks: Marks,
-    /// What it falls to.
+    /// The threshold that it falls to.
     pub(crate) threshold: f64,
 }
 
@@ -50,15 +50,14 @@ impl FlowRule {
     /// it would have to wait longer; `max_wait` is at most one day. Zero: no call waits,
     /// and a call that arrives too early is refused.
     ///
-    /// Idle time earns no credit, so there are no bursts. A call of weight `n` starts `n`
-    /// times the spacing after the call before it: a heavy call waits for its own cost, and
-    /// does not make the next call wait for it. If a call is dropped while it waits, the
-    /// next call gets its turn, unless another call is already queued behind it. So make
-    /// `max_wait` shorter than the timeouts of callers, or pass each caller's timeout by
-    /// [`Call::patience`](crate::Call::patience). Otherwise, under load, callers that give
-    /// up leave the queue full of turns that nobody takes. Buckets and lending do not apply
-    /// to such a rule. A call that also waits in another queue, or for a loan, starts at
-    /// the latest of these times.
+    /// Idle time earns no credit, so there are no bursts. A call of weight `n` starts `n` times the
+    /// spacing after the call before it: a heavy call waits for its own cost, and does not make the
+    /// next call wait for it. If a call is dropped while it waits, the next call gets its turn,
+    /// unless another call is already queued behind it. So make `max_wait` shorter than the
+    /// timeouts of callers, or pass each caller's timeout by
+    /// [`Call::patience`](crate::Call::patience). Otherwise, under load, callers that cancel leave
+    /// the queue full of turns that no call takes. Buckets and lending do not apply to such a rule.
+    /// A call that also waits in another queue, or for a loan, starts at the latest of these times.
     ///
     /// If a rule with a window applies as well, a call that has to wait for its turn is
     /// counted in the bucket of its turn. If that window is full when the call arrives but

@@ -41,8 +41,7 @@ impl Sharing {
         }
     }
 
-    /// Notes what is wrong with the settings by themselves, and returns whether the rule is
-    /// shared.
+    /// Notes the problems of the settings by themselves, and returns whether the rule is shared.
     pub(super) fn inspect(&self, inspector: &mut Inspector) -> bool {
         if !self.is_shared {
             let without = "left out without `shared`";
@@ -97,8 +96,8 @@ pub(super) fn inspect_window(inspector: &mut Inspector, interval: Duration, buck
     }
 }
 
-/// What two processes must agree on to count together: never the place of a rule among others,
-/// nor its limit, so that a rollout with other limits counts on.
+/// The settings on which two processes must agree to count together: never the place of a rule
+/// among others, nor its limit, so that a rollout with other limits counts on.
 pub(super) struct Identity(String);
 
 impl Identity {
@@ -138,11 +137,11 @@ macro_rules! shared_settings {
             /// Counts the rule over all processes that use the engine's
             /// [store](crate::Builder::store): together they admit at most the threshold.
             ///
-            /// Permits are drawn from the store in advance, so most calls are decided
-            /// without it; a call waits for the store at most
-            /// [`store_wait`](Self::store_wait). The [guarantees](crate::guide::guarantees)
-            /// say what holds and what does not; the
-            /// [cookbook](crate::guide::cookbook#one-limit-over-all-replicas) how to set it up.
+            /// Permits are drawn from the store in advance, so most calls are decided without it; a
+            /// call waits for the store at most [`store_wait`](Self::store_wait). The
+            /// [guarantees](crate::guide::guarantees) list every promise and its limits; the
+            /// [cookbook](crate::guide::cookbook#one-limit-over-all-replicas) shows how to set it
+            /// up.
             ///
             /// Processes count together if their rules have the same kind, the same id or
             /// else the same resource, the same selection of calls, and the same window. The

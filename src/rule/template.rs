@@ -16,9 +16,9 @@ const MOST_PARAMETERS: usize = 25;
 /// rules look at. A name is one if it starts with `/`, or if it does after a method,
 /// as in `GET /users/{id}`.
 ///
-/// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the
-/// rest, `{{` and `}}` for braces. The syntaxes of other routers are refused: what stands
-/// there for a parameter would match only itself.
+/// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the rest, `{{` and `}}`
+/// for braces. The syntaxes of other routers are refused: their parameters would match only
+/// themselves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     router: Router,
@@ -36,7 +36,7 @@ impl Templates {
     ///
     /// # Errors
     ///
-    /// What is allowed instead.
+    /// The error is the allowed spelling.
     pub(super) fn add(&mut self, name: &str, index: usize) -> Result<(), String> {
         let Some(template) = template_of(name) else {
             return Ok(());
@@ -133,7 +133,7 @@ impl Templates {
 ///
 /// # Errors
 ///
-/// What is allowed instead.
+/// The error is the allowed spelling.
 pub(crate) fn check_template(template: &str) -> Result<(), String> {
     if let Some(ours) = respelled(template) {
         check_template(&ours)?;
@@ -271,7 +271,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-        /// Whatever was wrong or is forgotten, the next one is taken as if it had never been.
+        /// Rules that were wrong or are forgotten leave no trace: the next one is taken as if they
+        /// had never been.
         #[cfg(feature = "serde")]
         #[test]
         fn only_what_is_known_stands_in_the_way(

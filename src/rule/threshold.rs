@@ -17,24 +17,24 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) enum Threshold {
     /// Always as many.
     Fixed(f64),
-    /// More and more under load. EngineContext with the equal rule that it goes on from.
+    /// More and more under load. Shared with the equal rule that it inherits.
     Warm(Arc<WarmUp>),
     /// Fewer while memory runs out.
     Memory(Box<Memory>),
 }
 
-/// What a threshold that falls with memory looks at.
+/// The part of a threshold that falls with memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     curve: MemoryCurve,
-    /// Whether the marks are bytes, and not shares of what may be used.
+    /// Whether the marks are bytes, and not shares of the memory that may be used.
     in_bytes: bool,
-    /// `None`: nobody knows.
+    /// `None`: the memory in use is unknown.
     sampler: Option<Sampler>,
 }
 
-/// What people are told of a rate: its whole tokens in an interval or, if it is less than
-/// one, one token in the time that this takes.
+/// A rate as it is advertised: its whole tokens in an interval or, if it is less than one, one
+/// token in the time that this takes.
 pub(super) fn whole_rate(threshold: f64, interval: Duration) -> (u32, Duration) {
     if threshold > 0.0 && threshold < 1.0 {
         let time = Duration::try_from_secs_f64(interval.as_secs_f64() / threshold);
@@ -54,7 +54,7 @@ impl Threshold {
         }
     }
 
-    /// That of `rule`, going on from `old`.
+    /// That of `rule`, which inherits the state of `old`.
     pub(super) fn new(rule: &FlowRule, old: Option<&Self>, sampler: Option<&Sampler>) -> Self {
         let shaping = &rule.shaping;
         if let Some(period) = shaping.warm_up {
@@ -104,9 +104,9 @@ impl Threshold {
         }
     }
 
-    /// When a call could pass, `from` some time on, if nobody else comes, of which `room`
-    /// says from when on it could under a threshold that never changes; `None`: never.
-    /// What memory will be in use by then nobody knows.
+    /// When a call could pass, `from` some time on, if no other call comes. `room` returns from
+    /// when on it could under a threshold that never changes; `None`: never. The memory in use by
+    /// then cannot be foreseen.
     pub(super) fn available_at(
         &self,
         now: Tick,

@@ -64,24 +64,22 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Accuracy
 ///
-/// For a service with 20 slots and 50 ms of work per call, at three times the load that it
-/// can take: the limit is within 25 % of 20 after 30 s at the latest, whatever it starts
-/// from, and the 99th percentile of response times is at most twice the work. When half of
-/// the slots disappear, it is within 25 % again after 5 s, and after a spike of 2 s it is
-/// back within 10 s. During probes it may be lower, for less than 5 % of the time. Work
-/// times that vary by ± 20 % change little about this (within 30 % after slots disappear);
-/// the more they vary beyond that, the more the limit drifts. `adaptive::claims` tests these
-/// figures in virtual time.
+/// For a service with 20 slots and 50 ms of work per call, at three times the load that it can
+/// take: the limit is within 25 % of 20 after 30 s at the latest, from any start, and the 99th
+/// percentile of response times is at most twice the work. When half of the slots disappear, it is
+/// within 25 % again after 5 s, and after a spike of 2 s it is back within 10 s. During probes it
+/// may be lower, for less than 5 % of the time. Work times that vary by ± 20 % change little about
+/// this (within 30 % after slots disappear); the more they vary beyond that, the more the limit
+/// drifts. `adaptive::claims` tests these figures in virtual time.
 ///
 /// # Source
 ///
-/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling 200,
-/// smoothing 0.2, a gradient of at least ½, a long average of 600 samples. What differs:
-/// the response time without a queue is measured in probes and at quiet times, instead of
-/// averaged over everything, which under permanent overload makes the limit rise to its
-/// ceiling; the tolerance is 1 instead of 1.5, the queue half of the square root of the
-/// limit instead of 4, and the floor 1 instead of 20, because the limit settles at
-/// `tolerance × slots + queue`.
+/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling 200, smoothing
+/// 0.2, a gradient of at least ½, a long average of 600 samples. The differences: the response time
+/// without a queue is measured in probes and at quiet times, instead of averaged over everything,
+/// which under permanent overload makes the limit rise to its ceiling; the tolerance is 1 instead
+/// of 1.5, the queue half of the square root of the limit instead of 4, and the floor 1 instead of
+/// 20, because the limit settles at `tolerance × slots + queue`.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
@@ -94,7 +92,7 @@ pub struct AdaptiveRule {
     pub(super) id: Option<String>,
 }
 
-/// Where a limit starts that nobody set.
+/// Where a limit starts by default.
 const START: u32 = 20;
 /// Largest tolerance: the limit settles at so many times the slots.
 const MAX_TOLERANCE: u32 = 10;
@@ -179,7 +177,7 @@ impl AdaptiveRule {
         self.ceiling.get()
     }
 
-    /// What the limiter needs; the rule has been inspected.
+    /// The settings of the limiter; the rule has been inspected.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             floor: self.floor.get(),

@@ -62,7 +62,7 @@ pub struct AuthorityRule {
     pub(super) id: Option<String>,
 }
 
-/// What becomes of those on the list.
+/// The treatment of those on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strategy {
     Allow,
@@ -99,8 +99,8 @@ impl AuthorityRule {
         Self::new(Strategy::Deny, resource.into(), origins)
     }
 
-    /// Allows only the origins in `list`, separated by commas, to call `resource`. Blank
-    /// items of the list are skipped, so a blank list refuses nobody.
+    /// Allows only the origins in `list`, separated by commas, to call `resource`. Blank items of
+    /// the list are skipped, so a blank list refuses no call.
     #[must_use]
     pub fn allow_list(resource: impl Into<String>, list: &str) -> Self {
         Self::allow(resource, split(list))
@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(permits(&allow, origin), is_named, "{origin}");
             assert_eq!(permits(&deny, origin), !is_named, "{origin}");
         }
-        // Nobody says who calls.
+        // The origin is unknown.
         for rule in [&allow, &deny] {
             assert!(permits(rule, ""));
             assert!(OriginList::new(rule).permits(None));

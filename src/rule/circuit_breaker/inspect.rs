@@ -1,4 +1,4 @@
-//! What is wrong with a circuit-breaker rule.
+//! The problems of a circuit-breaker rule.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// What a window has and a row has not.
+    /// The settings that a window has and a row has not.
     fn inspect_row(&self, inspector: &mut Inspector) {
         const ALLOWED: &str = "left out for consecutive errors";
         if let Some(min_calls) = self.min_calls {

@@ -34,10 +34,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///   of the response is there, and a gRPC call when the trailers are there. A body that
 ///   breaks off later is an [error](crate::stat::Totals::error), but no breaker counts it,
 ///   unless responses are [judged at their end](crate::middleware::Judgement::AtTrailers).
-/// * A call counts once, whatever its weight, and only in the state in which it was
-///   admitted. A call that was admitted before the breaker opened, and ends afterwards,
-///   decides nothing.
-/// * A call that another rule refuses is no probe, whatever the order of the rules.
+/// * A call of any weight counts once, and only in the state in which it was admitted. A call that
+///   was admitted before the breaker opened, and ends afterwards, decides nothing.
+/// * A call that another rule refuses is no probe, in any order of the rules.
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
 ///   call becomes a probe at once. If it was the only one, and none was good before it, the
 ///   breaker is open until that call arrives.
@@ -45,9 +44,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///   newest probe, or for the limit of a slow call if that is longer. Then the next call
 ///   takes its place. With several [probes](Self::probes) this happens only while all places
 ///   are taken, and that call then has the first of them.
-/// * The outcome of every probe counts as long as the breaker is half-open, also if another
-///   call has taken its place. So a breaker closes although each call takes longer than
-///   `open_for`, and a call that hangs blocks nobody.
+/// * The outcome of every probe counts as long as the breaker is half-open, also if another call
+///   has taken its place. So a breaker closes although each call takes longer than `open_for`, and
+///   a call that hangs blocks no other.
 /// * A call that is cancelled or ignored is not counted. But if it had already taken longer
 ///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
 ///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
@@ -57,9 +56,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a circuit breaker rule of its own gets a separate breaker from it.
 ///
-/// A breaker is open until a call decides otherwise, also if nobody calls the resource for so
-/// long that [it is evicted](crate::Builder::idle_after): up to 4 096 breakers of such
-/// resources are kept with all that they know while they are not closed.
+/// A breaker is open until a call decides otherwise, also if the resource is not called for so long
+/// that [it is evicted](crate::Builder::idle_after): up to 4 096 breakers of such resources are
+/// kept with all their state while they are not closed.
 ///
 /// # Reloads
 ///
@@ -69,11 +68,11 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// calls, and the same limit of a slow call if they count slow calls; or if both count
 /// errors in a row.
 ///
-/// If the new rule counts the same calls as its predecessor, the breaker continues: it
-/// keeps its counts, its state and its probes, whatever else changes. If not, the breaker
-/// starts with no counts. It then stays open for as long as the predecessor's breaker would
-/// have, even if an operator had opened that one. If the predecessor's breaker was
-/// half-open, the new one is open, and the next call becomes a probe.
+/// If the new rule counts the same calls as its predecessor, the breaker continues: it keeps its
+/// counts, its state and its probes, even if other settings change. If not, the breaker starts with
+/// no counts. It then stays open for as long as the predecessor's breaker would have, even if an
+/// operator had opened that one. If the predecessor's breaker was half-open, the new one is open,
+/// and the next call becomes a probe.
 ///
 /// A call that was admitted before the reload is judged by the rule that admitted it, and a
 /// probe decides by that rule. Any other such call counts for the rule that continues, but
@@ -201,11 +200,11 @@ impl CircuitBreakerRule {
     ///
     /// These calls may be any time apart: none of [`interval`](Self::interval),
     /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) and
-    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called
-    /// rarely, so that an interval seldom has enough calls, or that fails for everybody or
-    /// for nobody. For a resource with many calls, a few of which always succeed, a ratio
-    /// is the better choice. Calls count in the order in which they end. A call that is
-    /// cancelled or ignored neither extends a run of errors nor ends it.
+    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called rarely, so
+    /// that an interval seldom has enough calls, or that fails for all callers or for none. For a
+    /// resource with many calls, a few of which always succeed, a ratio is the better choice. Calls
+    /// count in the order in which they end. A call that is cancelled or ignored neither extends a
+    /// run of errors nor ends it.
     ///
     /// With a rule for `*`, a run of errors may be forgotten: a resource that has not been
     /// called for [some time](crate::Builder::idle_after) is evicted if others need its
@@ -459,7 +458,7 @@ impl CircuitBreakerRule {
 
     // --- for the engine; the rule has been inspected ---
 
-    /// What a breaker has to know of the rule.
+    /// The parts of the rule that a breaker has to know.
     pub(crate) fn spec(&self) -> Spec {
         Spec {
             strategy: self.strategy,

@@ -128,7 +128,7 @@ pub(crate) enum Basis {
     Context(String),
 }
 
-/// What a rule does with a call that has no key for it: no origin for a rule [by
+/// How a rule treats a call that has no key for it: no origin for a rule [by
 /// origin](FlowRule::by_origin), no value for a [`HotParamRule`].
 ///
 /// A call has no key if the layer has no extractor for it, or if the extractor finds
@@ -390,14 +390,13 @@ impl FlowRule {
         self
     }
 
-    /// Sets the largest fraction that may be lent of the tokens that become free when a
-    /// bucket leaves the window: above 0, at most 1. Default 1: borrowers may then take all
-    /// of them, and ordinary calls get what is left. If the coming window begins after the
-    /// present bucket, as that of a rule with one bucket does, this is a fraction of the
-    /// threshold instead. Tokens are lent for the start of a bucket of the rule and for no
-    /// other time. All tokens held for that time count, including those of calls that wait
-    /// only for another rule. A call that waits for another rule as well, such as one for
-    /// its origin, may start later in that bucket.
+    /// Sets the largest fraction that may be lent of the tokens that become free when a bucket
+    /// leaves the window: above 0, at most 1. Default 1: borrowers may then take all of them, and
+    /// ordinary calls get the rest. If the coming window begins after the present bucket, as that
+    /// of a rule with one bucket does, this is a fraction of the threshold instead. Tokens are lent
+    /// for the start of a bucket of the rule and for no other time. All tokens held for that time
+    /// count, including those of calls that wait only for another rule. A call that waits for
+    /// another rule as well, such as one for its origin, may start later in that bucket.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;
@@ -461,8 +460,8 @@ impl FlowRule {
         }
     }
 
-    /// The rule that counts for this one on the resource that it looks at, and
-    /// refuses nobody there.
+    /// The rule that counts for this one on the resource that it looks at, and refuses no call
+    /// there.
     pub(crate) fn watcher(&self, related: &str) -> Self {
         Self {
             resource: related.to_owned(),
@@ -505,7 +504,7 @@ impl FlowRule {
         self.threshold as u32
     }
 
-    /// The limit as people are told it: so many in which time.
+    /// The limit as it is advertised: so many in which time.
     pub(crate) fn told(&self) -> (u32, Duration) {
         if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)

@@ -38,14 +38,13 @@ const LONGEST_SHOWN: usize = 64;
 ///
 /// # Memory
 ///
-/// A value that spends nothing for a while has its whole quota again. It is then *at rest*,
-/// and may be evicted, without losing anything, when another value needs its place. A rule
-/// has places for at least [`max_keys`](Self::max_keys) values that are not at rest, and
-/// for at most twice as many, rounded up to a multiple of eight. All values that find no
-/// place share one quota, of the size of one value's. So nobody gets a fresh quota by
-/// filling the table, except that a value that later finds a place starts there with a
-/// whole quota. [`max_keys`](Self::max_keys) describes how a flood of made-up values affects
-/// new callers.
+/// A value that spends nothing for a while has its whole quota again. It is then *at rest*, and may
+/// be evicted, without losing anything, when another value needs its place. A rule has places for
+/// at least [`max_keys`](Self::max_keys) values that are not at rest, and for at most twice as
+/// many, rounded up to a multiple of eight. All values that find no place share one quota, of the
+/// size of one value's. So filling the table earns no fresh quota, except that a value that later
+/// finds a place starts there with a whole quota. [`max_keys`](Self::max_keys) describes how a
+/// flood of made-up values affects new callers.
 ///
 /// The memory is allocated once, 32 bytes for each of `max_keys`. Values are kept as a
 /// keyed hash, never as text.
@@ -83,7 +82,7 @@ pub struct HotParamRule {
     threshold: f64,
     interval: Duration,
     pub(super) burst: Burst,
-    /// EngineContext by its copies: there may be many.
+    /// Shared by its copies: there may be many.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
     pub(super) max_keys: WholeNumber,
@@ -102,7 +101,7 @@ pub(crate) enum ParamOf {
     Index(i32),
     /// The parameter of this name.
     Named(String),
-    /// Who calls.
+    /// The caller.
     Origin,
 }
 
@@ -128,14 +127,14 @@ impl HotParamRule {
         Self::per(resource, threshold, Duration::from_secs(3_600))
     }
 
-    /// Allows at most `threshold` calls of `resource` per `interval` for each value; the
-    /// interval is between 1 µs and 366 days, and at least 1 ms for a window and a queue. The
-    /// threshold may have a fraction; a window and a concurrency limit count only its whole
-    /// part. A refilled quota keeps the fraction: with 2.5, two calls pass at once, and the third after half the time that a
-    /// whole call takes to refill. A threshold of 0 refuses every call, whatever the burst.
-    /// So would a threshold between 0 and 1 without a [burst](Self::burst), which is
-    /// invalid. With [`throttle`](Self::throttle) the spacing includes the fraction: at 0.5
-    /// per second a call starts every two seconds.
+    /// Allows at most `threshold` calls of `resource` per `interval` for each value; the interval
+    /// is between 1 µs and 366 days, and at least 1 ms for a window and a queue. The threshold may
+    /// have a fraction; a window and a concurrency limit count only its whole part. A refilled
+    /// quota keeps the fraction: with 2.5, two calls pass at once, and the third after half the
+    /// time that a whole call takes to refill. A threshold of 0 refuses every call, with any burst.
+    /// So would a threshold between 0 and 1 without a [burst](Self::burst), which is invalid. With
+    /// [`throttle`](Self::throttle) the spacing includes the fraction: at 0.5 per second a call
+    /// starts every two seconds.
     #[must_use]
     pub fn per(
         resource: impl Into<String>,
@@ -160,12 +159,12 @@ impl HotParamRule {
         }
     }
 
-    /// Allows at most `max` calls of `resource` at once for each value: between 0 and
-    /// 2³¹ − 1. A call counts as one, whatever its weight, until the end of the response
-    /// body; a call that waits for its turn or for a loan by another rule counts as well, and so
-    /// does one that a later rule refuses, while it is judged. A call above the limit is
-    /// refused, or waits if there is a [queue](Self::queue). A value with calls in flight is
-    /// never evicted. A resource has at most two such rules.
+    /// Allows at most `max` calls of `resource` at once for each value: between 0 and 2³¹ − 1. A
+    /// call of any weight counts as one, until the end of the response body; a call that waits for
+    /// its turn or for a loan by another rule counts as well, and so does one that a later rule
+    /// refuses, while it is judged. A call above the limit is refused, or waits if there is a
+    /// [queue](Self::queue). A value with calls in flight is never evicted. A resource has at most
+    /// two such rules.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
@@ -206,11 +205,10 @@ impl HotParamRule {
         self
     }
 
-    /// Sets how many calls a value at rest may make at once, those of the threshold with them:
-    /// from the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of what is above
-    /// the whole part of the threshold, also for values with a threshold
-    /// of their own, so those hold as many more or fewer; of the two, the last one set
-    /// counts. Only for a refilled quota.
+    /// Sets how many calls a value at rest may make at once, those of the threshold with them: from
+    /// the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of the calls above the whole
+    /// part of the threshold, also for values with a threshold of their own, so those hold as many
+    /// more or fewer; of the two, the last one set counts. Only for a refilled quota.
     ///
     /// ```
     /// use tower_sentinel::{HotParamRule, Rules};
@@ -270,14 +268,13 @@ impl HotParamRule {
     /// waiting as may, and one whose value has a limit of 0. Where the calls of a value are of
     /// different [tiers](Self::tier), the limit of the first one that waits decides.
     ///
-    /// A call that waits holds nothing: no slot of an isolation rule, and no share of another
-    /// rule on a parameter. When it has its place it is judged from the first check on, by the
-    /// rules in force then. If one of them refuses it, the place goes to the next call. If it
-    /// has to wait for a slot of an [isolation rule](crate::IsolationRule::queue), or for a
-    /// place under a second rule of this kind, the place does too; after that wait the call
-    /// comes before all that came later, and what is left of `max_wait` counts on. While it
-    /// waits for a turn or for a loan, it keeps the place. Response time begins after the wait,
-    /// which is recorded apart.
+    /// A call that waits holds nothing: no slot of an isolation rule, and no share of another rule
+    /// on a parameter. When it has its place it is judged from the first check on, by the rules in
+    /// force then. If one of them refuses it, the place goes to the next call. If it has to wait
+    /// for a slot of an [isolation rule](crate::IsolationRule::queue), or for a place under a
+    /// second rule of this kind, the place does too; after that wait the call comes before all that
+    /// came later, and the rest of `max_wait` counts on. While it waits for a turn or for a loan,
+    /// it keeps the place. Response time begins after the wait, which is recorded apart.
     ///
     /// All values that find no place in the table share one quota, and wait in one line for it,
     /// also if there is room in the table meanwhile. A value is not evicted while one of its
@@ -372,40 +369,40 @@ impl HotParamRule {
     ///   refuses the call,
     /// * until the call ends, for [concurrency](Self::concurrency).
     ///
-    /// So there are places for `max_keys / time to rest` calls per second, each with a new
-    /// value. At twice that rate the table is full. With the default, that is 5 461 a
-    /// second at five a minute, 182 a second at ten an hour, and 18 a second for a window
-    /// of an hour. Clients that can make up values reach that: with header fields that
-    /// nobody checks, or with IPv6 networks, as a /48 has 65 536 keys.
+    /// So there are places for `max_keys / time to rest` calls per second, each with a new value.
+    /// At twice that rate the table is full. With the default, that is 5 461 a second at five a
+    /// minute, 182 a second at ten an hour, and 18 a second for a window of an hour. Clients that
+    /// can make up values reach that: with header fields that are not checked, or with IPv6
+    /// networks, as a /48 has 65 536 keys.
     ///
-    /// While the table is full, all new values share one quota, of the size of one value's:
-    /// new honest callers share it with the flood, and are mostly refused. Callers that
-    /// have a place are not affected, nobody gets a fresh quota, and no more memory is
-    /// used. [`overflows`](crate::HotParamView::overflows) counts the calls that used the
-    /// shared quota. A rule with a coarser key in front [keeps such a flood
-    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it
-    /// is checked after the rules with tables.
+    /// While the table is full, all new values share one quota, of the size of one value's: new
+    /// honest callers share it with the flood, and are mostly refused. Callers that have a place
+    /// are not affected, no caller gets a fresh quota, and no more memory is used.
+    /// [`overflows`](crate::HotParamView::overflows) counts the calls that used the shared quota. A
+    /// rule with a coarser key in front [keeps such a flood
+    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it is
+    /// checked after the rules with tables.
     ///
     /// # Reloads
     ///
-    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the
-    /// parameter or the way to count makes a new table: then every value has its whole
-    /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the
-    /// table keeps what was taken: of a refilled quota, the time until it is earned; of a
-    /// window, the number; of a queue, the turns. A rule takes over the table of an equal
-    /// rule of the previous set, else of the rule with its [id](Self::id), and else of any
-    /// rule, if that one counts the same values in the same way.
+    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter or
+    /// the way to count makes a new table: then every value has its whole quota again. If anything
+    /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
+    /// value: of a refilled quota, the time until it is earned; of a window, the number; of a
+    /// queue, the turns. A rule takes over the table of an equal rule of the previous set, else of
+    /// the rule with its [id](Self::id), and else of any rule, if that one counts the same values
+    /// in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
         self
     }
 
-    /// Sets what happens to a call that has no value. Default: all such calls share one
-    /// quota, that of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because nobody sets the parameter
-    /// or the layer finds [no address](crate::key::PeerIp#if-no-address-is-there), that is
-    /// one quota for all callers: [`HotParamView::missing`](crate::HotParamView::missing)
-    /// then grows with each call.
+    /// Sets what happens to a call that has no value. Default: all such calls share one quota, that
+    /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because the
+    /// parameter is never set or the layer finds [no
+    /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers:
+    /// [`HotParamView::missing`](crate::HotParamView::missing) then grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
@@ -499,8 +496,8 @@ impl HotParamRule {
             && window(self) == window(other)
     }
 
-    /// What a rule that counts whole calls needs to count a fraction of one; `None` if the
-    /// rule counts fractions.
+    /// The change that lets a rule on whole calls count a fraction of one; `None` if the rule
+    /// counts fractions.
     fn cure_of_fractions(&self) -> Option<&'static str> {
         match self.count {
             Count::Refill if self.beside() == 0 => Some("add a `burst` of 1"),

@@ -21,11 +21,10 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
 /// call that waits holds no slot yet. A limit of 0 refuses every call. A call that finds no
 /// free slot is refused, or waits if there is a [queue](Self::queue).
 ///
-/// A changed limit applies to new calls; calls that run are not disturbed. Calls that run
-/// when a rule comes count as well, whatever rules have let them in: with five running, a
-/// limit of two lets none in until four have ended. A call that the older rules are just
-/// judging may still start. In [shadow mode](crate::Rule::shadow) a rule counts the calls that
-/// start from then on.
+/// A changed limit applies to new calls; calls that run are not disturbed. Calls that run when a
+/// rule comes count as well, under whichever rules they were let in: with five running, a limit of
+/// two lets none in until four have ended. A call that the older rules are just judging may still
+/// start. In [shadow mode](crate::Rule::shadow) a rule counts the calls that start from then on.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource without an isolation rule of its own gets separate slots from it.
@@ -94,12 +93,12 @@ impl IsolationRule {
     /// wait. So is a call that finds [as many](Self::max_waiting) waiting as may.
     ///
     /// A call waits before the rules behind this one are asked, and takes nothing of them
-    /// meanwhile: parameters, rates, queues and, once more, circuit breakers are checked when
-    /// it has its slot, by the rules in force then. If one of them refuses it, the slot goes
-    /// to the next call. If one lets it wait for its turn or for a borrowed place, the slot
-    /// does too; after that wait the call takes a slot again, before all that came later, and
-    /// what is left of `max_wait` counts on. Response time and concurrency begin after the
-    /// wait, which is recorded apart.
+    /// meanwhile: parameters, rates, queues and, once more, circuit breakers are checked when it
+    /// has its slot, by the rules in force then. If one of them refuses it, the slot goes to the
+    /// next call. If one lets it wait for its turn or for a borrowed place, the slot does too;
+    /// after that wait the call takes a slot again, before all that came later, and the rest of
+    /// `max_wait` counts on. Response time and concurrency begin after the wait, which is recorded
+    /// apart.
     ///
     /// If several isolation rules are for one resource, the queue of the tightest one counts.
     /// While an [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls

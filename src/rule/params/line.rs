@@ -24,7 +24,7 @@ pub(crate) struct PlaceInLine {
     pub(crate) left: Duration,
 }
 
-/// A share that a call has got in line. Whoever does not use it gives it back.
+/// A share that a call has got in line. A call that does not use it returns it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnShare {

@@ -1,4 +1,4 @@
-//! What the calls of each value may take by one rule.
+//! The quotas of each value by one rule.
 
 use std::collections::HashMap;
 use std::sync::Arc as StdArc;
@@ -6,7 +6,7 @@ use std::sync::Arc as StdArc;
 use crate::call::{Key, OwnedKey};
 use crate::keyed::{Digest, Limit};
 
-/// What the calls of each value may take.
+/// The quotas of the calls of each value.
 #[derive(Clone, Debug)]
 pub(super) struct Quotas {
     pub(super) limit: Quota,
@@ -15,10 +15,10 @@ pub(super) struct Quotas {
     pub(super) tiers: StdArc<[(OwnedKey, Quota)]>,
 }
 
-/// The quotas of single values. What they are known by is a keyed hash already.
+/// The quotas of single values, each under a keyed hash already.
 pub(super) type Exceptions = HashMap<Digest, Quota, foldhash::fast::RandomState>;
 
-/// What the calls of a value may take.
+/// The quota of the calls of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quota {
     pub(super) threshold: f64,

@@ -13,7 +13,7 @@ use crate::system::{Capacity, Limit, Limits};
 /// The name that system rules have in place of a resource.
 const INBOUND: &str = "__inbound__";
 
-/// Limits all inbound calls together, whatever their resource.
+/// Limits all inbound calls to all resources together.
 ///
 /// Other rules protect one resource and need a threshold each. This rule protects the
 /// process: it looks at the sum of all calls that this process serves, and at the machine.
