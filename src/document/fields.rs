@@ -1,8 +1,7 @@
 //! Reading one table of a document: each key once, with its type and its range.
 //!
-//! What reads a rule asks for every key that the rule may have. So the keys that
-//! are known are those that were asked for, and what remains in the table is
-//! unknown.
+//! The reader of a rule asks for every key that the rule may have. So the keys that are known are
+//! those that were asked for, and all others in the table are unknown.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -78,7 +77,7 @@ impl<'a> Fields<'a> {
         self.peek(key).is_some()
     }
 
-    /// The value under `key`, whatever it is.
+    /// The value under `key`, of any type.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Value> {
         let is_nothing = |value: &&Value| self.form == Form::Sentinel && **value == Value::Null;
         let (_, value) = self.entry(key)?;
@@ -376,7 +375,7 @@ impl<'a> Fields<'a> {
         found.into_iter().for_each(|problem| self.note(problem));
     }
 
-    /// What is wrong with an unknown key, if anything is.
+    /// The problem of an unknown key, if there is one.
     fn unknown(&self, key: &str, value: &Value, known: &[&'static str]) -> Option<Problem> {
         let path = join(&self.path, key);
         let mut asked = known.iter();
@@ -443,8 +442,8 @@ fn as_number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The known key that `key` was probably meant to be: at most two letters away,
-/// fewer for a short one, whatever its capitals and dashes.
+/// The known key that `key` was probably meant to be: at most two letters away, fewer for a short
+/// one, ignoring capitals and dashes.
 pub(super) fn nearest<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     if key.len() > LONGEST_KEY {
         return None;

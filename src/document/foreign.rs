@@ -92,7 +92,7 @@ fn warn_of_gateway(fields: &mut Fields<'_>) {
     }
 }
 
-/// Whether a table is refused whatever its kind, which its keys do not show.
+/// Whether a table is refused regardless of its kind, which its keys do not show.
 pub(super) fn is_of_no_kind(table: &Table) -> bool {
     is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
 }

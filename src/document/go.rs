@@ -14,12 +14,12 @@ use crate::rule::{
 };
 use crate::stat::{MAX_RT, MAX_TOKENS};
 
-/// What a `uint32` may be.
+/// The range of a `uint32`.
 const UINT: RangeInclusive<u32> = 0..=u32::MAX;
 const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
-/// What an `int64` may be from 0 on.
+/// The range of an `int64` from 0 on.
 const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
-/// What becomes of an index beside a key.
+/// The effect of an index beside a key.
 const BY_KEY_ALONE: &str = "ignored beside `paramKey`: calls without that key pass, where those \
      of Sentinel for Go count by the argument at this index";
 /// The keys of our fields in a flow rule.
@@ -30,7 +30,7 @@ const FLOW_KEYS: &[(&str, &str)] = &[
     ("cold_factor", "warmUpColdFactor"),
     ("max_wait", "maxQueueingTimeMs"),
 ];
-/// What a flow rule that follows the memory must say.
+/// The keys that a flow rule that follows the memory must have.
 const MEMORY: [&str; 4] = [
     "lowMemUsageThreshold",
     "highMemUsageThreshold",
@@ -202,9 +202,8 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let trigger = fields.needed_number("triggerCount");
     let strategy = fields.whole("strategy", -1..=1).unwrap_or(0);
     let rule = SystemRule::new();
-    // A limit on the load or the CPU must be exceeded there; a rate and a
-    // concurrency that have reached theirs let no more in. What is below zero
-    // stays, to be refused.
+    // A limit on the load or the CPU must be exceeded there; a rate and a concurrency that have
+    // reached theirs let no more in. A limit below zero stays, to be refused.
     let reached = if trigger < 0.0 {
         trigger
     } else {

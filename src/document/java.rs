@@ -1,10 +1,9 @@
 //! Sentinel for Java: its rules in our words.
 //!
-//! What differs is translated here, so that there is one arithmetic: limits that
-//! must be exceeded there become the next larger ones that are reached, or
-//! [`exceeds`](crate::CircuitBreakerRule::exceeds); a maximum of threads that
-//! lets one more in is one more; a wait that must be shorter than the longest one
-//! is shorter by a nanosecond.
+//! The differences are translated here, so that there is one arithmetic: limits that must be
+//! exceeded there become the next larger ones that are reached, or
+//! [`exceeds`](crate::CircuitBreakerRule::exceeds); a maximum of threads that lets one more in is
+//! one more; a wait that must be shorter than the longest one is shorter by a nanosecond.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use crate::rule::{
 use crate::stat::{MAX_RT, MAX_TOKENS};
 use crate::system::Capacity;
 
-/// What an `int` may be.
+/// The range of an `int`.
 const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
@@ -219,7 +218,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
             Some(Value::Number(number)) => *number < 0.0,
             _ => false,
         };
-        // What a dashboard writes for a limit that is not set.
+        // The value that a dashboard writes for a limit that is not set.
         if is_below_0 && fields.has_other(key, -1) {
             fields.warn(key, "ignored, as in Sentinel, as it is below 0");
         }
@@ -262,7 +261,7 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
         Some(1) => AuthorityRule::deny_list(resource, &origins),
         _ => AuthorityRule::allow_list(resource, &origins),
     };
-    // A list of nobody would let everybody pass.
+    // A list of no origin would let every call pass.
     if fields.has("limitApp") && rule.origins().is_empty() {
         fields.refuse("limitApp", "names of origins, between commas");
     }

@@ -1,4 +1,4 @@
-//! A whole document: its tree, the rules in it, and what is wrong with them.
+//! A whole document: its tree, the rules in it, and their problems.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,7 @@ use super::syntax::{DocumentError, Format, MAX_BYTES};
 use super::value::{Table, Value};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
-/// Most rules of one document: each bad one takes more memory for what is wrong
-/// with it than it has bytes.
+/// Most rules of one document: the problems of each bad one take more memory than it has bytes.
 const MAX_RULES: usize = 100_000;
 /// Most problems of one document of which more than one may be of the same rule.
 const MOST_PROBLEMS: usize = 100_000;

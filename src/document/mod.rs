@@ -1,7 +1,7 @@
 //! Rules from documents: files, configuration services, other programs.
 //!
-//! A document is read as a whole. The problems of its rules are reported, each with its
-//! place, the value and what is allowed there:
+//! A document is read as a whole. The problems of its rules are reported, each with its place, the
+//! value and the allowed ones:
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
@@ -117,15 +117,14 @@
 //!   [`MissingKey::Skip`](crate::MissingKey::Skip).
 //!
 //! Keys without a meaning here are kept, and [written](Document::write) again: no part of a
-//! document is lost when it is read and written. A rule that cannot be translated is not
-//! loaded: one with `regex`, with a concurrency limit for a single origin, or with `*` as
-//! the resource of anything but a circuit breaker, since `*` is a name like any other in
-//! Sentinel and stands for [every resource](crate::rule#default-rules) here. What is
-//! ignored, but leaves the rule with a meaning, is a [warning](Problem::is_warning):
-//! `clusterMode`, a second authority rule of a resource, a missing limit, what Sentinel
-//! itself ignores, and a key that looks like a misspelt one. There is no warning for
-//! settings of a behaviour that the rule does not choose, such as `warmUpPeriodSec` without
-//! a warm-up: dashboards write all of them.
+//! document is lost when it is read and written. A rule that cannot be translated is not loaded:
+//! one with `regex`, with a concurrency limit for a single origin, or with `*` as the resource of
+//! anything but a circuit breaker, since `*` is a name like any other in Sentinel and stands for
+//! [every resource](crate::rule#default-rules) here. A setting that is ignored, but leaves the rule
+//! with a meaning, gets a [warning](Problem::is_warning): `clusterMode`, a second authority rule of
+//! a resource, a missing limit, a setting that Sentinel itself ignores, and a key that looks like a
+//! misspelt one. There is no warning for settings of a behaviour that the rule does not choose,
+//! such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
 //!
 //! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken
 //! as the template that matches the same paths, with a warning. A name such as

@@ -1,10 +1,9 @@
 //! How deep a text in TOML is nested, before it is read.
 //!
-//! What reads a tree, drops it or writes it walks down into it, and so takes room on the
-//! stack for each level. The reader of TOML bounds the parts of a key and the lists and
-//! inline tables within each other, but each for itself: inline tables with dotted keys have
-//! thousands of levels within its bounds, too many for the stack of a thread. So they are
-//! counted here, without a tree.
+//! Code that reads a tree, drops it or writes it walks down into it, and so takes room on the stack
+//! for each level. The reader of TOML bounds the parts of a key and the lists and inline tables
+//! within each other, but each for itself: inline tables with dotted keys have thousands of levels
+//! within its bounds, too many for the stack of a thread. So they are counted here, without a tree.
 
 /// Most levels of lists and inline tables, with those of the dotted keys around them; more
 /// than a document may have, as points of numbers count as well.
@@ -12,12 +11,12 @@ const MOST: usize = 160;
 
 /// Where `text` is nested too deep to be read, as an offset; `None` if it is not.
 ///
-/// What is no TOML may be misread, but not for less deep than the reader takes it for, which
-/// goes on behind what is wrong with it.
+/// A text that is no TOML may be misread, but not for less deep than the reader takes it for, which
+/// continues behind a syntax error.
 pub(super) fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    // What closes each list or inline table that is open, and the points before it, in its
-    // key.
+    // The closing bracket of each list or inline table that is open, and the points before it, in
+    // its key.
     let mut around = Vec::new();
     let (mut levels, mut points, mut at) = (0, 0, 0);
     // Whether a value may have ended here: a word, a string, a list or a table.
@@ -137,7 +136,7 @@ mod tests {
             "x = \"\"\"a\"\"\"\"\"",
             "x = ''''a''''",
             "# a\n",
-            // The reader goes on behind what is wrong.
+            // The reader continues behind a syntax error.
             "x = a\"\"\"\n",
             "x = \\'''\n",
             "# a\r",

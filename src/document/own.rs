@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// From here on, floating point numbers leave whole numbers out.
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
-/// What the rest of a table is read by.
+/// Reads the rest of a table.
 type Reader = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by [name](Rule::kind).
@@ -72,7 +72,7 @@ pub(super) fn is_rule(value: &Value) -> bool {
 pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.keys = &KEYS;
     let Some(reader) = fields.needed_choice("kind", &KINDS) else {
-        // Which keys it may have nobody knows.
+        // Its possible keys are unknown.
         fields.know_all();
         return None;
     };
@@ -94,7 +94,7 @@ fn switched<R>(rule: R, is_on: bool, set: impl FnOnce(R) -> R) -> R {
     if is_on { set(rule) } else { rule }
 }
 
-/// A rule with what is set of how it is shared.
+/// A rule with its settings for sharing.
 macro_rules! sharing {
     ($rule:expr, $fields:expr, $kind:ty) => {{
         let rule = switched($rule, $fields.is_set("shared"), <$kind>::shared);

@@ -6,8 +6,8 @@ use crate::rule::{MOST_TOLD, write_first};
 
 /// An error or a warning about one setting of a document.
 ///
-/// Its text says where the setting is, its value, and what is allowed there:
-/// `line 20, column 1: rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
+/// Its text has the place of the setting, its value, and the allowed values: `line 20, column 1:
+/// rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
 ///
 /// # Examples
 ///

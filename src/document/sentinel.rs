@@ -103,10 +103,10 @@ const MARKS: [(Kind, &[&str]); 5] = [
     (Kind::CircuitBreaker, &["statIntervalMs"]),
 ];
 
-/// What becomes of a limit on the average response time that no average reaches.
+/// The effect of a limit on the average response time that no average reaches.
 pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
 
-/// What becomes of a rule without a threshold.
+/// The effect of a rule without a threshold.
 pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
 /// The same, of a flow rule.
 pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
@@ -294,7 +294,7 @@ pub(super) fn just_above(value: f64) -> f64 {
 pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     match value.trim().parse::<i64>() {
         Ok(number) => number.to_string(),
-        // What is no text, or not there, has been told.
+        // A value that is no text, or is missing, has been reported.
         Err(_) if matches!(fields.peek(key), Some(Value::Text(_))) => {
             fields.refuse(key, "a whole number as a text");
             String::new()
@@ -306,7 +306,7 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
 /// The text of a flag as every flag is written.
 pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     let plain = value.trim().to_ascii_lowercase();
-    // What is no text, or not there, has been told.
+    // A value that is no text, or is missing, has been reported.
     let is_text = matches!(fields.peek(key), Some(Value::Text(_)));
     if is_text && !matches!(&*plain, "true" | "false") {
         fields.refuse(key, "\"true\" or \"false\"");

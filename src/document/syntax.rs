@@ -154,7 +154,7 @@ fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
 fn of_toml(text: &str, error: &toml::de::Error) -> DocumentError {
     let place = error.span().map(|span| place(text, span.start));
     DocumentError {
-        // Some messages go on with a list of what was expected.
+        // Some messages continue with a list of the expected tokens.
         message: error.message().replace('\n', ", "),
         place,
     }

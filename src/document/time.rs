@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::value::Value;
 
-/// What a message says is allowed.
+/// The allowed values in a message.
 pub(super) const ALLOWED: &str = "a time such as \"500ms\" or \"1m30s\", or a number of seconds";
 
 /// The units from long to short, in nanoseconds.

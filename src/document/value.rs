@@ -72,8 +72,7 @@ impl Value {
         }
     }
 
-    /// What TOML can say of the value: it has no null, and its numbers are those
-    /// of an `i64`.
+    /// The value as far as TOML has it: it has no null, and its numbers are those of an `i64`.
     pub(super) fn for_toml(&self) -> Option<Value> {
         Some(match self {
             Value::Null => return None,
@@ -149,8 +148,8 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Takes whatever comes, to a bounded depth: what walks over a value takes room on the stack
-/// for each level. Readers have bounds of their own, but not all of them for the whole depth.
+/// Takes any value, to a bounded depth: code that walks over a value takes room on the stack for
+/// each level. Readers have bounds of their own, but not all of them for the whole depth.
 #[derive(Clone, Copy)]
 pub(super) struct AnyValue {
     levels: usize,
@@ -162,7 +161,7 @@ impl AnyValue {
         Self { levels }
     }
 
-    /// What may stand in a list or a table.
+    /// A reader of the values in a list or a table.
     fn inner<E: Error>(self) -> Result<Self, E> {
         let levels = self.levels.checked_sub(1);
         levels
@@ -247,7 +246,7 @@ impl<'de> Visitor<'de> for AnyValue {
         }
         match as_number(&table) {
             Some(number) if number.is_finite() => Ok(Value::Number(number)),
-            // What the reader itself says of such a one.
+            // The message of the reader itself for such a number.
             Some(_) => Err(A::Error::custom("number out of range")),
             None => Ok(Value::Table(table)),
         }
@@ -272,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// What a reader hands out whose syntax has options.
+    /// An option as a reader hands it out whose syntax has options.
     struct Maybe(Option<U32Deserializer<Error>>);
 
     impl<'de> Deserializer<'de> for Maybe {
@@ -303,8 +302,8 @@ mod tests {
         Value::deserialize(MapDeserializer::new(table.into_iter()))
     }
 
-    /// What the JSON reader does with its feature `arbitrary_precision`; see
-    /// `cargo test --features serde_json/arbitrary_precision --test documents`.
+    /// Numbers as the JSON reader gives them with its feature `arbitrary_precision`; see `cargo
+    /// test --features serde_json/arbitrary_precision --test documents`.
     #[test]
     fn a_number_that_comes_as_its_digits_is_a_number() {
         for (digits, number) in [
