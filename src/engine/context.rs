@@ -1,4 +1,4 @@
-//! What all parts of an engine share.
+//! The state that all parts of an engine share.
 
 use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
@@ -18,10 +18,10 @@ use crate::system::Sampler;
 
 /// Most buckets of a resource's ring.
 const RESOURCE_BUCKETS: u64 = 256;
-/// Most buckets of a branch's ring: there are many of them.
+/// Most buckets of a scope node's ring: there are many of them.
 const BRANCH_BUCKETS: u64 = 32;
 
-/// What a user configures. Engines of rules in shadow mode have the same.
+/// The settings of a user. Engines of rules in shadow mode have the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// How figures per second are kept.
@@ -36,12 +36,12 @@ pub(crate) struct Config {
     /// How long something must not have been used before it is forgotten.
     pub(crate) idle: Duration,
     pub(crate) max_resources: usize,
-    /// How many branches there are, and how many origins a rule by origin knows.
+    /// How many scope nodes there are, and how many origins a rule by origin knows.
     pub(crate) max_origins: usize,
     /// Whether origins and contexts have nodes although no rule asks.
     pub(crate) origins: bool,
     pub(crate) contexts: bool,
-    /// What the machine says.
+    /// Reads the figures of the machine.
     pub(crate) sampler: Option<Sampler>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Minute {
     None,
 }
 
-/// What a node is for.
+/// The purpose of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeOf {
     /// A resource. Callers can make up its name, unless it `is_known`.
@@ -64,14 +64,14 @@ pub(crate) enum NodeOf {
     ScopeNode,
 }
 
-/// What does not change while an engine lives, and what all its parts need.
+/// Everything that does not change while an engine lives, and that all its parts need.
 pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
-    /// What calls bring with them.
+    /// The keys and parameters that calls bring with them.
     pub(crate) provided: Provided,
-    /// The findings that hooks have been told of.
+    /// The findings that hooks have received.
     pub(crate) told: Told,
     /// The figures of all inbound calls, from the first system rule on.
     pub(crate) inbound: OnceLock<Node>,
@@ -108,9 +108,9 @@ impl Default for Config {
 }
 
 impl EngineContext {
-    /// A node for `rules` on a resource whose calls may wait in a queue for
-    /// `longest_wait`, and the compiled over it. They go on from what was there `before`:
-    /// the node is that one, over another ring if the rules need it.
+    /// A node for `rules` on a resource whose calls may wait in a queue for `longest_wait`, and the
+    /// compiled rules over it. They inherit the state of `before`: the node is that one, over
+    /// another ring if the rules need it.
     pub(crate) fn node<'a>(
         &self,
         rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
@@ -139,7 +139,7 @@ impl EngineContext {
     /// The same for an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: RuleSelection) -> Self {
         let mut config = self.config.clone();
-        // Nobody reads them.
+        // These figures are never read.
         config.shape_of_resources = config.shape.clone();
         Self {
             config,
@@ -171,7 +171,7 @@ impl EngineContext {
         self.store.get().is_some_and(|hub| hub.store().is_some())
     }
 
-    /// Tells hooks of `finding`, unless they have been told of one of its kind for its rule.
+    /// Notifies hooks of `finding`, unless they have received one of its kind for its rule.
     pub(crate) fn tell(&self, finding: &Finding) {
         if self.hooks.want(Interest::FINDING) && self.told.is_first(finding) {
             self.hooks
@@ -190,7 +190,7 @@ impl EngineContext {
         self.inbound.get_or_init(|| {
             let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
             let plan = Plan::new([], None, shape, RESOURCE_BUCKETS, patience);
-            // What the service can hold is told by its last seconds.
+            // The last seconds show how much the service can hold.
             let (node, _) = plan.build(shape, true, None, now);
             node
         });

@@ -21,7 +21,7 @@ use crate::hook::Finding;
 use crate::rule::{NumberedRules, Rules};
 use crate::stat::Node;
 
-/// See the [module](self). What a handle of it refers to.
+/// See the [module](self). A handle refers to it.
 #[derive(Debug)]
 pub(crate) struct Core {
     engine: Engine,
@@ -42,7 +42,7 @@ impl Core {
         core
     }
 
-    /// What is counted, and the enforced rules.
+    /// The nodes, and the enforced rules.
     pub(crate) const fn registry(&self) -> &Registry {
         self.engine.registry()
     }
@@ -129,7 +129,7 @@ impl Core {
     /// they do not change keeps its counts. False, and nothing happens, if they are in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
-        // Which may be what makes the node of all inbound calls.
+        // A time that may make the node of all inbound calls.
         let begun = shared.time.check_making(shared.time.read());
         let older = registry.begin_reload();
         let present = registry.rules();
@@ -151,13 +151,13 @@ impl Core {
         true
     }
 
-    /// All that looks like a mistake now. Hooks are told of what they have not been told yet.
+    /// Everything that looks like a mistake now. Hooks get those that they have not received yet.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.registry().findings(self.missing_beside(), true)
     }
 
-    /// The same for a reader that may come at any time, also before the first calls: hooks are
-    /// told only of what no further call can explain.
+    /// The same for a reader that may come at any time, also before the first calls: hooks get only
+    /// those that no further call can explain.
     pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
         self.registry().findings(self.missing_beside(), false)
     }

@@ -37,7 +37,7 @@ pub(crate) use core::Core;
 #[derive(Debug)]
 pub(crate) struct Engine {
     registry: Registry,
-    /// What calls that have waited are judged by: this engine, or the core that holds it.
+    /// Judges calls that have waited: this engine, or the core that holds it.
     again: Weak<dyn JudgeAgain>,
 }
 

@@ -1,9 +1,9 @@
 //! Rules in shadow mode: hooks learn what they would refuse, and it runs all the same.
 //!
-//! Each such rule is judged by an engine of its own, with the figures that it
-//! would have if it were enforced beside the enforced rules. It sees what those let pass.
-//! What it lets pass as well ends with the call itself; what it refuses is counted
-//! as blocked in its engine, and hooks are notified; what it would let wait starts at once.
+//! Each such rule is judged by an engine of its own, with the figures that it would have if it were
+//! enforced beside the enforced rules. It sees the calls that those let pass. A call that it lets
+//! pass as well ends there with the call itself; one that it refuses is counted as blocked in its
+//! engine, and hooks are notified; one that it would let wait starts at once.
 //!
 //! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
 //! version of the set that they are of, and comes into force together with that set. A call
@@ -77,9 +77,9 @@ struct Wanted<'a> {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Those of `set`, in which calls will be judged that begin after `begun`; each goes on
-    /// from the one of an equal rule or, else, of the same id and resource. `None` if there are
-    /// none, and were none.
+    /// Those of `set`, in which calls will be judged that begin after `begun`; each inherits from
+    /// the one of an equal rule or, else, of the same id and resource. `None` if there are none,
+    /// and were none.
     pub(crate) fn prepare(
         &self,
         shared: &EngineContext,
@@ -147,7 +147,7 @@ impl Shadows {
 // === impl NextShadows ===
 
 impl NextShadows {
-    /// What is left to do once they are in force.
+    /// The work that is left once they are in force.
     pub(crate) fn settle(&self) {
         for (engine, change) in &self.changes {
             let registry = engine.registry();

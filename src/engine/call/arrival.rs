@@ -11,8 +11,8 @@ use crate::stat::SlotHold;
 /// See the [module](self). That of a call which has not waited is the default.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    /// The slot that it has got in line. Whoever begins to judge the call gives back what is
-    /// left here.
+    /// The slot that it has got in line. The code that begins to judge the call releases a slot
+    /// that is left here.
     pub(crate) slot: Option<SlotHold>,
     /// Its place in line, for the case that it has to go back there.
     pub(crate) place: Option<PlaceInLine>,
@@ -20,14 +20,14 @@ pub(crate) struct Arrival {
     pub(crate) shares: Option<Box<OfShares>>,
     /// When it came, if it has waited.
     pub(crate) since: Option<Tick>,
-    /// What it was granted by a store for which it has waited.
+    /// The leases that a store granted, for which it has waited.
     pub(crate) leases: HeldLeases,
 }
 
-/// What a call has got in the lines of its values.
+/// The shares and places that a call has got in the lines of its values.
 #[derive(Debug, Default)]
 pub(crate) struct OfShares {
-    /// The share that it has got in line, to be given back as a slot.
+    /// The share that it has got in line, to be released like a slot.
     pub(crate) own: Option<OwnShare>,
     /// Its places in lines: the last one is the latest.
     pub(crate) places: Vec<ShareInLine>,

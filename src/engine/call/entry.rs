@@ -1,4 +1,4 @@
-//! A call that runs: what it holds, and gives back when it ends.
+//! A call that runs: the slot, probes and places that it holds, and releases when it ends.
 
 use std::fmt;
 use std::mem;
@@ -22,9 +22,9 @@ use crate::stat::{Outcome, SlotHold};
 /// then sees a good call, and as a probe it closes the breaker. So call `fail` for each
 /// error. [`Sentinel::run`](crate::Sentinel::run) and layers do it themselves.
 ///
-/// If it is dropped while its thread panics, the call counts as failed, whatever it is
-/// that panics, because whoever holds the entry is assumed to run the call. An entry that
-/// is never dropped, as in a cycle of references, keeps its slot until the process ends.
+/// If it is dropped while its thread panics, the call counts as failed, no matter where the panic
+/// comes from, because the holder of the entry is assumed to run the call. An entry that is never
+/// dropped, as in a cycle of references, keeps its slot until the process ends.
 ///
 /// # Examples
 ///
@@ -55,26 +55,26 @@ pub struct Entry {
     /// Whether a layer runs the call and [reports](Self::panicked) its panic: then any other
     /// panic of the thread is none of the call's.
     has_panic_guard: bool,
-    /// Whether the whole response was there with its head: so far nobody has had to wait for
+    /// Whether the whole response was there with its head: so far no reader has had to wait for
     /// more of its body.
     body_was_ready: bool,
     /// How it will be booked; `None`: as cancelled.
     outcome: Option<Outcome>,
-    /// What it gives back at its end beside a slot, if anything.
+    /// The permits that it releases at its end beside a slot, if any.
     permits: Option<Permits>,
     rare: Option<Box<RareState>>,
 }
 
-/// What hardly any entry has, in a box to keep entries small.
+/// State that hardly any entry has, in a box to keep entries small.
 #[derive(Default)]
 struct RareState {
     /// The entries that rules in shadow mode have given the same call: they end with it.
     shadows: Vec<Entry>,
-    /// What its parameters had left when it started, or began to wait.
+    /// The rest of its parameters' quotas when it started, or began to wait.
     quota: Option<QuotaLeft>,
 }
 
-/// What a call was given by rules that must learn of its end.
+/// The permits of a call by rules that must learn of its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     /// By circuit breakers.
@@ -169,8 +169,8 @@ impl Entry {
         self.outcome = Some(Outcome::Failure);
     }
 
-    /// Marks the call as one that says nothing about the health of what was called: it
-    /// counts as completed, and as neither a success nor an error.
+    /// Marks the call as one that says nothing about the health of the called service: it counts as
+    /// completed, and as neither a success nor an error.
     pub fn ignore(&mut self) {
         self.outcome = Some(Outcome::Ignore);
     }
@@ -260,7 +260,7 @@ impl Entry {
         resource.with_breakers(|breakers, notify| match outcome {
             Some(Outcome::Success) => breakers.complete(now, admission, rt, false, notify),
             Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, notify),
-            // It says nothing about what was called, but for how long it took.
+            // It says nothing about the called service, but for how long it took.
             Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, notify),
         });
     }
@@ -274,7 +274,7 @@ impl Entry {
         resource.node().release_slot(SlotHold::RUNNING);
     }
 
-    /// What is left of the tightest quota.
+    /// The rest of the tightest quota.
     pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
         let now = self.nodes.resource().now();
         let noted = self.rare.as_ref().and_then(|rare| rare.quota.clone());
@@ -324,7 +324,8 @@ impl Entry {
             self.report_to_breakers(now, outcome, end - self.start);
         }
         let resource = self.nodes.resource();
-        // What breakers have left: places under limits on calls at once for each value.
+        // The permits beside those of breakers: places under limits on calls at once for each
+        // value.
         if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
             params.free(permits.running);
         }
@@ -382,10 +383,9 @@ impl Drop for Entry {
     }
 }
 
-/// Runs `poll`. If it panics, what is in `call` ends right there as one that has
-/// panicked: an outer layer may catch the panic and drop the rest later, when it
-/// looks like a cancellation. And a call that other code drops while the thread
-/// unwinds has done nothing wrong.
+/// Runs `poll`. If it panics, the entry in `call` ends right there as one that has panicked: an
+/// outer layer may catch the panic and drop the rest later, when it looks like a cancellation. And
+/// a call that other code drops while the thread unwinds has done nothing wrong.
 #[inline]
 pub(crate) fn end_on_panic<T: Into<Entry>, R>(
     call: &mut Option<T>,

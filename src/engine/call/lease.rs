@@ -46,7 +46,7 @@ impl WaitLeases {
         asking.is_some_and(|asking| asking.is_answered(waker))
     }
 
-    /// Takes what was granted by now. False if some was not: then there is a
+    /// Takes the permits granted by now. False if some were not: then there is a
     /// [refusal](Self::refusal).
     pub(crate) fn settle(&mut self, now: Tick) -> bool {
         match self.asking.take().map(|asking| asking.settle(now)) {
@@ -89,7 +89,7 @@ impl WaitLeases {
         asking.map_or(Duration::ZERO, |asking| asking.most)
     }
 
-    /// What the call has, for whoever judges it again.
+    /// The leases of the call, for its next judgement.
     pub(crate) fn hand_over(&mut self) -> HeldLeases {
         self.held.take().unwrap_or_default()
     }

@@ -64,7 +64,7 @@ impl LimitedRing<'_> {
     pub(crate) fn give_back(&self, taken: Taken, n: u32) {
         match self.node {
             Some(node) => node.give_back(taken, n),
-            // A ring without figures: what comes too late just stays spent.
+            // A ring without figures: tokens whose refund comes too late just stay spent.
             None => {
                 let _ = self.ring.refund_at(taken.bucket, n);
             }
@@ -98,7 +98,7 @@ impl LimitedRing<'_> {
             .map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
-    /// Gives back what is held here.
+    /// Refunds or cancels the tokens `held` here.
     pub(crate) fn cancel(&self, now: Tick, held: Held, n: u32) {
         match (held, self.node) {
             (Held::Taken(taken), _) => self.give_back(taken, n),
@@ -109,8 +109,8 @@ impl LimitedRing<'_> {
         }
     }
 
-    /// What the call of `visit` will find here if nobody else comes until then: from when on
-    /// it may run. It takes nothing.
+    /// The outcome for the call of `visit` here if no other call comes until then: from when on it
+    /// may run. It takes nothing.
     pub(crate) fn foresee(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
         self.ring
             .foresee(now, visit, &self.quotas.at(now, visit.at))
@@ -132,7 +132,7 @@ impl LimitedRing<'_> {
 // === impl NoTokens ===
 
 impl NoTokens {
-    /// What it means that a ring with the quotas of these `rules` gave nothing.
+    /// The refusal of a ring with the quotas of these `rules`.
     #[cold]
     pub(crate) fn of(denied: Denied, rules: &[u32]) -> Self {
         match denied {

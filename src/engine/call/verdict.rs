@@ -54,13 +54,13 @@ pub enum Verdict {
     Block(Blocked),
 }
 
-/// What is known of a call when it starts on the fast path.
+/// The facts of a call that starts on the fast path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     pub(crate) at: Tick,
     pub(crate) n: u32,
     pub(crate) has_slot: bool,
-    /// What circuit breakers gave it.
+    /// Its admission by circuit breakers.
     pub(crate) closed: Option<AllClosed>,
 }
 
@@ -181,7 +181,7 @@ impl SlowVerdict {
         mem::forget(self);
     }
 
-    /// What was written; `None` if the call was skipped.
+    /// The verdict that was written; `None` if the call was skipped.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> Option<Verdict> {
         debug_assert_eq!(self.open, Open::Nothing, "the call has been settled");

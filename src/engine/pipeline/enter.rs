@@ -59,9 +59,9 @@ pub(super) fn enter_claimed(
     }
 }
 
-/// Claims all that a call needs before it takes tokens: a share for each parameter, room on
-/// related resources, a turn in each queue. Returns a refusal, or has the call wait for a share,
-/// if something cannot be had; then `claims` are given up, as they are if the rings have moved.
+/// Claims all that a call needs before it takes tokens: a share for each parameter, room on related
+/// resources, a turn in each queue. Returns a refusal, or has the call wait for a share, if
+/// something cannot be had; then `claims` are cancelled, as they are if the rings have moved.
 fn claim(
     engine: EngineRef<'_>,
     nodes: &CallNodes,
@@ -133,7 +133,7 @@ fn take_and_enter(
     Ok(Verdict::Pass(entry))
 }
 
-/// What a call could not get of its place and its tokens. It has nothing then.
+/// The part of its place and its tokens that a call could not get. It has nothing then.
 enum Lack {
     Place(NoPlace),
     Tokens(NoTokens),
@@ -245,8 +245,8 @@ fn take_all(
     Ok(())
 }
 
-/// A rule had no room: a prioritized call may wait for it, any other is refused and gives up
-/// what it has claimed.
+/// A rule had no room: a prioritized call may wait for it, any other is refused and its claims are
+/// cancelled.
 #[cold]
 pub(super) fn wait_or_refuse(
     engine: EngineRef<'_>,

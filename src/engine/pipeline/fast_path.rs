@@ -40,8 +40,8 @@ pub(crate) fn try_fast_path(
             let closed = resource.breakers().and_then(Breakers::admit_if_closed);
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
         }
-        // A call that may wait keeps its share meanwhile, and one that is to be told what is
-        // left needs the value's quota as well: both take the slow path.
+        // A call that may wait keeps its share meanwhile, and one that wants to know the rest of
+        // its quotas needs the value's as well: both take the slow path.
         PathKind::FastAfterParam if !(call.prioritized || call.wants_quota) => {
             (None, resource.params())
         }

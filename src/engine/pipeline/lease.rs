@@ -1,11 +1,11 @@
 //! How a call takes permits of the shared rules, or waits for the store.
 //!
-//! Permits in hand are taken last of all that can refuse the call, before its place and its
-//! tokens. Where some must be asked for, all local rules are asked first whether they have
-//! room, so that nothing is drawn for a call that they refuse. Then the call gives up what it
-//! has claimed, waits with a ticket at each counter, and is judged again with what it was
-//! granted. A call that waits for a turn or for a loan asks when that has come: a permit that
-//! was drawn before would belong to another bucket.
+//! Permits in hand are taken last of all that can refuse the call, before its place and its tokens.
+//! Where some must be asked for, all local rules are asked first whether they have room, so that
+//! nothing is drawn for a call that they refuse. Then the claims of the call are cancelled, it
+//! waits with a ticket at each counter, and is judged again with the granted permits. A call that
+//! waits for a turn or for a loan asks when that has come: a permit that was drawn before would
+//! belong to another bucket.
 
 use std::mem;
 use std::time::Duration;

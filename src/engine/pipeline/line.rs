@@ -91,7 +91,7 @@ pub(super) fn wait_for_store(
     verdict
 }
 
-/// Has a call wait that stands in `line`, for what is `left` of its time at most. It holds
+/// Has a call wait that stands in `line`, for at most `left`, the rest of its time. It holds
 /// nothing meanwhile.
 fn wait_in_line(
     engine: EngineRef<'_>,
@@ -104,7 +104,7 @@ fn wait_in_line(
     nodes.each(Node::note_in_line);
     engine.registry.catch_up(nodes.resource(), now);
     let mut own = std::mem::take(arrived);
-    // Whoever has begun to judge the call gives these back.
+    // The caller, which has begun to judge the call, releases these.
     arrived.slot = own.slot.take();
     let shares = own.shares.as_deref_mut();
     let share = shares.and_then(|shares| shares.own.take());

@@ -27,11 +27,11 @@
 //! shadow      rules in shadow mode, of calls that the others let pass          ../shadow.rs
 //! ```
 //!
-//! The order is the semantics, and is written down here only: cheap checks come first, and
-//! a call waits only when all that may refuse it have been asked. Whatever was taken is
-//! given back when a later check refuses. A call waits for its turn and for loans once, until
-//! the latest of the times at which it can run. It may wait for a slot or a share before,
-//! holding nothing, and for a slot after, if it finds none then.
+//! The order is the semantics, and is written down here only: cheap checks come first, and a call
+//! waits only when all that may refuse it have been asked. Everything that was taken is returned
+//! when a later check refuses. A call waits for its turn and for loans once, until the latest of
+//! the times at which it can run. It may wait for a slot or a share before, holding nothing, and
+//! for a slot after, if it finds none then.
 //!
 //! Most calls need hardly any of these checks. Which ones is known when the resource is
 //! made: its [`PathKind`](crate::engine::resource::PathKind).
@@ -47,11 +47,10 @@
 //! Full               anything                                  judge
 //! ```
 //!
-//! Every call to a known resource begins in [`try_fast_path`], which stops at once where it
-//! is not the path of the resource. Then [`fall_back`] goes on from where it has stopped:
-//! with the refusal, with a wait if the call is prioritized, or with [`judge()`], the slow
-//! path through all checks. A call whose resource must be made first, or made anew after a
-//! reload, begins with [`judge()`].
+//! Every call to a known resource begins in [`try_fast_path`], which stops at once where it is not
+//! the path of the resource. Then [`fall_back`] continues where it has stopped: with the refusal,
+//! with a wait if the call is prioritized, or with [`judge()`], the slow path through all checks. A
+//! call whose resource must be made first, or made anew after a reload, begins with [`judge()`].
 
 mod enter;
 mod fast_path;
@@ -75,7 +74,7 @@ pub(crate) use slow_path::{NotJudged, fall_back, judge};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineRef<'a> {
     pub(crate) registry: &'a Registry,
-    /// What judges calls that have waited.
+    /// Judges calls that have waited.
     pub(crate) again: &'a Weak<dyn JudgeAgain>,
 }
 

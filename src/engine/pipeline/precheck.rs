@@ -8,9 +8,9 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::{NoPlace, Resource};
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
-/// Refuses the call if a check that takes nothing does: by who calls, by the state of the
-/// machine and of all inbound calls, by how well the resource answers, or by how many calls
-/// run. The last one does not concern a call that `has_slot`.
+/// Refuses the call if a check that takes nothing does: by the caller, by the state of the machine
+/// and of all inbound calls, by how well the resource answers, or by how many calls run. The last
+/// one does not concern a call that `has_slot`.
 pub(super) fn precheck(
     resource: &Resource,
     call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! Refusals: made with their rule and their time, counted on every node, told to hooks.
+//! Refusals: made with their rule and their time, counted on every node, passed to hooks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::stat::Node;
 /// Where a refusal counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted<'a> {
-    /// On the resource, and nowhere else: nobody need hold it for that.
+    /// On the resource, and nowhere else: the caller need not hold it for that.
     Alone(&'a Resource),
     /// On all these nodes.
     On(&'a CallNodes),

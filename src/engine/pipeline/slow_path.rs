@@ -79,8 +79,8 @@ pub(crate) fn fall_back(
     }
 }
 
-/// Judges `call` to `resource` from the first check on. What it has `arrived` with is left
-/// there, as far as the verdict does not need it.
+/// Judges `call` to `resource` from the first check on. The slots and shares in `arrived` are left
+/// there, as far as the verdict does not need them.
 pub(crate) fn judge(
     engine: EngineRef<'_>,
     resource: &Arc<Resource>,
@@ -122,7 +122,7 @@ fn refuse_early(
         CallNodes::find(engine.registry, resource, call, now)?
     };
     if let Some(wait) = blocked.retry_after() {
-        // What has not been asked must have room by then as well.
+        // The rules that have not been asked must have room by then as well.
         let at = nodes.retry_at(engine.registry, call, now, now + wait);
         // Their time is that of the resource, which the clock may be behind.
         let until = |at| resource.time_until(at, now).max(wait);

@@ -13,9 +13,9 @@ use crate::engine::call::waiting::{Promised, Waiting};
 use crate::engine::registry::Reloaded;
 use crate::stat::{Node, Wish};
 
-/// Holds tokens on every ring for a call that waits: for the turn that it has among its
-/// `claims`, or, if it is prioritized, for a coming bucket. `None` if some ring has none;
-/// then the claims are given up.
+/// Holds tokens on every ring for a call that waits: for the turn that it has among its `claims`,
+/// or, if it is prioritized, for a coming bucket. `None` if some ring has none; then the claims are
+/// cancelled.
 pub(super) fn wait(
     engine: EngineRef<'_>,
     nodes: &CallNodes,

@@ -1,4 +1,5 @@
-//! Comparing what rules look at with what calls have brought: see [`finding`](crate::hook::finding).
+//! Comparing the names and keys of rules with those of calls: see
+//! [`finding`](crate::hook::finding).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
@@ -13,7 +14,7 @@ use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence};
 use crate::rule::{MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 
-/// Most findings that are told at once. Rules come from the operator, but may be many.
+/// Most findings that are reported at once. Rules come from the operator, but may be many.
 const MOST_FINDINGS: usize = 1_000;
 /// Most rules whose names are compared with others.
 const MOST_RULES: usize = 256;
@@ -30,7 +31,7 @@ struct Called {
     total: u64,
 }
 
-/// What the branches of one resource say of its origins.
+/// The origins of one resource, as its scope nodes show them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Origins {
     has_any: bool,
@@ -39,9 +40,9 @@ struct Origins {
 }
 
 impl Registry {
-    /// All that looks like a mistake now, to calls that lack a key also what the rules
-    /// `beside` these are `missing`. Hooks are told of it once: of all, or only of what no
-    /// further call can explain, for a reader that may come before the first calls.
+    /// Everything that looks like a mistake now, with the keys that the rules in shadow mode beside
+    /// these are `missing`. Hooks are notified once: of all, or only of those that no further call
+    /// can explain, for a reader that may come before the first calls.
     pub(crate) fn findings(&self, missing: Vec<Finding>, has_come_late: bool) -> Vec<Finding> {
         let found = self.look_for_findings(missing);
         let certain = |finding: &&Finding| has_come_late || finding.has_evidence();
@@ -78,7 +79,7 @@ impl Registry {
         found
     }
 
-    /// Hooks are told at once of mistakes that show at the first call to a resource. It has been
+    /// Notifies hooks at once of mistakes that show at the first call to a resource. It has been
     /// `made` for that call.
     #[cold]
     pub(super) fn compare_new(&self, made: &Resource) {
@@ -111,7 +112,7 @@ impl Registry {
         Finding::new(FindingKind::NoCalls, "", "", cause)
     }
 
-    /// What is wrong with `rule`, as far as names and layers tell.
+    /// The findings on `rule`, as far as names and layers show them.
     fn of_rule(&self, rule: &Rule, id: &str, set: &RuleSet, called: &Called) -> Vec<Finding> {
         let mut found = Vec::new();
         let resource = rule.resource();

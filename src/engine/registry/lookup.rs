@@ -1,4 +1,4 @@
-//! Finding resources and branches in the tables, and making those that are not there.
+//! Finding resources and scope nodes in the tables, and making those that are not there.
 
 use super::recent::{self, Fingerprint};
 use super::{Registry, Reloaded};
@@ -37,10 +37,10 @@ impl Registry {
         Some(found)
     }
 
-    /// The resource that `query` asks for, made or renewed if need be. When the table is
-    /// full there is a place only for one that has a rule, or that `has_place`; for any
-    /// other it is the resource of the overflow. Who sends the name of what many calls share
-    /// has no part in that: such a text is known by its hash, and no rule names it.
+    /// The resource that `query` asks for, made or renewed if need be. When the table is full there
+    /// is a place only for one that has a rule, or that `has_place`; for any other it is the
+    /// resource of the overflow. A caller that sends the name of a shared key has no part in that
+    /// key: such a text is known by its hash, and no rule names it.
     pub(crate) fn find_or_make(
         &self,
         query: &ResourceQuery<'_>,
@@ -89,8 +89,8 @@ impl Registry {
     fn try_make(&self, query: &ResourceQuery<'_>, now: Glance) -> Option<Arc<Resource>> {
         let rules = loop {
             let rules = self.rules.load_full();
-            // A resource with a rule has a place, whatever the bound. No rule can name
-            // one that is known by its hash alone.
+            // A resource with a rule has a place at any size of the table. No rule can name one
+            // that is known by its hash alone.
             let is_named = !matches!(query.name, Key::Digest(..));
             if is_named && rules.names(&query.name.to_string()) {
                 return Some(self.install(query, false, now));
@@ -98,7 +98,7 @@ impl Registry {
             if rules.version() == self.shared.version.load(Ordering::Acquire) {
                 break rules;
             }
-            // A reload is at work: what is made now must be by its rules.
+            // A reload is at work: a resource made now must be by its rules.
             drop(self.renewal.lock());
         };
         let now = self.shared.time.check_making(now);
@@ -175,15 +175,15 @@ impl Registry {
         }
         // There may be more slots than before. Those who wait are woken by code of others.
         new.let_in(old.as_deref());
-        // Nobody waits while it frees the whole set that it may be the last to hold.
+        // No thread waits while this one frees the whole set that it may be the last to hold.
         drop(old);
         new
     }
 
-    // --- branches ---
+    // --- scope nodes ---
 
-    /// The branch `name` of `resource`, made or renewed if need be. If there is no
-    /// place for it: the one for all such origins, and none for a context.
+    /// The scope node `name` of `resource`, made or renewed if need be. If there is no place for
+    /// it: the one for all such origins, and none for a context.
     pub(crate) fn branch(
         &self,
         resource: &Resource,
@@ -210,8 +210,8 @@ impl Registry {
         query: &ScopeQuery<'_>,
         now: Tick,
     ) -> Result<Option<Arc<ScopeNode>>, Reloaded> {
-        // A branch that a rule names, or that stands for many, has a place even if the table
-        // is full: a flood of origins must not lift a rule.
+        // A scope node that a rule names, or that stands for many, has a place even if the table is
+        // full: a flood of origins must not lift a rule.
         let has_place = match query.kind {
             ScopeKind::Missing | ScopeKind::Overflow => true,
             ScopeKind::Origin => resource
@@ -291,7 +291,7 @@ mod tests {
             };
             registry.make_branch(resource, &query, now.undoubted())
         };
-        // It has looked for the branch before the reload, and makes it after.
+        // It has looked for the scope node before the reload, and makes it after.
         assert!(
             branch(&old).is_err(),
             "its rules would be looked up in another set"

@@ -1,8 +1,8 @@
-//! What is counted and the rules in force: the two tables of an engine.
+//! The nodes and the rules in force: the two tables of an engine.
 //!
-//! Resources are in one table and their branches, for single origins and contexts, in the
-//! other. Both are bounded. Each resource has been made by one version of the rules; a reload
-//! makes it stale, and the next call to it has it made anew.
+//! Resources are in one table and their scope nodes, for single origins and contexts, in the other.
+//! Both are bounded. Each resource has been made by one version of the rules; a reload makes it
+//! stale, and the next call to it has it made anew.
 
 mod findings;
 mod lookup;
@@ -77,8 +77,8 @@ impl Routes<'_> {
     /// The template that `path` matches; `None` as well if it is the path itself.
     #[inline]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        // Pairs with the last store in `put_in_force`: who sees that the new rules have none sees
-        // their version when the call is judged. That they have some is stored before it.
+        // Pairs with the last store in `put_in_force`: a call that sees that the new rules have
+        // none sees their version when it is judged. That they have some is stored before it.
         if !self.registry.has_templates.load(Ordering::Acquire) {
             return None;
         }

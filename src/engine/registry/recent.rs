@@ -1,16 +1,16 @@
 //! A cache of the resources that a thread has called lately, asked before the table.
 //!
-//! Most threads call the same few resources again and again. So each has a small
-//! direct-mapped cache of what it has found in the table, and asks here first. The cache holds
-//! *weak* references: they keep neither a resource nor its engine, with its hooks and its
-//! clock, alive, and do not count as holders to the table, which evicts what nobody holds. A
+//! Most threads call the same few resources again and again. So each has a small direct-mapped
+//! cache of the resources that it has found in the table, and asks here first. The cache holds
+//! *weak* references: they keep neither a resource nor its engine, with its hooks and its clock,
+//! alive, and do not count as holders to the table, which evicts resources without holders. A
 //! resource that is found here is held while its call runs, as one from the table is.
 //!
-//! A [`Fingerprint`] of the name says which slot to look at. What lies there is compared in
-//! full: a resource of another engine, with another name, made by older rules, or gone from
-//! the table is a miss, and the table is asked. A name takes the slot of another one only
-//! after [some misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would
-//! push each other out with every call.
+//! A [`Fingerprint`] of the name says which slot to look at. The resource there is compared in
+//! full: a resource of another engine, with another name, made by older rules, or gone from the
+//! table is a miss, and the table is asked. A name takes the slot of another one only after [some
+//! misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would push each other
+//! out with every call.
 
 use std::cell::RefCell;
 use std::sync::Arc as StdArc;
@@ -224,7 +224,7 @@ mod tests {
             [&one, &other].map(|sentinel| passed(sentinel, "job")),
             [1, 2]
         );
-        // Whatever the fingerprint says.
+        // The fingerprint alone decides nothing.
         with(&one, Key::Str("job"), |fingerprint, query, shared| {
             assert!(find(fingerprint, query, shared).is_some());
             assert!(find(fingerprint, query, other.registry().shared()).is_none());
@@ -258,7 +258,7 @@ mod tests {
         }
         assert!(kept(&sentinel, "one").is_some());
         clock.advance(Duration::from_secs(3_600));
-        // While somebody reads the table, what it has lost is not freed.
+        // While a reader holds the table, an entry that left it is not freed.
         let reader = sentinel.registry().resources().guard();
         call(&sentinel, "other");
         assert!(kept(&sentinel, "one").is_none());
@@ -275,12 +275,12 @@ mod tests {
         for _ in 0..2 {
             call(&sentinel, "job");
         }
-        // A call holds what comes to be replaced.
+        // A call holds the resource that comes to be replaced.
         let old = kept(&sentinel, "job").unwrap();
         sentinel.reload(FlowRule::per_second("job", 9).into());
         assert!(!Arc::ptr_eq(&known(), &old));
         sentinel.reload(Rules::new());
-        // Who has found it before both reloads, and goes on only now.
+        // A call has found it before both reloads, and continues only now.
         assert!(old.take_over(&registry.rules()));
         assert!(old.is_fresh());
         assert!(kept(&sentinel, "job").is_none());

@@ -1,5 +1,4 @@
-//! How other rules come into force: made beside the calls, then told to all of them
-//! at once.
+//! How other rules come into force: made beside the calls, then published to all of them at once.
 
 use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
@@ -60,14 +59,14 @@ impl Registry {
         self.replace_rules(change, with_them);
     }
 
-    /// What is left to do once other rules are in force.
+    /// The work that is left once other rules are in force.
     pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &Change) {
         let Change { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
         older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        // What has lost its rules must not stay pinned until somebody calls it.
+        // A resource that has lost its rules must not stay pinned until it is called.
         let now = self.shared.time.read();
         for name in old.resources().filter(|name| !new.names(name)) {
             for direction in [Direction::Inbound, Direction::Outbound] {
@@ -76,7 +75,7 @@ impl Registry {
                         direction,
                         name: &name,
                     };
-                    // What is found is made anew.
+                    // A resource that is found is made anew.
                     self.find_or_renew(&query, now);
                 }
             }
@@ -126,7 +125,7 @@ impl Registry {
         }
         // Many may be made anew in a row, so each by a reading of its own.
         let now = self.shared.time.read();
-        // What has left the table in the meantime stays as it was.
+        // A resource that has left the table in the meantime stays as it was.
         let renewed = found
             .key()
             .with_query(|query| self.find_or_renew(query, now));

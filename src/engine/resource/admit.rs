@@ -12,7 +12,7 @@ use crate::clock::Tick;
 use crate::rule::{HotParams, SlotLimit, SlotQueue};
 use crate::stat::SlotHold;
 
-/// What a call takes of its resource itself, besides tokens.
+/// The parts of its resource that a call takes, besides tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) slot: Option<SlotHold>,
@@ -185,7 +185,7 @@ impl Resource {
         }
     }
 
-    /// Gives back the place of a call that does not start.
+    /// Releases the place of a call that does not start.
     #[cold]
     pub(crate) fn leave(&self, place: Place) {
         if let Some(hold) = place.slot {
@@ -196,7 +196,7 @@ impl Resource {
         }
     }
 
-    /// A refusal for want of a slot. Nobody can tell when one will be free.
+    /// A refusal for want of a slot. The time at which one will be free is unknown.
     pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
         self.blocked(BlockKind::Isolation, slots.rule)
             .with_limit(slots.limit, Duration::ZERO)
@@ -225,8 +225,8 @@ impl Resource {
         .with_retry_after(refusal.retry_at.map(|at| at - now))
     }
 
-    /// Does something with the circuit breakers, if there are any. Hooks are told how
-    /// that changes them.
+    /// Does something with the circuit breakers, if there are any. Hooks are notified of each
+    /// change.
     #[inline]
     pub(crate) fn with_breakers<R>(
         &self,

@@ -9,14 +9,14 @@ use crate::breaker::NameHash;
 use crate::call::{Direction, Key, OwnedKey};
 use crate::engine::context::EngineContext;
 
-/// What a resource is kept by in its table.
+/// The key of a resource in its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceKey {
     pub(super) direction: Direction,
     name: OwnedKey,
 }
 
-/// What a call asks for.
+/// The resource that a call asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     pub(crate) direction: Direction,
@@ -65,7 +65,7 @@ impl Hash for ResourceQuery<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash_open(state);
-        // What comes in needs no mark to differ from what goes out.
+        // An inbound name needs no mark to differ from an outbound one.
         if self.direction != Direction::Inbound {
             self.direction.hash(state);
         }

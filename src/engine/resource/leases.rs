@@ -50,7 +50,7 @@ struct Target {
     quota: Arc<SharedQuota>,
 }
 
-/// What a call has taken. Dropping it refunds all of it, unless it is spent.
+/// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLeases(SmallVec<Held, 2>);
 
@@ -86,7 +86,7 @@ pub(crate) enum NoLease {
     Missing { rule: u32 },
 }
 
-/// What a call finds at its counters.
+/// The result of a call's visit to its counters.
 #[derive(Debug)]
 pub(crate) enum Taking {
     All(HeldLeases),
@@ -97,8 +97,7 @@ pub(crate) enum Taking {
 // === impl Leases ===
 
 impl Leases {
-    /// The shared rules at `indices`, which go on from those of `old` where these count the
-    /// same.
+    /// The shared rules at `indices`, which inherit from those of `old` where these count the same.
     fn new(
         set: &RuleSet,
         indices: &[u32],
@@ -241,7 +240,8 @@ impl Targets {
         })
     }
 
-    /// Asks for what is not `held`. Returns what the call has then, or that it must wait.
+    /// Asks for the permits that are not `held`. Returns those that the call has then, or that it
+    /// must wait.
     pub(crate) fn ask(
         &self,
         now: Tick,
@@ -289,7 +289,7 @@ impl Target {
 // === impl NoLease ===
 
 impl NoLease {
-    /// What is told of a call that gets no permits.
+    /// The refusal of a call that gets no permits.
     pub(crate) fn blocked(&self, resource: &Resource, now: Tick) -> Blocked {
         match *self {
             Self::Exhausted { rule, told, at } => {
@@ -323,7 +323,8 @@ impl Asking {
         left.count() == 0
     }
 
-    /// What the call has by now: where there is no answer, what the rule does without the store.
+    /// The leases that the call has by now: without an answer, the rule decides as it does without
+    /// the store.
     pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoLease> {
         for (target, ticket, n) in std::mem::take(&mut self.tickets) {
             let answer = ticket.take(now);

@@ -1,9 +1,9 @@
 //! A resource: the rules that judge its calls, and the node that counts them.
 //!
-//! A value of this type never changes, except for its counts: a reload makes a new one over
-//! the same node. So every call is judged by the rules of one version, and ends by the rules
-//! that admitted it. Single origins and contexts of a resource are
-//! [branches](crate::engine::resource::scope).
+//! A value of this type never changes, except for its counts: a reload makes a new one over the
+//! same node. So every call is judged by the rules of one version, and ends by the rules that
+//! admitted it. Single origins and contexts of a resource are [scope
+//! nodes](crate::engine::resource::scope).
 
 mod admit;
 mod key;
@@ -41,7 +41,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Resource {
     key: ResourceKey,
     text: StdArc<str>,
-    /// Tells the branches of this resource from those of others.
+    /// Tells the scope nodes of this resource from those of others.
     id: u64,
     node: Node,
     compiled: CompiledRules,
@@ -138,9 +138,9 @@ impl Resource {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Takes over `rules`, if they say about the resource what the old ones
-    /// did: nothing. Since it was made all inbound calls may be counted together, whatever
-    /// has become of the rule for that: then its calls take another path.
+    /// Takes over `rules`, if they say about the resource what the old ones did: nothing. Since it
+    /// was made all inbound calls may be counted together, even if the rule for that is gone: then
+    /// its calls take another path.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let agrees = self.rules.is_defaults_only()
             && rules.of(&self.text).is_none()
@@ -195,7 +195,7 @@ impl Resource {
         &self.compiled
     }
 
-    /// The present, read again where it does not fit to what was seen here.
+    /// The present, read again where it does not fit to the latest time seen here.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.check_time(self.shared.time.read())
@@ -241,7 +241,7 @@ impl Resource {
         Some((*rule, limiter))
     }
 
-    /// What it has found, in whole calls, also during a probe.
+    /// The limit that it has found, in whole calls, also during a probe.
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         let (_, limiter) = self.limiter()?;
         Some(limiter.estimate() as u32)
@@ -271,7 +271,7 @@ impl Resource {
         self.extras.as_ref()?.leases.as_ref()
     }
 
-    /// Who may call at all, if a rule says so.
+    /// The origins that may call at all, if a rule says so.
     pub(crate) fn authorities(&self) -> Option<&Authorities> {
         self.extras.as_ref()?.authorities.as_deref()
     }
@@ -322,8 +322,8 @@ impl Resident for Resource {
         if self.is_pinned || self.node.is_shared() {
             return false;
         }
-        // What stands here for all resources must not forget because others want
-        // the place: a breaker would close, a window begin with a fresh quota.
+        // A resource that stands for all of them must not forget because others want the place: a
+        // breaker would close, a window begin with a fresh quota.
         let breakers = self.breakers();
         let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;

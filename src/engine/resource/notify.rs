@@ -34,7 +34,7 @@ impl Resource {
         }
     }
 
-    /// A call of weight `n` was refused: its rule counts it, and hooks are told.
+    /// A call of weight `n` was refused: its rule counts it, and hooks are notified.
     pub(crate) fn note_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         if !self.shared.part.is_shadow() {
             blocked.count(n);

@@ -1,4 +1,4 @@
-//! What most resources do not have: the checks beyond a ring and slots.
+//! Checks that most resources do not have: those beyond a ring and slots.
 
 use std::sync::Arc as StdArc;
 
@@ -14,7 +14,7 @@ use crate::rule::{
     Authorities, ContextRules, HotParams, OriginRules, ResourceRules, RuleSet, most_keys,
 };
 
-/// What most resources do not have.
+/// Checks that most resources do not have.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
     pub(super) origins: Option<StdArc<OriginRules>>,

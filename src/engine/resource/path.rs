@@ -45,7 +45,7 @@ impl PathKind {
 
         // Rules with rings or queues of their own judge beside the resource's ring.
         let has_more_rings = !compiled.has_one_ring();
-        // Rules of an origin or a context judge on the ring of a branch.
+        // Rules of an origin or a context judge on the ring of a scope node.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
         let has_branches = shared.config.origins || shared.config.contexts;

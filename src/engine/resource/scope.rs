@@ -1,7 +1,7 @@
-//! Branches of a resource: its calls of one origin, or through one context.
+//! Scope nodes of a resource: its calls of one origin, or through one context.
 //!
-//! Like a resource, a branch never changes but for its counts: a reload makes a
-//! new one over the same node.
+//! Like a resource, a scope node never changes but for its counts: a reload makes a new one over
+//! the same node.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -17,7 +17,7 @@ use crate::engine::resource::Resource;
 use crate::rule::CompiledRules;
 use crate::stat::{Node, Place, Resident};
 
-/// What a branch stands for.
+/// The calls that a scope node stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ScopeKind {
     /// One origin.
@@ -30,7 +30,7 @@ pub(crate) enum ScopeKind {
     Context,
 }
 
-/// The key of a branch, and how a call asks for it.
+/// The key of a scope node, and how a call asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BranchKey {
     resource: u64,
@@ -57,15 +57,15 @@ pub(crate) struct ScopeNode {
     /// That of the rules that it was made by.
     version: u64,
     place: Place,
-    /// How long after its last use the branch is kept in any case.
+    /// How long after its last use the scope node is kept in any case.
     idle: Duration,
 }
 
 // === impl ScopeNode ===
 
 impl ScopeNode {
-    /// The branch of `resource` that `query` asks for; over the node of `old`,
-    /// if there was one.
+    /// The scope node of `resource` that `query` asks for; over the node of `old`, if there was
+    /// one.
     pub(crate) fn new(
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -102,7 +102,7 @@ impl ScopeNode {
         }
     }
 
-    /// Whether the branch was made by the rules of `resource`.
+    /// Whether the scope node was made by the rules of `resource`.
     #[inline]
     pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
         self.version == resource.version()
@@ -144,7 +144,7 @@ impl ScopeNode {
 
 impl Resident for ScopeNode {
     type Key = BranchKey;
-    /// Branches count what their resource counts as well: nothing is kept.
+    /// Scope nodes count what their resource counts as well: nothing is kept.
     type Sum = ();
 
     fn key(&self) -> &BranchKey {
@@ -156,10 +156,9 @@ impl Resident for ScopeNode {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        // An exhausted origin must not come back with a fresh quota: it stays
-        // until its windows have passed. What many share is no exception: when it
-        // is wanted again it has a place whatever the bound, and nobody else ends
-        // the one of a resource that is gone.
+        // An exhausted origin must not come back with a fresh quota: it stays until its windows
+        // have passed. A node that many share is no exception: when it is wanted again it has a
+        // place at any size of the table, and nothing else ends the one of a resource that is gone.
         // A node was last used up to one step after the time that it tells.
         let memory = self.compiled.memory(self.node.ring()) + Duration::from_secs(1);
         now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()

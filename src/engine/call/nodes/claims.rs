@@ -1,4 +1,4 @@
-//! What a call was promised before it takes its tokens: turns and shares.
+//! The claims of a call before it takes its tokens: turns and shares.
 
 use super::QuotaLeft;
 use crate::clock::Tick;
@@ -11,7 +11,7 @@ pub(crate) struct Claims {
     pub(crate) turns: Turns,
     /// Shares of the quotas of its parameters.
     pub(crate) shares: Shares,
-    /// What is left of these quotas, for a call that wants to know.
+    /// The rest of these quotas, for a call that wants to know.
     pub(crate) quota: Option<QuotaLeft>,
 }
 

@@ -1,10 +1,9 @@
 //! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
-//! A call counts on its resource, and on a branch of it for its origin or its
-//! context where there is one. Each of these nodes has a [`LimitedRing`]: a ring with the
-//! rules that are judged on it, from which the call takes its tokens. A rule may also have a
-//! ring of its own. The node of all inbound calls counts the call too, once it passes: no
-//! rule takes tokens there.
+//! A call counts on its resource, and on a scope node of it for its origin or its context where
+//! there is one. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are judged
+//! on it, from which the call takes its tokens. A rule may also have a ring of its own. The node of
+//! all inbound calls counts the call too, once it passes: no rule takes tokens there.
 
 mod claims;
 mod quota_left;
@@ -32,7 +31,7 @@ pub(crate) struct CallNodes {
     others: Option<OtherNodes>,
 }
 
-/// What else counts a call than the node of its resource.
+/// Nodes that count a call beside that of its resource.
 #[derive(Clone, Debug)]
 struct OtherNodes {
     origin: Option<Arc<ScopeNode>>,
@@ -53,7 +52,7 @@ impl CallNodes {
         }
     }
 
-    /// The resource without any branch, and all inbound calls if they are counted.
+    /// The resource without any scope node, and all inbound calls if they are counted.
     #[inline]
     pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
         Self {
@@ -131,8 +130,8 @@ impl CallNodes {
         self.others.as_ref()?.context.as_ref()
     }
 
-    /// The nodes of the resource that count the call, narrow to wide, and what is
-    /// judged on them.
+    /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
+    /// on them.
     fn gates(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
         let branches = self.origin().into_iter().chain(self.context());
         let branches = branches.map(|branch| (branch.node(), branch.compiled()));
@@ -165,8 +164,8 @@ impl CallNodes {
     /// The first rule that looks at another resource and finds no room there for `n`
     /// tokens, and when all such rules find some.
     ///
-    /// The other resource is found by the present rules: if they are no more those of
-    /// the call, what was seen says nothing.
+    /// The other resource is found by the present rules: if they are no more those of the call, the
+    /// figures say nothing.
     pub(crate) fn full_related(
         &self,
         registry: &Registry,
@@ -220,7 +219,7 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Gives back what a call has claimed that does not run.
+    /// Cancels the turns and shares of a call that does not run.
     pub(crate) fn give_up(&self, claims: &Claims) {
         for (queued, (_, queue)) in claims.turns.iter().zip(self.queues()) {
             queue.leave(queued.turn);
@@ -278,7 +277,7 @@ impl CallNodes {
         }
     }
 
-    /// Gives back what is `held` on the rings, in their order.
+    /// Cancels the tokens `held` on the rings, in their order.
     pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
         for (held, ruled) in held.iter().zip(self.limited_rings(now)) {
             ruled.cancel(now, *held, n);

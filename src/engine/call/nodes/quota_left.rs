@@ -1,4 +1,4 @@
-//! What is left of the tightest quota: for the rate-limit fields of responses.
+//! The rest of the tightest quota: for the rate-limit fields of responses.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
 
-/// What is left of the quota of a flow rule, or of a value by a hot-parameter rule.
+/// The rest of the quota of a flow rule, or of a value by a hot-parameter rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
     pub(crate) rule: StdArc<str>,
@@ -40,7 +40,7 @@ fn part(remaining: u32, limit: u32) -> f64 {
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// What is left of the tightest quota of a flow rule.
+    /// The rest of the tightest quota of a flow rule.
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.limited_rings(now) {

@@ -1,13 +1,12 @@
 //! When a refused call would be let in, to run or to wait: for `Retry-After`.
 //!
-//! It is the earliest time at which all that judges the rate of a call lets it in, if nobody
-//! else comes. Windows, other queues and values keep room that they have until somebody comes.
-//! Others do not: a rule that warms up cools down while nobody comes, and then may have none
-//! for a call that it had room for; and where a call waits for its turn, a window may lend
-//! tokens of that time now, and not a little later. So nobody is asked for the first time at
-//! which there is room, but for the first one *from* some time on, and again from the latest
-//! of these times, until all agree. None says a time after the first that suits all, so it is
-//! that one which they find.
+//! It is the earliest time at which all rules on the rate of a call let it in, if no other call
+//! comes. Windows, other queues and values keep their room until a call comes. Others do not: a
+//! rule that warms up cools down while no call comes, and then may have no room for a call that it
+//! had room for; and where a call waits for its turn, a window may lend tokens of that time now,
+//! and not a little later. So each part answers not for the first time at which there is room, but
+//! for the first one *from* some time on, and again from the latest of these times, until all
+//! agree. None says a time after the first that suits all, so it is that one which they find.
 //!
 //! A call that comes before its turn waits for it, with tokens of that time; one that comes
 //! later needs tokens of the time at which it comes, or a loan. How many calls will wait by
@@ -31,7 +30,7 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// When `call` is let in, `from` some time on, if nobody else comes; `None` if never.
+    /// When `call` is let in, `from` some time on, if no other call comes; `None` if never.
     pub(crate) fn retry_at(
         &self,
         registry: &Registry,
@@ -41,7 +40,7 @@ impl CallNodes {
     ) -> Option<Tick> {
         let related = match self.full_related(registry, now, call.weight) {
             Ok(Some((_, at))) => at,
-            // Where a reload comes in between, nobody knows.
+            // Where a reload comes in between, the time is unknown.
             Ok(None) | Err(Reloaded) => Some(now),
         }?;
         self.retry_at_unrelated(call, now, related.max(from))

@@ -13,7 +13,7 @@ use crate::stat::{Node, SlotHold};
 
 const STANDS_THERE: &str = "it stands in that line";
 
-/// What a call waits for in line.
+/// The line in which a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InLine {
     Slot,
@@ -22,7 +22,7 @@ pub(crate) enum InLine {
     Store,
 }
 
-/// What a call has got in line.
+/// The slot, share or leases that a call has got in line.
 #[must_use]
 pub(super) enum Got {
     Slot(SlotHold),
@@ -120,7 +120,7 @@ impl Inner {
     pub(super) fn leave_line(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
-        // What it has not used of its time is left for the next time.
+        // The unused rest of its time is left for the next time.
         let used = now - self.asked;
         match line {
             InLine::Slot => {
@@ -143,7 +143,7 @@ impl Inner {
         if self.line == Some(InLine::Store) {
             self.line = None;
             self.nodes.each(Node::note_out_of_line);
-            // What has been granted is refunded, and nothing is taken instead of the rest.
+            // The granted permits are refunded, and nothing is taken instead of the rest.
             self.leases = None;
         }
         match self.leave_line(self.asked) {
@@ -154,7 +154,8 @@ impl Inner {
         }
     }
 
-    /// What it waits for in `line` beyond the limit, if no more calls have that than may wait.
+    /// The slot or share that it waits for in `line`, beyond the limit, if no more calls have one
+    /// beyond it than may wait.
     pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Got> {
         let resource = self.nodes.resource();
         match line {

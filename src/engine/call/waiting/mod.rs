@@ -10,9 +10,9 @@
 //!         promised a turn or a bucket ──▶ its turn ──▶ runs
 //! ```
 //!
-//! A call in line that has not been judged by all rules holds nothing, and keeps a copy of
-//! what it is; one that has been promised its tokens keeps these. Whoever leaves the line is
-//! told whether it has a slot: it uses the slot, or gives it to the next one.
+//! A call in line that has not been judged by all rules holds nothing, and keeps a copy of itself;
+//! one that has been promised its tokens keeps these. A call that leaves the line learns whether it
+//! has a slot: it uses the slot, or passes it to the next one.
 
 mod line;
 
@@ -44,8 +44,8 @@ pub(crate) use line::InLine;
 /// An engine, for a call that has waited: it holds the call's resource, and the rules that are
 /// in force by then.
 pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
-    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check on and by the
-    /// present rules. What is left of what it has `arrived` with is released.
+    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check on
+    /// and by the present rules. The unused part of `arrived` is released.
     fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict;
 
     /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
@@ -99,16 +99,16 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 ///
 /// # Cancel safety
 ///
-/// Dropping it gives up the place: the tokens are given back if their bucket is still to
-/// come or is the newest one; later they stay spent. A slot or a place of its value that it has
-/// got goes to the next call that waits.
+/// Dropping it leaves the line: the tokens are refunded if their bucket is still to come or is the
+/// newest one; later they stay spent. A slot or a place of its value that it has got goes to the
+/// next call that waits.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<Inner>>,
 }
 
 struct Inner {
-    /// What judges the call, or its place in line, by the rules that are in force then.
+    /// Judges the call, or its place in line, by the rules that are in force then.
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
     n: u32,
@@ -130,7 +130,7 @@ struct Inner {
     rest: Rest,
 }
 
-/// What comes after the wait.
+/// The step after the wait.
 #[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
 enum Rest {
     /// All checks, with a slot.
@@ -139,7 +139,7 @@ enum Rest {
     Promised(Promised),
 }
 
-/// What a call holds that has been judged.
+/// The tokens and places of a call that has been judged.
 pub(crate) struct Promised {
     pub(crate) held: Vec<Held>,
     pub(crate) claims: Claims,
@@ -189,7 +189,7 @@ pub enum NotAdmitted {
     /// Its bucket has not begun, its turn has not come, or no slot or place of its value is
     /// free. Contains the place, to be used later.
     TooEarly(Waiting),
-    /// Another rule has no room for it by now; its tokens were given back.
+    /// Another rule has no room for it by now; its tokens were refunded.
     Blocked(Blocked),
 }
 
@@ -222,8 +222,8 @@ impl Waiting {
         })
     }
 
-    /// A call that stands in `line` since `asked`, for what is `left` of its time there at most.
-    /// Where it stands is in `own`.
+    /// A call that stands in `line` since `asked`, for at most `left`, the rest of its time there.
+    /// Its place is in `own`.
     pub(crate) fn in_line(
         again: StdArc<dyn JudgeAgain>,
         nodes: CallNodes,
@@ -309,13 +309,12 @@ impl Waiting {
         }
     }
 
-    /// How long the call has to sleep now; `None` if it may start. At first never longer
-    /// than it was told, even if the clock has stepped back since.
+    /// How long the call has to sleep now; `None` if it may start. At first never longer than the
+    /// promised wait, even if the clock has stepped back since.
     ///
-    /// The timer goes by another clock, so the call may wake before its turn. Then it
-    /// sleeps again, each time half as long at most: together less than twice as long as
-    /// it was told. A clock that is further behind has stepped back or stands still, and
-    /// is not waited for.
+    /// The timer goes by another clock, so the call may wake before its turn. Then it sleeps again,
+    /// each time half as long at most: together less than twice the promised wait. A clock that is
+    /// further behind has stepped back or stands still, and is not waited for.
     fn next_sleep(&mut self) -> Option<Duration> {
         let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
         let left = inner.until - inner.now();
@@ -368,7 +367,7 @@ impl Waiting {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place.
+    /// Dropping the future leaves the line.
     pub async fn ready(mut self) -> Result<Entry, Blocked> {
         loop {
             let mut sleep = None;
@@ -387,7 +386,7 @@ impl Waiting {
     /// The same, with the thread blocked meanwhile instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
-            // Whoever gives the call what it waits for stops its sleep.
+            // The call that passes on a slot or a share stops this sleep.
             let has_it = StdArc::new(StopSignal::default());
             let waker = Waker::from(has_it.clone());
             while !self.inner().has_what_it_waits_for(Some(&waker)) {
@@ -563,7 +562,7 @@ impl Inner {
         blocked
     }
 
-    /// Gives back what the call was promised, outside of the line.
+    /// Cancels the promise of the call, outside of the line.
     fn give_up(&self, now: Tick) {
         if let Rest::Promised(promised) = &self.rest {
             self.nodes.cancel(now, &promised.held, self.n);
