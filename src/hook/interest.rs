@@ -1,11 +1,11 @@
-//! What a hook wants to be told of: a call that concerns no hook does not look at them.
+//! The events that a hook wants: a call that concerns no hook does not look at them.
 
 use std::fmt;
 use std::ops::BitOr;
 
 /// The notifications that a [`Hook`](crate::Hook) wants.
 ///
-/// A call looks for hooks only when one of them wants what has happened. So a hook that wants
+/// A call looks for hooks only when one of them wants the event at hand. So a hook that wants
 /// nothing but the changes of breakers, which are rare, costs all other calls nothing.
 ///
 /// # Examples
@@ -75,7 +75,7 @@ impl Interest {
     pub const EXIT: Self = Self(1 << 3);
     /// Changes of circuit breakers: [`on_breaker`](crate::Hook::on_breaker).
     pub const BREAKER: Self = Self(1 << 4);
-    /// What looks like a mistake in the set-up: [`on_finding`](crate::Hook::on_finding).
+    /// Likely mistakes in the set-up: [`on_finding`](crate::Hook::on_finding).
     pub const FINDING: Self = Self(1 << 5);
     /// All notifications, also those that later versions add.
     pub const ALL: Self = Self(u32::MAX);

@@ -1,4 +1,4 @@
-//! Callbacks: hooks are told what happens to calls.
+//! Callbacks: hooks are notified of the events of calls.
 //!
 //! A [`Hook`] is called on the thread of the request, and hooks are called in the order
 //! in which they were registered. A hook may read statistics and reload rules. If it
@@ -87,8 +87,8 @@ pub use interest::Interest;
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// Returns what the hook wants to be told of; of anything else it is not told. Default:
-    /// everything. Asked once, when the hook is registered. A panic is one of that call.
+    /// Returns the events that the hook wants; it is notified of no others. Default: everything.
+    /// Asked once, when the hook is registered. A panic is one of that call.
     ///
     /// A call pays for hooks only where one of them wants what happens to it.
     fn interest(&self) -> Interest {
@@ -125,17 +125,17 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
         let _ = event;
     }
 
-    /// Called when the engine has found what looks like a mistake in the set-up: once for each
-    /// kind of finding and each rule, and at most 1,024 times. That is within the first calls
-    /// where a call shows it, and otherwise when somebody asks for
-    /// [`findings`](crate::Sentinel::findings). A [`snapshot`](crate::Sentinel::snapshot) may be
-    /// taken before the first calls: it does not tell that calls are still to come.
+    /// Called when the engine has found a likely mistake in the set-up: once for each kind of
+    /// finding and each rule, and at most 1,024 times. That is within the first calls where a call
+    /// shows it, and otherwise when [`findings`](crate::Sentinel::findings) is called. A
+    /// [`snapshot`](crate::Sentinel::snapshot) may be taken before the first calls: it does not
+    /// report that calls are still to come.
     fn on_finding(&self, finding: &Finding) {
         let _ = finding;
     }
 }
 
-/// What the call was, as far as a hook may know.
+/// The facts of a call that a hook may know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) resource: &'a str,
@@ -264,7 +264,7 @@ event! {
     /// assert_eq!(*shops.0.lock().unwrap(), 3);
     /// ```
     PassEvent(subject) {
-        /// Returns the origin: who calls. Also `None` for a call that had to wait.
+        /// Returns the origin: the caller. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
         /// Returns the value of the call's first parameter. Also `None` for a call that had
         /// to wait.
@@ -305,7 +305,7 @@ event! {
     /// );
     /// ```
     BlockEvent(subject) {
-        /// Returns the origin: who calls. Also `None` for a call that had to wait.
+        /// Returns the origin: the caller. Also `None` for a call that had to wait.
         origin: Option<Key<'a>>,
         /// Returns the value of the call's first parameter. Also `None` for a call that had
         /// to wait.
@@ -402,7 +402,7 @@ impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
 /// ```
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// What any of them wants. Read first: most engines have none.
+    /// The events that any of them wants. Read first: most engines have none.
     wanted: AtomicU32,
     list: ArcSwap<Vec<Named>>,
     writer: Lock<()>,
@@ -470,20 +470,19 @@ impl Hooks {
         let before = self.list.swap(Arc::new(hooks));
         self.wanted.store(wanted.bits(), Ordering::Release);
         drop(writer);
-        // Only now: a hook that nobody else holds ends here, and its destructor
-        // may change the hooks as well.
+        // Only now: a hook without another holder ends here, and its destructor may change the
+        // hooks as well.
         drop(before);
         result
     }
 
-    /// Whether any hook wants to be told of `event`. Acquire: pairs with the release in
-    /// `change`.
+    /// Whether any hook wants `event`. Acquire: pairs with the release in `change`.
     #[inline]
     pub(crate) fn want(&self, event: Interest) -> bool {
         self.wanted.load(Ordering::Acquire) & event.bits() != 0
     }
 
-    /// Calls every hook that wants to be told of `event`, in order.
+    /// Calls every hook that wants `event`, in order.
     #[cold]
     pub(crate) fn notify(&self, event: Interest, call: impl Fn(&dyn Hook)) {
         // A guard would keep a slot of this thread busy while hooks run.
@@ -493,7 +492,7 @@ impl Hooks {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // One that was removed meanwhile ends here, if nobody else holds it.
+        // One that was removed meanwhile ends here, if it has no other holder.
         if catch_panic(|| drop(hooks)).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }

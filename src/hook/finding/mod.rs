@@ -1,12 +1,12 @@
-//! Findings: mistakes in the set-up that would otherwise limit nobody, or everybody together, in
+//! Findings: mistakes in the set-up that would otherwise limit no caller, or all together, in
 //! silence.
 //!
-//! A rule with a misspelt name refuses no call, and a limit for each caller in a server that
-//! knows no addresses is one limit for all. Neither is an error: the next request may have that
-//! name, or that key. So an engine compares what its rules look at with what calls have brought,
-//! and [`Sentinel::findings`](crate::Sentinel::findings) tells what does not fit. Nothing of
-//! that is on the path of a call: the comparison is made when somebody asks, when a resource is
-//! called for the first time, and when a rule has met its eighth call without a key.
+//! A rule with a misspelt name refuses no call, and a limit for each caller in a server that knows
+//! no addresses is one limit for all. Neither is an error: the next request may have that name, or
+//! that key. So an engine compares the names and keys of its rules with those of calls, and
+//! [`Sentinel::findings`](crate::Sentinel::findings) reports the differences. Nothing of that is on
+//! the path of a call: the comparison is made on request, when a resource is called for the first
+//! time, and when a rule has met its eighth call without a key.
 
 mod letters;
 mod provided;
@@ -22,7 +22,7 @@ pub(crate) use provided::{LayerFacts, Need, Provided};
 pub(crate) use similar::cause_of_silence;
 pub(crate) use told::Told;
 
-/// What is wrong, as far as an engine can tell.
+/// The kind of mistake, as far as an engine can tell.
 ///
 /// # Examples
 ///
@@ -114,7 +114,8 @@ impl fmt::Display for FindingKind {
 // === impl Finding ===
 
 impl Finding {
-    /// `cause` is the rest of the sentence: what was seen instead, and the cure.
+    /// `cause` is the rest of the sentence: the names or keys that calls brought instead, and the
+    /// cure.
     pub(crate) fn new(
         kind: FindingKind,
         rule: impl Into<Arc<str>>,
@@ -134,7 +135,7 @@ impl Finding {
         self.kind != FindingKind::NoCalls && !self.cause.is_empty()
     }
 
-    /// Returns what is wrong.
+    /// Returns the kind of mistake.
     #[must_use]
     pub const fn kind(&self) -> FindingKind {
         self.kind
@@ -154,7 +155,8 @@ impl Finding {
         &self.resource
     }
 
-    /// Returns what was seen instead, and the cure; empty if nothing points to a cause.
+    /// Returns the names or keys that calls brought instead, and the cure; empty if nothing points
+    /// to a cause.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.cause

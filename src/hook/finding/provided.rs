@@ -1,11 +1,12 @@
-//! What calls bring with them: what the layers of an engine take out of requests.
+//! The keys and parameters that calls bring with them, as the layers of an engine take them out of
+//! requests.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicBool, Lock, Ordering};
 
-/// What a rule looks at in a call.
+/// The part of a call that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need<'a> {
     Origin,
@@ -16,7 +17,7 @@ pub(crate) enum Need<'a> {
     ParamNamed(&'a str),
 }
 
-/// What one layer takes out of each request.
+/// The parts that one layer takes out of each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerFacts<'a, E> {
     pub(crate) has_origin: bool,
@@ -26,11 +27,11 @@ pub(crate) struct LayerFacts<'a, E> {
     pub(crate) params: &'a [(Arc<str>, E)],
 }
 
-/// What all layers of an engine together take out of requests.
+/// The parts that all layers of an engine together take out of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Provided {
     by_layers: Lock<ByLayers>,
-    /// Whether the program also enters calls itself, with whatever it likes.
+    /// Whether the program also enters calls itself, with any keys.
     has_direct_calls: AtomicBool,
 }
 
@@ -92,7 +93,7 @@ impl Provided {
 }
 
 impl ByLayers {
-    /// What layers have instead of `need`.
+    /// The parts that layers take instead of `need`.
     fn instead(&self, need: Need<'_>) -> String {
         match need {
             Need::ParamNamed(_) if !self.names.is_empty() => {

@@ -1,4 +1,4 @@
-//! Why a rule has met no call, told from the names that were called instead.
+//! Why a rule has met no call, judged by the names that were called instead.
 //!
 //! Each cause is a likeness of two names, from the most telling one to the least: a method too
 //! much or missing, a slash at the end, other names for parameters, a template below which
@@ -140,7 +140,7 @@ fn is_same_shape(one: &str, other: &str) -> bool {
         && one.split('/').zip(other.split('/')).all(is_same)
 }
 
-/// What stands before the parameter for the rest of a path, if `template` ends with one.
+/// The text before the parameter for the rest of a path, if `template` ends with one.
 fn before_rest(template: &str) -> Option<&str> {
     let (prefix, name) = template.strip_suffix('}')?.rsplit_once('{')?;
     name.starts_with('*').then_some(prefix)
@@ -158,7 +158,7 @@ fn is_suffix(end: &str, whole: &str) -> bool {
     end.len() > 1 && end.starts_with('/') && whole.len() > end.len() && whole.ends_with(end)
 }
 
-/// Whether few letters differ, in what is no parameter in either.
+/// Whether few letters differ, outside of the parameters of both.
 fn is_misspelt(one: &str, other: &str) -> bool {
     let longest = one.len().max(other.len());
     if longest > MOST_COMPARED || one.split('/').count() != other.split('/').count() {

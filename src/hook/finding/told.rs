@@ -1,12 +1,12 @@
-//! Which findings hooks have been told: each once.
+//! The findings that hooks have received: each once.
 
 use std::collections::HashSet;
 
 use super::{Finding, FindingKind};
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 
-/// Most findings that hooks are told of. Clients choose the names of resources, of which some
-/// findings speak.
+/// Most findings that hooks receive. Clients choose the names of resources, of which some findings
+/// speak.
 const MOST_TOLD: usize = 1_024;
 /// Most new resources that are compared with the names of rules. Clients make up names, and each
 /// comparison takes time.
@@ -20,7 +20,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether `finding` is the first of its kind for its rule. Notes that it was told.
+    /// Whether `finding` is the first of its kind for its rule. Notes that it was reported.
     pub(crate) fn is_first(&self, finding: &Finding) -> bool {
         // A key that no layer provides is missing in every call.
         let kind = match finding.kind {
