@@ -10,7 +10,7 @@ use super::{Encoded, canonical};
 /// Longest text, in bytes, that is kept as it is; a longer key is known by a
 /// keyed hash of it.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
-/// What [`Key::OVERFLOW`] reads like.
+/// The text of [`Key::OVERFLOW`].
 pub(crate) const OVERFLOW: &str = "__overflow__";
 
 /// A name under which calls are counted: a resource, an origin, a context, a tier, or the
@@ -54,7 +54,7 @@ pub enum Key<'a> {
     /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
-    /// What many calls share. It reads like a text, and no text is the same key.
+    /// A key that many calls share. It reads like a text, and no text is the same key.
     #[doc(hidden)]
     Reserved(&'static str),
 }
@@ -74,17 +74,15 @@ impl<'a> Key<'a> {
         alike.next().map(|(_, key)| key)
     }
 
-    /// What a rule or a program that has this name means: what many calls share, if it reads
-    /// like that.
+    /// The key that a rule or a program with this name means: a shared one, if it reads like that.
     pub(crate) fn meant(self) -> Self {
         self.reserved().unwrap_or(self)
     }
 
-    /// The keys that `text` stands for where a rule names it: the text, and the
-    /// address or the number that is written so. Not every text of a number is
-    /// one: "007" and "+7" are names. An address of IPv6 with one of IPv4 inside also
-    /// stands for that one, as extractors know such a client by it. What many calls share is
-    /// named by what it reads like.
+    /// The keys that `text` stands for where a rule names it: the text, and the address or the
+    /// number that is written so. Not every text of a number is one: "007" and "+7" are names. An
+    /// address of IPv6 with one of IPv4 inside also stands for that one, as extractors know such a
+    /// client by it. A shared key is named by its text.
     pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
         let ip = text.parse::<IpAddr>().ok();
         let plain = ip.map(canonical);
@@ -118,7 +116,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// What is known of a key that is not kept.
+    /// The digest that stands for a key which is not kept.
     #[cold]
     pub(crate) fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
         Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
@@ -233,7 +231,7 @@ impl Key<'_> {
         }
     }
 
-    /// The same for what is no plain text.
+    /// The same for a key that is no plain text.
     #[inline(never)]
     fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
@@ -470,7 +468,7 @@ mod tests {
             Key::Int(number),
             Key::Str("1234567812345678"),
             Key::Digest(number, number),
-            // What comes behind the end of a text of seven bytes.
+            // Keys that go on behind the end of a text of seven bytes.
             Key::Str("1234567"),
             Key::Int(u64::from_le_bytes(*b"1234567\xff")),
         ];

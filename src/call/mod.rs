@@ -1,4 +1,4 @@
-//! One request as the engine sees it: its resource and who calls.
+//! One request as the engine sees it: its resource and its caller.
 //!
 //! # Examples
 //!
@@ -119,7 +119,7 @@ pub struct Call<'a> {
     pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
     pub(crate) direction: Direction,
-    /// Whether the caller will be told what is left of its quota.
+    /// Whether the caller wants to know the rest of its quota.
     pub(crate) wants_quota: bool,
     /// Whether a router has matched the resource, or its layer has only this name: callers
     /// cannot make such names up.
@@ -198,8 +198,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sets the origin: who calls. Rules [by origin](crate::FlowRule::by_origin) count all
-    /// calls without an origin as those of one caller, under `-`, unless
+    /// Sets the origin: the caller. Rules [by origin](crate::FlowRule::by_origin) count all calls
+    /// without an origin as those of one caller, under `-`, unless
     /// [`MissingKey`](crate::MissingKey) says otherwise. A caller that sends `-` is another one.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<Key<'a>>) -> Self {
@@ -263,11 +263,11 @@ impl<'a> Call<'a> {
     /// Sets the longest time that the call may wait, such as the time until its deadline.
     /// A call that would have to wait as long or longer is refused at once.
     ///
-    /// A patience above the default has no effect. The default is, for a borrowed place,
-    /// the engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a
-    /// queue, the `max_wait` of its rule. In line for a [slot](crate::IsolationRule::queue) or a
-    /// [place of its value](crate::HotParamRule::queue), nobody knows how long it has to wait:
-    /// there it is refused when the time is over.
+    /// A patience above the default has no effect. The default is, for a borrowed place, the
+    /// engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a queue, the
+    /// `max_wait` of its rule. In line for a [slot](crate::IsolationRule::queue) or a [place of its
+    /// value](crate::HotParamRule::queue), the length of the wait is unknown: there the call is
+    /// refused when the time is over.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
@@ -279,20 +279,19 @@ impl<'a> Call<'a> {
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
     /// Sets the weight of the call: how many tokens it takes. A layer sets it by
-    /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight
-    /// above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits
-    /// and circuit breakers count a call as one, whatever its weight.
+    /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight above
+    /// [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits and circuit
+    /// breakers count a call of any weight as one.
     ///
     /// A call heavier than what a rule ever admits at once can never pass, except in a
     /// [queue](crate::FlowRule::throttle), where it waits correspondingly longer.
     ///
-    /// A call of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as
-    /// a rate may be after a reload that lowers its limit; it also passes a threshold of 0,
-    /// which it does not exceed. Tokens of [prioritized](Self::prioritized) calls that wait
-    /// count as taken already, so a full window that has lent places refuses it. If it is
-    /// prioritized itself and the rule lends, whatever
-    /// [part](crate::FlowRule::max_occupy_ratio), it waits until the window holds no more
-    /// than it may. A quota that is kept for each value never refuses it.
+    /// A call of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a rate
+    /// may be after a reload that lowers its limit; it also passes a threshold of 0, which it does
+    /// not exceed. Tokens of [prioritized](Self::prioritized) calls that wait count as taken
+    /// already, so a full window that has lent places refuses it. If it is prioritized itself and
+    /// the rule lends any [part](crate::FlowRule::max_occupy_ratio), it waits until the window
+    /// holds no more than it may. A quota that is kept for each value never refuses it.
     ///
     /// The weights of all calls of one second must stay below 2³¹ together, or totals are
     /// wrong; a flow rule on the resource can ensure that. So choose a unit that is not too
@@ -311,7 +310,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// How long it may wait for a loan, exclusive, where nobody may wait for `most`.
+    /// How long it may wait for a loan, exclusive, where no call may wait for `most`.
     pub(crate) fn patience_for_loan(&self, most: Duration) -> Duration {
         match self.patience {
             _ if !self.prioritized => Duration::ZERO,

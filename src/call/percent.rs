@@ -12,8 +12,8 @@ use super::Key;
 /// Longest text, in bytes, that is decoded without an allocation.
 const ROOM: usize = 512;
 
-/// A text in an encoded form, known by the text that it decodes to. What does not decode
-/// to UTF-8 is replaced as by [`String::from_utf8_lossy`].
+/// A text in an encoded form, known by the text that it decodes to. Bytes that do not decode to
+/// UTF-8 are replaced as by [`String::from_utf8_lossy`].
 ///
 /// # Examples
 ///
