@@ -36,8 +36,8 @@ pub struct QuantaClock {
 /// compiler knows. It makes a difference below one nanosecond a second.
 const SCALE_BITS: u32 = 32;
 
-/// What the first one counts when it is made: so far the counter may be set back. At 5 GHz
-/// that is 160 days.
+/// The tick that the first counter reads when it is made: so far the counter may be set back. At 5
+/// GHz that is 160 days.
 const FIRST: u64 = 1 << 56;
 
 /// The first one. Two of different starts would be two clocks to what they share, such as
@@ -69,7 +69,7 @@ impl QuantaClock {
     /// How long `counts` take.
     #[inline]
     fn nanos(&self, counts: u64) -> u64 {
-        // A product of 64 bits each; what is left of it fits for as long as a tick does.
+        // A product of 64 bits each; the rest of it fits for as long as a tick does.
         ((u128::from(counts) * u128::from(self.scale)) >> SCALE_BITS) as u64
     }
 }

@@ -143,11 +143,10 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// A source of [`Tick`]s.
 ///
-/// An implementation must be cheap, must not block and should not panic: a panic is catch_panic,
-/// and time stands still at the last reading until the clock answers again. It should be
-/// monotonic across all threads; where it steps back, the engine's time stands still for up
-/// to a second and then goes on. The [guarantees](crate::guide::guarantees#clocks) say what
-/// else a bad clock does.
+/// An implementation must be cheap, must not block and should not panic: a panic is caught, and
+/// time stands still at the last reading until the clock answers again. It should be monotonic
+/// across all threads; where it steps back, the engine's time stands still for up to a second and
+/// then goes on. The [guarantees](crate::guide::guarantees#clocks) say what else a bad clock does.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
 /// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
@@ -217,7 +216,7 @@ impl MonotonicClock {
     }
 }
 
-/// What a clock says when it is first read: so far it may go back.
+/// The first tick of a clock: so far it may go back.
 const FIRST: Tick = Tick(LONGEST_INTERVAL.as_nanos() as u64);
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
@@ -284,7 +283,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// A clock that moves only when it is told to, for tests.
+/// A clock that moves only when it is set, for tests.
 ///
 /// Clones share one reading. Moving it wakes no call: a call that
 /// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
@@ -352,7 +351,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// What the clock of the operating system says, for people: nothing is decided by it.
+/// The time of the operating system, for people: nothing is decided by it.
 #[expect(
     clippy::disallowed_methods,
     reason = "it is shown, and nothing waits for it"

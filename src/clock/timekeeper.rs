@@ -1,25 +1,23 @@
 //! The engine's time: a clock's readings, doubted where they look odd.
 //!
-//! Counts are exact whatever the clock says: a late reading counts in the
-//! newest bucket. What a bad reading can do is to make windows stand still (it
-//! ran ahead, and all others are now behind) or to skip them. So a [`Glance`] becomes
-//! a time only by [`check`](Timekeeper::check), and where it does not fit to the latest
-//! time that was told, or that a node has seen, it is taken again:
+//! Counts are exact at any reading of the clock: a late reading counts in the newest bucket. A bad
+//! reading can make windows stand still (it ran ahead, and all others are now behind) or skip them.
+//! So a [`Glance`] becomes a time only by [`check`](Timekeeper::check), and where it does not fit
+//! to the latest time of the engine, or of a node, it is taken again:
 //!
 //! * Ahead by more than the [slack](SLACK): a glitch of one reading is not
 //!   confirmed by the next, and of three the one in the middle is used.
 //! * Behind: usually the thread was asleep between reading and using it, and
 //!   the next reading is right.
-//! * Still behind, by more than the slack: the clock has stepped back, and time stands
-//!   still. When for as long as the slack nobody's clock has come any further, time goes
-//!   on, with an offset from the clock: by as much as the clock has moved since, so that
-//!   nothing is lost.
+//! * Still behind, by more than the slack: the clock has stepped back, and time stands still. When
+//!   for as long as the slack no reading has come any further, time goes on, with an offset from
+//!   the clock: by as much as the clock has moved since, so that nothing is lost.
 //!
-//! What is new has seen nothing yet. So a reading by which something is made has to be
-//! confirmed in any case.
+//! A new node has seen nothing yet. So a reading by which a node is made has to be confirmed in any
+//! case.
 //!
-//! A clock may panic. It is the user's, and is read while slots and tokens are held, also
-//! by destructors. So that is catch_panic here, and time stands still until it answers.
+//! A clock may panic. It is the user's, and is read while slots and tokens are held, also by
+//! destructors. So a panic is caught here, and time stands still until it answers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -32,23 +30,23 @@ use crate::clock::{Clock, ManualClock, MonotonicClock, SLACK, SLACK_NS, Tick, na
 /// How exactly the latest time is known: far below the slack.
 const LATEST_NS: u64 = 1_000_000;
 
-/// What a clock has said, and nobody has doubted yet.
+/// A reading of the clock that has not been checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Glance(Tick);
 
 /// See the [module](self). A clone always tells the same time.
-// All that it knows is behind one pointer, with the clock in a box: who reads the
-// clock does not have to work out where in an `Arc` it lies.
+// All its state is behind one pointer, with the clock in a box: a reader does not have to work out
+// where in an `Arc` the clock lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Timekeeper(Arc<Time>);
 
-/// A clock, and what is known of how it steps back, by all who go by it.
+/// A clock, and the knowledge of its steps back, shared by all its readers.
 #[derive(Debug)]
 struct Time {
     clock: Box<dyn Clock>,
-    /// What the clock has lost by stepping back, in ns.
+    /// The time that the clock has lost by stepping back, in ns.
     offset: AtomicU64,
-    /// The latest time that was told, in ns; up to [`LATEST_NS`] before it, and without the
+    /// The latest time of the engine, in ns; up to [`LATEST_NS`] before it, and without the
     /// readings that fell into a step that their node had seen.
     latest: AtomicU64,
     /// Where time stands still, in ns, since the clock has stepped back; else 0, or a time
@@ -61,7 +59,7 @@ struct Time {
 #[derive(Clone, Copy, Debug)]
 struct Behind {
     since: Tick,
-    /// The latest time that was told.
+    /// The latest time of the engine.
     high: Tick,
 }
 
@@ -69,14 +67,14 @@ struct Behind {
 #[derive(Debug)]
 struct Caught<C> {
     clock: C,
-    /// What it said last, or up to [`LATEST_NS`] before that, in ns.
+    /// Its latest answer, or up to [`LATEST_NS`] before that, in ns.
     last: AtomicU64,
 }
 
 // === impl Glance ===
 
 impl Glance {
-    /// A time that was told, to be checked against what another node has seen.
+    /// A time of the engine, to be checked against the latest time of another node.
     #[inline]
     pub(crate) const fn again(now: Tick) -> Self {
         Self(now)
@@ -181,7 +179,7 @@ impl Timekeeper {
         self.tell(now)
     }
 
-    /// How long it takes from `now` to `at`. While time stands still, nobody has to wait for
+    /// How long it takes from `now` to `at`. While time stands still, no call has to wait for
     /// longer than that.
     pub(crate) fn until(&self, at: Tick, now: Tick) -> Duration {
         let stands = Tick::from_nanos(self.0.stands.load(Ordering::Relaxed));
@@ -198,7 +196,7 @@ impl Timekeeper {
         Tick::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
 
-    /// Notes that `now` is told.
+    /// Notes that `now` is a time of the engine.
     #[inline]
     fn tell(&self, now: Tick) -> Tick {
         // Not each time: all calls read this line.
@@ -210,7 +208,7 @@ impl Timekeeper {
 
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
-        // What lies behind may have grown old since it was read.
+        // A reading behind `seen` may have grown old since it was taken.
         let now = if now > seen {
             now
         } else {
@@ -251,7 +249,7 @@ impl Timekeeper {
         let Some(mut behind) = self.0.behind.try_lock() else {
             return seen;
         };
-        // Another thread may have catch_panic up since, so only now the time is certain.
+        // Another thread may have caught up since, so only now the time is certain.
         let now = self.read().0;
         if now >= seen {
             return self.confirmed(now, seen);
@@ -268,7 +266,7 @@ impl Timekeeper {
                 self.read().0
             }
             _ if now + SLACK >= seen => now,
-            // The first sign of it, or somebody's clock has come further.
+            // The first sign of it, or a reading has come further.
             known => {
                 let high = known.map_or(seen, |known| known.high.max(seen));
                 *behind = Some(Behind { since: now, high });
@@ -288,7 +286,7 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// What `time` tells a node that has `seen` a step.
+    /// The time for a node that has `seen` a step.
     fn told(time: &Timekeeper, seen: Tick) -> Tick {
         time.check(time.read(), seen)
     }
