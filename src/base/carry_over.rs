@@ -1,11 +1,11 @@
 //! Whose state new rules take over when rules change.
 
-/// Whether a new rule may go on from an old one.
+/// Whether a new rule may inherit from an old one.
 type Test<'t, N, O> = &'t dyn Fn(&N, &O) -> bool;
 
-/// For each of `new`, the one of `old` that it goes on from, each of those at
-/// most once. Of the `tests`, that of the closest relation comes first: an equal rule
-/// must not lose its state to one that is merely alike.
+/// For each of `new`, the one of `old` that it inherits from, each of those at most once. Of the
+/// `tests`, that of the closest relation comes first: an equal rule must not lose its state to one
+/// that is merely alike.
 pub(crate) fn carry_over<'a, N, O>(
     new: &[N],
     old: &'a [O],

@@ -1,4 +1,4 @@
-//! What the platform gives, under names of one's own: nothing here knows of calls.
+//! The services of the platform, under names of one's own: nothing here knows of calls.
 
 pub(crate) mod carry_over;
 pub(crate) mod number;

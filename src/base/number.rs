@@ -1,4 +1,4 @@
-//! Numbers of settings, whatever type a program has them in; their range is checked later.
+//! Numbers of settings, of any type that a program has them in; their range is checked later.
 
 use std::fmt;
 use std::num::NonZero;
@@ -53,7 +53,7 @@ impl WholeNumber {
         Self(number as i128)
     }
 
-    /// The number, or the nearest one in 32 bits: what is checked is never that.
+    /// The number, or the nearest one in 32 bits: a number that passed its check is exact.
     pub(crate) const fn get(self) -> u32 {
         if self.0 < 0 {
             0

@@ -1,18 +1,18 @@
 //! Running code that is not the engine's, and that may panic.
 //!
-//! A panic carries a value, and dropping that is code of its author as well: it may panic in
-//! turn, where nobody expects it any more. So it is dropped here.
+//! A panic carries a value, and dropping that is code of its author as well: it may panic in turn,
+//! outside of any catch. So it is dropped here.
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What `call` returns; `None` if it panics.
+/// The result of `call`; `None` if it panics.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_panic_or(|| Some(call()), |_| None)
 }
 
-/// What `call` returns; if it panics, what `told` makes of that.
+/// The result of `call`; if it panics, that of `told` for the panic.
 pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
     told: impl FnOnce(&(dyn Any + Send)) -> T,

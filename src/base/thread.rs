@@ -11,13 +11,13 @@ use crate::base::sync::StopSignal;
 /// The shortest time between two turns of a thread.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// See the [module](self). Who drops it [stops](Self::stop) it before.
+/// See the [module](self). The owner must call [`stop`](Self::stop) before dropping it.
 #[derive(Debug)]
 pub(crate) struct PeriodicThread {
     stop: Arc<StopSignal>,
-    /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks
-    /// from it, the system may have given what the handle stands for to another thread,
-    /// which dropping would detach. Nobody could join that one any more.
+    /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks from it,
+    /// the system may have given the id in the handle to another thread, which dropping would
+    /// detach. That one could not be joined any more.
     thread: ManuallyDrop<Option<JoinHandle<()>>>,
     /// The one that has the thread: one that forks from it has not.
     process: u32,
@@ -64,7 +64,7 @@ impl PeriodicThread {
         }
         self.stop.say();
         if let Some(thread) = self.thread.take() {
-            // What acts may own the handle, and be dropped by the thread itself.
+            // `act` may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {
                 // It has not panicked, as nothing that it does.
                 let _ = thread.join();

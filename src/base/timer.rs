@@ -4,9 +4,9 @@
 //! it is gone. Waiting is a choice of the engine's, so it must not surprise its user with
 //! that: the call is refused instead.
 //!
-//! Whether a runtime has a timer is only told by that panic. It is catch_panic, but the hook of the
-//! process for panics has reported it by then. So it is found out once for a runtime: one
-//! that has none never gets one.
+//! Only that panic shows whether a runtime has a timer. It is caught, but the hook of the process
+//! for panics has reported it by then. So it is found out once for a runtime: one that has none
+//! never gets one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

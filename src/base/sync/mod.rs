@@ -27,7 +27,7 @@ mod imp {
     pub(crate) use loom::sync::atomic::{AtomicBool, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// A reference to what is gone: loom has none. No model keeps one.
+    /// A reference to a dropped value: loom has none. No model keeps one.
     pub(crate) struct Weak<T>(std::marker::PhantomData<T>);
 
     pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
@@ -59,8 +59,8 @@ pub(crate) const fn shared_size<T>() -> usize {
 }
 use std::time::Duration;
 
-/// A mutual exclusion lock without poison: what it guards is changed in steps
-/// that each leave it whole, so a panic while it is held harms nobody.
+/// A mutual exclusion lock without poison: the guarded value is changed in steps that each leave it
+/// whole, so a panic while it is held does no harm.
 ///
 /// Paths of new keys, reloads, snapshots, changes of hooks, probes and watches take
 /// one. So a call with known keys takes one only beside a reload or to read a probe;
@@ -87,8 +87,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// What one thread says once, and another waits for: that it shall stop, or go on. Models
-/// do not look at it.
+/// A one-shot stop flag that a thread can wait on with a timeout. Models do not look at it.
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "this is the door")]
 pub(crate) struct StopSignal {
@@ -97,7 +96,7 @@ pub(crate) struct StopSignal {
 }
 
 impl StopSignal {
-    /// Says it, and wakes who waits for it.
+    /// Sets the flag, and wakes the threads that wait for it.
     pub(crate) fn say(&self) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -131,9 +130,9 @@ pub(crate) enum Bug {
     AddWithoutRoll,
     /// An opener does not seal the bucket that it closes.
     OpenWithoutSeal,
-    /// An opener goes on although another one was faster at writing its cut.
+    /// An opener goes on although another one was faster at writing its checkpoint.
     SkipPublish,
-    /// Who misses a cut waits for the one who jumps.
+    /// A thread that misses a checkpoint waits for the one that jumps.
     WaitInGap,
     /// A reader does not look whether the head has moved on meanwhile.
     ReadAcrossBuckets,
@@ -141,11 +140,11 @@ pub(crate) enum Bug {
     HelpFromBehind,
     /// A reader believes two words that it read one after the other.
     TakenBelowCut,
-    /// Who reads how much room there is takes a missing cut for an empty window.
+    /// A reader of the room that is left takes a missing checkpoint for an empty window.
     GapIsFree,
     /// A refund does not look whether its bucket is still open.
     BlindRefund,
-    /// The cut of a new bucket leaves the held tokens in the old one.
+    /// The checkpoint of a new bucket leaves the held tokens in the old one.
     HeldStayBehind,
     /// The head steps over buckets for which tokens are held.
     StepOverHeld,
@@ -157,27 +156,28 @@ pub(crate) enum Bug {
     LoanIgnoresRoom,
     /// A loan in a window to come is not judged again if that has begun.
     LoanLooksOnce,
-    /// A statistic head moves before the cut is taken.
+    /// A statistic head moves before the checkpoint is taken.
     HeadBeforeCut,
     /// An evictor reads an entry before everyone else has let go of it.
     ReadBeforeLast,
-    /// Who finds its own name being made where a table is full does not wait for it.
+    /// A call that finds its own name being made where a table is full does not wait for it.
     SameKeyIsAnother,
-    /// Who finds another name being made where a table is full does not look for its own again.
+    /// A call that finds another name being made where a table is full does not look for its own
+    /// again.
     PlaceWithoutSecondLook,
     /// A node that begins to keep seconds late knows them from the next one on.
     MinuteFromNextSecond,
-    /// Who opens a second looks without a swap whether it is kept.
+    /// The thread that opens a second looks without a swap whether it is kept.
     MinuteByLoad,
-    /// Who loses a race for tokens is refused.
+    /// A call that loses a race for tokens is refused.
     LostRaceIsFull,
-    /// Who misses a cut is refused.
+    /// A call that misses a checkpoint is refused.
     GapIsFull,
     /// A gauge is raised first, and lowered again if that was too much.
     ClaimThenCheck,
-    /// A gauge is raised without comparing what was judged.
+    /// A gauge is raised without comparing the value that was judged.
     CheckThenClaim,
-    /// A slot is given back without what was done with it.
+    /// A slot is released without publishing the work that was done with it.
     FreeRelaxed,
     /// A call that has a slot and no tokens yet is taken for one that runs.
     EnterAsStarted,
@@ -201,19 +201,19 @@ pub(crate) enum Bug {
     OpenLate,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
-    /// A cut of what passed comes from a ring that counts no more.
+    /// A checkpoint of what passed comes from a ring that counts no more.
     CutFromOldRing,
-    /// Who finds a throttle's queue empty writes its turn without comparing.
+    /// A call that finds a throttle's queue empty writes its turn without comparing.
     StoreAtIdle,
     /// A caller moves a throttle's queue first, and back if it is refused.
     MoveThenCheck,
-    /// A turn is given back without looking whether others stand behind it.
+    /// A turn is cancelled without looking whether others stand behind it.
     BlindLeave,
     /// A warm-up is refilled also by those who came second.
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
-    /// A refill of a warm-up writes what had passed over what a later step wrote.
+    /// A refill of a warm-up writes its count of passes over that of a later step.
     PassedGoesBack,
     /// A breaker counts a call without looking which generation it is of.
     CountInAnyGeneration,
@@ -235,7 +235,7 @@ pub(crate) enum Bug {
     PeriodAfterPlaces,
     /// The start of a period is written without looking whether it is late.
     BlindPeriod,
-    /// A probe that ends beside another one gives up.
+    /// A probe that ends beside another one stops trying.
     EndTriesOnce,
     /// A call that one breaker refuses keeps the probes of the others.
     KeepPartialProbes,
@@ -243,9 +243,9 @@ pub(crate) enum Bug {
     EpochAfterStates,
     /// A probe looks at the states before it draws its epoch, and not again.
     ProbeLooksOnce,
-    /// Who empties cells for a generation does not look whether another has begun it.
+    /// A thread that empties cells for a generation does not look whether another has begun it.
     ForgetLate,
-    /// A change of state is told by a thread that did not make it.
+    /// A change of state is reported by a thread that did not make it.
     TellWithoutWinning,
     /// A retry time is written without looking whether it is late.
     BlindMoment,
@@ -253,25 +253,25 @@ pub(crate) enum Bug {
     FirstMomentStands,
     /// How far away a retry time may be is read before it.
     LongestBeforeMoment,
-    /// A sampling window is closed by whoever finds it due, not by one of them.
+    /// A sampling window is closed by every call that finds it due, not by one of them.
     CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.
     CloseInTwoSteps,
-    /// Who finds a reading due takes it without claiming it first.
+    /// A thread that finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
-    /// All probes of a limit wait at the same compiled.
+    /// All probes of a limit wait at the same gate.
     OneGateForAll,
-    /// Who may close a window counts the calls in flight before it reads the compiled.
+    /// A call that may close a window counts the calls in flight before it reads the gate.
     GaugeBeforeGate,
-    /// The next due time is told before the readings are stored.
+    /// The next due time is published before the readings are stored.
     DueBeforeReadings,
-    /// Who has waited for the lock of a new key does not look for it again.
+    /// A call that has waited for the lock of a new key does not look for it again.
     InsertWithoutSecondLook,
-    /// Who has read a word does not look again whose it is.
+    /// A call that has read a word does not look again whose it is.
     HitWithoutSecondLook,
-    /// Who is refused does not look whether the word is still the one that it judged.
+    /// A call that is refused does not look whether the word is still the one that it judged.
     RefusalWithoutThirdLook,
-    /// A slot that had no owner is free, whatever its word says by now.
+    /// A slot that had no owner is free, even if its word says otherwise by now.
     SpareByTag,
     /// A slot that changes hands just now is as free as its word says.
     SpareClaimed,
@@ -283,7 +283,7 @@ pub(crate) enum Bug {
     ReadClaimed,
     /// A debt that ends just now is at rest.
     RestTooSoon,
-    /// Who gives back reads the clock before the word.
+    /// A call that is refunded reads the clock before the word.
     RefundByEarlierTime,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
@@ -295,7 +295,7 @@ pub(crate) enum Bug {
     LeaseBlindClose,
     /// A refund does not look which bucket the lease is of.
     LeaseBlindRefund,
-    /// A cell is exhausted whatever it holds.
+    /// A cell is exhausted even if it holds permits.
     LeaseBlindExhaust,
 }
 
