@@ -1,8 +1,8 @@
-//! What kind of rule refused a call.
+//! The kind of rule that refused a call.
 
 use std::fmt;
 
-/// What kind of rule refused a call.
+/// The kind of rule that refused a call.
 ///
 /// # Examples
 ///
@@ -47,9 +47,9 @@ pub enum BlockKind {
     /// The call would have had to wait, and there is no timer to wait on: it
     /// runs outside of tokio, or the tokio runtime was built without a timer.
     ///
-    /// A runtime without a timer panics when it is first asked for one, and the panic is
-    /// catch_panic. So the panic hook is called, once for the runtime, and a program that is
-    /// compiled to abort on panics ends: build its runtime with `enable_time`.
+    /// A runtime without a timer panics when it is first asked for one, and the panic is caught. So
+    /// the panic hook is called, once for the runtime, and a program that is compiled to abort on
+    /// panics ends: build its runtime with `enable_time`.
     NoTimer,
     /// The call has no key, and a rule refuses such calls.
     MissingKey,

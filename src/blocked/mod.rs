@@ -47,13 +47,14 @@ pub struct Blocked {
     kind: BlockKind,
     system_reason: Option<SystemReason>,
     rule: Arc<Label>,
-    /// What was called, unless the rule says it.
+    /// The called resource, unless the rule names it.
     resource: Option<Arc<str>>,
     retry_after: Option<Duration>,
     limit: Option<Limit>,
 }
 
-/// What a refusal tells of a rule: made with the rule, and shared by all that it refuses.
+/// The part of a refusal that describes its rule: made with the rule, and shared by all that it
+/// refuses.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) id: Arc<str>,
@@ -123,7 +124,7 @@ impl Blocked {
     /// Whether `error` is a refusal, or one is among its sources.
     pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
         let causes = iter::successors(Some(error), |&error| {
-            // What is in such a one is not its source, but the source of that is.
+            // The error inside such a one is not its source, but the source of that is.
             match error.downcast_ref::<io::Error>() {
                 Some(error) => error.get_ref().map(|inner| inner as _),
                 None => error.source(),
@@ -208,7 +209,7 @@ impl Label {
 }
 
 impl PartialEq for Label {
-    /// Compares what is told.
+    /// Compares the described rules.
     fn eq(&self, other: &Self) -> bool {
         (&self.id, &self.resource) == (&other.id, &other.resource)
     }
