@@ -171,7 +171,7 @@ impl Deref for Quotas<'_> {
 }
 
 impl CompiledRules {
-    /// Compiled rules: quotas on the node's ring, of rings beside it, and of queues, for at most
+    /// Compiled rules: quotas on the node's ring, rings beside it, and queues, for at most
     /// `max_waiting` calls that wait at once.
     pub(super) fn new(
         quotas: impl Iterator<Item = (u32, Quota)>,

@@ -94,11 +94,11 @@ const SMALL_LOANS: usize = 2;
 /// into another bucket, and under any interleaving of threads no bucket-aligned window ever
 /// holds more than its limit.
 ///
-/// Every method takes the present time as a [`Tick`] and divides it by the bucket length;
-/// all calls on one array must use one clock. A reading that is behind the newest bucket
-/// counts in the newest bucket. So after a reading that was far ahead, nothing leaves a
-/// window until the clock has catch_panic up. An [engine](crate::Sentinel) reads the clock again
-/// if a reading looks odd; an array does not.
+/// Every method takes the present time as a [`Tick`] and divides it by the bucket length; all calls
+/// on one array must use one clock. A reading that is behind the newest bucket counts in the newest
+/// bucket. So after a reading that was far ahead, nothing leaves a window until the clock has
+/// caught up. An [engine](crate::Sentinel) reads the clock again if a reading looks odd; an array
+/// does not.
 ///
 /// # Examples
 ///
