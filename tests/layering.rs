@@ -207,3 +207,96 @@ fn there_is_no_unsafe_code() {
             .contains("unsafe_code = \"forbid\"")
     );
 }
+
+/// A page of the project.
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// Whether `text` has a function `name`.
+fn has_function(text: &str, name: &str) -> bool {
+    let head = format!("fn {name}");
+    let mut behind = text
+        .match_indices(&head)
+        .map(|(at, it)| &text[at + it.len()..]);
+    behind.any(|rest| rest.starts_with(['(', '<']))
+}
+
+#[test]
+fn each_step_of_a_walk_names_a_function_of_its_file() {
+    let contributing = page("CONTRIBUTING.md");
+    let (_, rest) = contributing.split_once("## Follow a request").unwrap();
+    let (walks, _) = rest.split_once("\n## ").unwrap();
+    let mut steps = 0;
+    // A file and, right behind it, a function.
+    let spans: Vec<&str> = walks.split('`').collect();
+    for triple in spans.windows(3) {
+        let [file, between, function] = triple else {
+            unreachable!("they are three");
+        };
+        if file.ends_with(".rs") && between.trim().is_empty() && !between.is_empty() {
+            let text = page(&format!("src/{file}"));
+            assert!(has_function(&text, function), "{file} has no {function}");
+            steps += 1;
+        }
+    }
+    assert!(steps >= 20, "only {steps} steps were found");
+    // All other files that are named are there, too.
+    for file in spans.iter().filter(|span| span.ends_with(".rs")) {
+        let is_there = sources().iter().any(|path| path.ends_with(file));
+        assert!(is_there || *file == "models.rs", "src/{file} is not there");
+    }
+}
+
+#[test]
+fn the_picture_of_the_architecture_names_what_is_there() {
+    let architecture = page("docs/architecture.md");
+    let (_, rest) = architecture.split_once("```text\nsrc/\n").unwrap();
+    let (tree, rest) = rest.split_once("```").unwrap();
+    let mut rooms = Vec::new();
+    let mut folder = String::new();
+    let mut seen = 0;
+    for line in tree.lines() {
+        let depth = line.chars().take_while(|c| "│├└─ ".contains(*c)).count();
+        let name: String = line
+            .chars()
+            .skip(depth)
+            .take_while(|c| !c.is_whitespace())
+            .collect();
+        if depth > 8 || name.is_empty() {
+            continue;
+        }
+        let name = name.trim_end_matches('/').trim_end_matches(".rs");
+        let path = if depth <= 4 {
+            rooms.push(name.to_owned());
+            folder = name.to_owned();
+            name.to_owned()
+        } else {
+            format!("{folder}/{name}")
+        };
+        let src = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src")
+            .join(&path);
+        let is_there = src.is_dir() || src.with_extension("rs").is_file();
+        assert!(is_there, "src/{path} is not there");
+        seen += 1;
+    }
+    assert!(seen > 50, "only {seen} names were found");
+    // Every module of the root is in the tree, and only those.
+    let mut modules: Vec<_> = sources().iter().map(|file| module_of(file)).collect();
+    modules.retain(|module| !module.contains('/'));
+    modules.dedup();
+    rooms.sort();
+    modules.sort();
+    modules.dedup();
+    assert_eq!(rooms, modules);
+    // The words and the models follow.
+    assert!(rest.contains("## Words") && rest.contains("## Models"));
+    let order = ORDER.iter().flat_map(|line| line.iter());
+    for module in order.filter(|module| !module.contains('/')) {
+        assert!(
+            architecture.contains(module),
+            "{module} is not in the picture"
+        );
+    }
+}
