@@ -55,6 +55,24 @@
 //! assert_eq!([passed("/search"), passed("/users"), passed("/orders")], [5, 2, 2]);
 //! ```
 //!
+//! # Reading a rule
+//!
+//! What a rule was told can be read from it: `get_` and the name of the setting, such as
+//! [`FlowRule::get_max_waiting`], or `is_` for what is only on or off, such as
+//! [`FlowRule::is_strict`]. What the constructor takes has no prefix, such as
+//! [`FlowRule::threshold`]; which threshold a [`CircuitBreakerRule`] has, and its value, is said
+//! by the getter of that name, such as [`CircuitBreakerRule::get_error_ratio`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sentinel::IsolationRule;
+//!
+//! let rule = IsolationRule::new("/report", 32).queue(Duration::from_secs(5));
+//! assert_eq!(rule.max(), 32);
+//! assert_eq!(rule.get_queue(), Some(Duration::from_secs(5)));
+//! assert_eq!(rule.get_max_waiting(), 10_000);
+//! ```
+//!
 //! # Examples
 //!
 //! ```

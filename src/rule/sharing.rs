@@ -207,6 +207,41 @@ macro_rules! shared_settings {
             pub const fn is_shared(&self) -> bool {
                 self.sharing.is_shared
             }
+
+            /// Returns whether the rule is [exact](Self::exact).
+            #[must_use]
+            pub const fn is_exact(&self) -> bool {
+                self.sharing.is_exact
+            }
+
+            /// Returns whether the threshold is that of [each process](Self::per_node).
+            #[must_use]
+            pub const fn is_per_node(&self) -> bool {
+                self.sharing.is_per_node
+            }
+
+            /// Returns what the rule does [without the store](Self::when_down), if that was set.
+            #[must_use]
+            pub const fn get_when_down(&self) -> Option<crate::store::WhenDown> {
+                self.sharing.when_down
+            }
+
+            /// Returns how many calls this process admits [without the
+            /// store](Self::local_limit), if that was set.
+            #[must_use]
+            pub const fn get_local_limit(&self) -> Option<u32> {
+                match self.sharing.local_limit {
+                    Some(limit) => Some(limit.get()),
+                    None => None,
+                }
+            }
+
+            /// Returns the longest that a call [waits for the store](Self::store_wait), if that
+            /// was set.
+            #[must_use]
+            pub const fn get_store_wait(&self) -> Option<std::time::Duration> {
+                self.sharing.store_wait
+            }
         }
     };
 }

@@ -1,5 +1,6 @@
 //! Adaptive isolation: a concurrency limit derived from response times.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

@@ -1,5 +1,6 @@
 //! Authority rules: which origins may call a resource at all.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

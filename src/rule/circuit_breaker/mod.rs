@@ -1,5 +1,6 @@
 //! Circuit breaker rules: when calls to a resource stop for a while.
 
+mod getters;
 mod inspect;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;

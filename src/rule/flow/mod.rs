@@ -1,5 +1,6 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

@@ -1,5 +1,6 @@
 //! Hot-parameter rules: how many calls may pass for each value of a parameter.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

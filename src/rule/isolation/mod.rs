@@ -1,5 +1,6 @@
 //! Isolation rules: how many calls of a resource may run at once.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

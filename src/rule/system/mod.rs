@@ -1,5 +1,6 @@
 //! System rules: limits on all inbound calls together, and on the load of the machine.
 
+mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod settings;
 

@@ -1,0 +1,130 @@
+//! Reading the settings of a circuit breaker.
+
+use std::time::Duration;
+
+use super::{CircuitBreakerRule, Strategy, Threshold};
+
+impl CircuitBreakerRule {
+    /// Returns from which response time on calls count as [slow](Self::slow_ratio); `None`: the
+    /// breaker looks at errors.
+    #[must_use]
+    pub const fn get_max_rt(&self) -> Option<Duration> {
+        match self.strategy {
+            Strategy::Slow(max_rt) => Some(max_rt),
+            Strategy::Error => None,
+        }
+    }
+
+    /// Returns at which fraction of [slow calls](Self::slow_ratio) the breaker opens, if it
+    /// looks at them.
+    #[must_use]
+    pub const fn get_slow_ratio(&self) -> Option<f64> {
+        match (self.strategy, self.threshold) {
+            (Strategy::Slow(_), Threshold::Ratio(ratio)) => Some(ratio),
+            _ => None,
+        }
+    }
+
+    /// Returns at which fraction of [failed calls](Self::error_ratio) the breaker opens, if it
+    /// looks at that.
+    #[must_use]
+    pub const fn get_error_ratio(&self) -> Option<f64> {
+        match (self.strategy, self.threshold) {
+            (Strategy::Error, Threshold::Ratio(ratio)) => Some(ratio),
+            _ => None,
+        }
+    }
+
+    /// Returns at how many [failed calls](Self::error_count) the breaker opens, if it looks at
+    /// that.
+    #[must_use]
+    pub const fn get_error_count(&self) -> Option<u32> {
+        match self.threshold {
+            Threshold::Count(count) => Some(count.get()),
+            _ => None,
+        }
+    }
+
+    /// Returns at how many failures [in a row](Self::consecutive_errors) the breaker opens, if
+    /// it looks at that.
+    #[must_use]
+    pub const fn get_consecutive_errors(&self) -> Option<u32> {
+        match self.threshold {
+            Threshold::Consecutive(count) => Some(count.get()),
+            _ => None,
+        }
+    }
+
+    /// Returns how long the breaker [stays open](Self::open_for).
+    #[must_use]
+    pub const fn get_open_for(&self) -> Duration {
+        self.open_for
+    }
+
+    /// Returns the [longest time](Self::open_up_to) that the breaker stays open; `None`: always
+    /// the same.
+    #[must_use]
+    pub const fn get_open_up_to(&self) -> Option<Duration> {
+        self.open_up_to
+    }
+
+    /// Returns how many calls [must have ended](Self::min_calls), if that was set.
+    #[must_use]
+    pub const fn get_min_calls(&self) -> Option<u32> {
+        match self.min_calls {
+            Some(number) => Some(number.get()),
+            None => None,
+        }
+    }
+
+    /// Returns the [interval](Self::interval) in which calls are counted; it has no meaning for
+    /// [the last calls](Self::last_calls) or for [failures in a row](Self::consecutive_errors).
+    #[must_use]
+    pub const fn get_interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Returns how many [last calls](Self::last_calls) are counted; `None`: those of the
+    /// interval.
+    #[must_use]
+    pub const fn get_last_calls(&self) -> Option<u32> {
+        match self.last_calls {
+            Some(number) => Some(number.get()),
+            None => None,
+        }
+    }
+
+    /// Returns of how many [buckets](Self::buckets) the interval consists, if that was set.
+    #[must_use]
+    pub const fn get_buckets(&self) -> Option<u32> {
+        match self.buckets {
+            Some(number) => Some(number.get()),
+            None => None,
+        }
+    }
+
+    /// Returns how many [probes](Self::probes) run at once.
+    #[must_use]
+    pub const fn get_probes(&self) -> u32 {
+        self.probes.get()
+    }
+
+    /// Returns whether the threshold must be [exceeded](Self::exceeds) instead of reached.
+    #[must_use]
+    pub const fn get_exceeds(&self) -> bool {
+        self.exceeds
+    }
+
+    /// Returns whether cancelled calls [may count as slow](Self::count_cancelled_as_slow).
+    #[must_use]
+    pub const fn get_count_cancelled_as_slow(&self) -> bool {
+        self.cancelled_as_slow
+    }
+
+    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
+    /// the set.
+    #[must_use]
+    pub fn get_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading the settings of a flow rule.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{Basis, FlowRule, MissingKey, OTHER_ORIGIN, Who};
+use crate::rule::shaping::Marks;
+
+impl FlowRule {
+    /// Returns of how many [buckets](Self::buckets) the window consists.
+    #[must_use]
+    pub const fn get_buckets(&self) -> u32 {
+        self.buckets.get()
+    }
+
+    /// Returns whether the rule is [strict](Self::strict).
+    #[must_use]
+    pub const fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// Returns whether the rule counts each origin [apart](Self::by_origin).
+    #[must_use]
+    pub const fn is_by_origin(&self) -> bool {
+        matches!(self.who, Who::Each)
+    }
+
+    /// Returns the origin that the rule is [for](Self::for_origin), or `other`; `None`: it is
+    /// for calls of any origin, or of none.
+    #[must_use]
+    pub fn get_for_origin(&self) -> Option<&str> {
+        match &self.who {
+            Who::Only(origin) => Some(origin),
+            Who::Other => Some(OTHER_ORIGIN),
+            Who::Anyone | Who::Each => None,
+        }
+    }
+
+    /// Returns the other resource whose calls [fill the window](Self::when), if there is one.
+    #[must_use]
+    pub fn get_when(&self) -> Option<&str> {
+        self.related()
+    }
+
+    /// Returns the [context](Self::in_context) that the rule is for; `None`: it is for calls
+    /// through any.
+    #[must_use]
+    pub fn get_in_context(&self) -> Option<&str> {
+        match &self.basis {
+            Basis::Context(context) => Some(context),
+            Basis::Own | Basis::Related(_) => None,
+        }
+    }
+
+    /// Returns what happens to calls [without an origin](Self::missing), if that was set.
+    #[must_use]
+    pub const fn get_missing(&self) -> Option<MissingKey> {
+        self.missing
+    }
+
+    /// Returns the longest wait in the [queue](Self::throttle); `None`: the rule counts in a
+    /// window.
+    #[must_use]
+    pub const fn get_throttle(&self) -> Option<Duration> {
+        self.shaping.max_wait
+    }
+
+    /// Returns how long the [warm-up](Self::warm_up) takes, if there is one.
+    #[must_use]
+    pub const fn get_warm_up(&self) -> Option<Duration> {
+        self.shaping.warm_up
+    }
+
+    /// Returns the [cold factor](Self::cold_factor), if that was set.
+    #[must_use]
+    pub const fn get_cold_factor(&self) -> Option<f64> {
+        self.shaping.cold_factor
+    }
+
+    /// Returns between which shares of the [memory](Self::memory) the threshold falls, and to
+    /// what it falls; `None`: no shares were set.
+    #[must_use]
+    pub fn get_memory(&self) -> Option<(Range<f64>, f64)> {
+        let falling = self.shaping.memory?;
+        match falling.marks {
+            Marks::Shares(from, to) => Some((from..to, falling.threshold)),
+            Marks::Bytes(..) => None,
+        }
+    }
+
+    /// Returns between which [bytes of memory](Self::memory_bytes) the threshold falls, and to
+    /// what it falls; `None`: no bytes were set.
+    #[must_use]
+    pub fn get_memory_bytes(&self) -> Option<(Range<u64>, f64)> {
+        let falling = self.shaping.memory?;
+        match falling.marks {
+            Marks::Bytes(from, to) => Some((from..to, falling.threshold)),
+            Marks::Shares(..) => None,
+        }
+    }
+
+    /// Returns whether prioritized calls [may borrow](Self::lend), if that was set.
+    #[must_use]
+    pub const fn get_lend(&self) -> Option<bool> {
+        self.lend
+    }
+
+    /// Returns the [largest fraction](Self::max_occupy_ratio) that may be lent.
+    #[must_use]
+    pub const fn get_max_occupy_ratio(&self) -> f64 {
+        self.max_occupy_ratio
+    }
+
+    /// Returns how many calls [may wait](Self::max_waiting) at once.
+    #[must_use]
+    pub const fn get_max_waiting(&self) -> u32 {
+        self.max_waiting.get()
+    }
+
+    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
+    /// the set.
+    #[must_use]
+    pub fn get_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}

@@ -1,0 +1,119 @@
+//! Reading the settings of a rule for hot parameters.
+
+use std::time::Duration;
+
+use super::{Burst, Count, HotParamRule, MOST_WAITING_OF_VALUE, MissingKey, ParamOf};
+
+impl HotParamRule {
+    /// Returns whether the rule limits calls [at once](Self::concurrency) instead of a rate.
+    #[must_use]
+    pub const fn is_concurrency(&self) -> bool {
+        matches!(self.count, Count::Running)
+    }
+
+    /// Returns the [name](Self::param) of the parameter, if it has one.
+    #[must_use]
+    pub fn get_param(&self) -> Option<&str> {
+        match &self.of {
+            ParamOf::Named(name) => Some(name),
+            ParamOf::Index(_) | ParamOf::Origin => None,
+        }
+    }
+
+    /// Returns the [place](Self::param_at) of the parameter, 0 unless set; `None`: the value is
+    /// found by name, or is the origin.
+    #[must_use]
+    pub const fn get_param_at(&self) -> Option<i32> {
+        match self.of {
+            ParamOf::Index(index) => Some(index),
+            ParamOf::Named(_) | ParamOf::Origin => None,
+        }
+    }
+
+    /// Returns whether the value is the [origin](Self::by_origin).
+    #[must_use]
+    pub const fn is_by_origin(&self) -> bool {
+        matches!(self.of, ParamOf::Origin)
+    }
+
+    /// Returns how many calls beside the threshold a value may have [at once](Self::burst),
+    /// also if its [capacity](Self::capacity) was set.
+    #[must_use]
+    pub fn get_burst(&self) -> u32 {
+        self.beside()
+    }
+
+    /// Returns how many calls a value may have [in all](Self::capacity) at once, if that was
+    /// set.
+    #[must_use]
+    pub const fn get_capacity(&self) -> Option<u32> {
+        match self.burst {
+            Burst::Capacity(capacity) => Some(capacity.get()),
+            Burst::Beside(_) => None,
+        }
+    }
+
+    /// Returns whether the rule counts in a [window](Self::window).
+    #[must_use]
+    pub const fn is_window(&self) -> bool {
+        matches!(self.count, Count::Window)
+    }
+
+    /// Returns the longest wait for a [turn](Self::throttle); `None`: calls do not start one
+    /// after the other.
+    #[must_use]
+    pub const fn get_throttle(&self) -> Option<Duration> {
+        match self.count {
+            Count::Queue(max_wait) => Some(max_wait),
+            _ => None,
+        }
+    }
+
+    /// Returns the longest wait in the [queue](Self::queue) for a place; `None`: there is no
+    /// queue.
+    #[must_use]
+    pub const fn get_queue(&self) -> Option<Duration> {
+        self.queue
+    }
+
+    /// Returns how many calls of one value [may wait](Self::max_waiting) for a place at once.
+    #[must_use]
+    pub const fn get_max_waiting(&self) -> u32 {
+        match self.max_waiting {
+            Some(most) => most.get(),
+            None => MOST_WAITING_OF_VALUE,
+        }
+    }
+
+    /// Returns the values with a threshold [of their own](Self::except), each with that
+    /// threshold.
+    #[must_use]
+    pub fn get_except(&self) -> &[(String, f64)] {
+        &self.exceptions
+    }
+
+    /// Returns the [tiers](Self::tier), each with its threshold.
+    #[must_use]
+    pub fn get_tier(&self) -> &[(String, f64)] {
+        &self.tiers
+    }
+
+    /// Returns how many values the rule [remembers](Self::max_keys).
+    #[must_use]
+    pub const fn get_max_keys(&self) -> u32 {
+        self.max_keys.get()
+    }
+
+    /// Returns what happens to calls [without a value](Self::missing).
+    #[must_use]
+    pub const fn get_missing(&self) -> MissingKey {
+        self.missing
+    }
+
+    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
+    /// the set.
+    #[must_use]
+    pub fn get_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}

@@ -1,0 +1,27 @@
+//! Reading the settings of an isolation rule.
+
+use std::time::Duration;
+
+use super::IsolationRule;
+
+impl IsolationRule {
+    /// Returns the longest wait in the [queue](Self::queue) for a slot; `None`: there is no
+    /// queue.
+    #[must_use]
+    pub const fn get_queue(&self) -> Option<Duration> {
+        self.queue
+    }
+
+    /// Returns how many calls [may wait](Self::max_waiting) at once.
+    #[must_use]
+    pub const fn get_max_waiting(&self) -> u32 {
+        self.max_waiting.get()
+    }
+
+    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
+    /// the set.
+    #[must_use]
+    pub fn get_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}
