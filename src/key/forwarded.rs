@@ -30,10 +30,10 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Elements of a list that are empty are ignored, as in `192.0.2.7, ,`. A client that is
 /// written with an IPv4 address [inside of an IPv6 address](super::cut_ip) is known by that.
 ///
-/// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let
-/// an earlier layer insert the address as a [`ClientAddr`](super::ClientAddr), for
-/// `PeerIp`. Do not read it by [`Header`](super::Header): there it is a text, and whoever
-/// has an IPv6 network has a key for each address in it.
+/// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let an earlier
+/// layer insert the address as a [`ClientAddr`](super::ClientAddr), for `PeerIp`. Do not read it by
+/// [`Header`](super::Header): there it is a text, and a client with an IPv6 network has a key for
+/// each address in it.
 ///
 /// # Examples
 ///
@@ -168,8 +168,8 @@ impl ForwardedIp {
                     return None;
                 }
                 for address in addresses {
-                    // What is no address ends the walk: beyond it anything may
-                    // have been written by anyone.
+                    // An element that is no address ends the walk: beyond it any client may have
+                    // written anything.
                     client = address?;
                     if !nets.contain(client) {
                         break;
@@ -180,8 +180,8 @@ impl ForwardedIp {
         }
     }
 
-    /// The addresses over all lines of the field, from the right; `None` for
-    /// what is no address.
+    /// The addresses over all lines of the field, from the right; `None` for an element that is no
+    /// address.
     fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
         let parse: fn(&str) -> Option<IpAddr> = match self.field {
             Field::XForwardedFor => address,
@@ -365,7 +365,7 @@ mod tests {
             // Not from a proxy of ours, hence not believed.
             (Some("9.9.9.9"), &[(XFF, "1.2.3.4")], Some("9.9.9.9")),
             (None, &[(XFF, "1.2.3.4")], None),
-            // Never skipped over: what is no address ends the walk.
+            // Never skipped over: an element that is no address ends the walk.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "1.2.3.4, unknown, 10.0.0.2")],
@@ -390,7 +390,7 @@ mod tests {
                 Some("1.2.3.4"),
             ),
             (Some("10.0.0.1"), &[(XFF, ", ,")], Some("10.0.0.1")),
-            // But what stands in quotes is something.
+            // But an element in quotes is something.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "1.2.3.4, \"\"")],
@@ -485,7 +485,7 @@ mod tests {
             // An element without a client says that it is not known.
             ("for=1.2.3.4, ;", "9.9.9.9"),
             ("for=\"[64:ff9b::c000:207]:80\"", "192.0.2.7"),
-            // What a client sends as its host, or before the proxy's element.
+            // Values that a client sends as its host, or before the proxy's element.
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\"", "1.2.3.4"),
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\"c\"", "1.2.3.4"),
             ("for=1.2.3.4;host=\"a,for=6.6.6.6;b=\\\\\\\"c\"", "1.2.3.4"),

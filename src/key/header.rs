@@ -81,7 +81,7 @@ fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok().map(str::trim_ascii)
 }
 
-/// What stands in quotes, if `text` does.
+/// The text inside quotes, if `text` is in quotes.
 pub(super) fn unquoted(text: &str) -> &str {
     text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))

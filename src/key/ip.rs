@@ -10,8 +10,7 @@ use http::Extensions;
 use super::{Head, KeyExtractor};
 use crate::call::{Key, canonical};
 
-/// Addresses of IPv6 are told apart by this many bits: one customer usually has
-/// a whole /64.
+/// Addresses of IPv6 are distinguished by this many bits: one customer usually has a whole /64.
 pub(super) const IPV6_PREFIX: u8 = 64;
 
 /// The address of the client, as a request extension for servers that know it in another
@@ -259,8 +258,8 @@ impl ClientIp for PeerNetwork {
 /// translator has a prefix of its own, let an earlier layer insert the IPv4 address as a
 /// [`ClientAddr`].
 ///
-/// Use it for an address that you give to a [`Call`](crate::Call) yourself. Otherwise
-/// whoever has an IPv6 network has a quota for each address in it.
+/// Use it for an address that you give to a [`Call`](crate::Call) yourself. Otherwise a client with
+/// an IPv6 network has a quota for each address in it.
 ///
 /// # Examples
 ///
@@ -332,7 +331,7 @@ mod tests {
             ("2001:db8:1:2:3:4:5:7", 127, "2001:db8:1:2:3:4:5:6"),
             ("2001:db8:1:2:3:4:5:7", 128, "2001:db8:1:2:3:4:5:7"),
             ("2001:db8:1:2:3:4:5:7", 255, "2001:db8:1:2:3:4:5:7"),
-            // Whatever the prefix, not a bit of the address inside is cut.
+            // With any prefix, not a bit of the address inside is cut.
             ("::ffff:192.0.2.7", 64, "192.0.2.7"),
             ("::ffff:0:192.0.2.7", 64, "192.0.2.7"),
             ("64:ff9b::192.0.2.7", 64, "192.0.2.7"),

@@ -1,8 +1,8 @@
 //! Extractors: they find keys in requests.
 //!
-//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in it: the
-//! resource that is called, or who calls. The key borrows from the request, so a known key
-//! costs no allocation.
+//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in it: the resource
+//! that is called, or the caller. The key borrows from the request, so a known key costs no
+//! allocation.
 //!
 //! # Requests without a key
 //!
@@ -27,10 +27,9 @@
 //! the service reads it, as a [`Resource`]; or name rules by templates that match
 //! any spelling, such as `/{*file}`.
 //!
-//! None of that makes a value true. Where clients can make values up, such as those of a
-//! header that nobody has checked, also limit something that they cannot make up, such as
-//! [`PeerIp`], with a rule for each of the two. An [`or`](KeyExtractor::or) does not do
-//! that.
+//! None of that makes a value true. Where clients can make values up, such as those of a header
+//! that has not been checked, also limit something that they cannot make up, such as [`PeerIp`],
+//! with a rule for each of the two. An [`or`](KeyExtractor::or) does not do that.
 //!
 //! # The default resource
 //!
@@ -45,10 +44,10 @@
 //! to it: name them by [`Authority`]. The path of `OPTIONS *` is `*`, which no template
 //! matches.
 //!
-//! If axum's path ends with `{*rest}`, rules may name what is below it. For example, tonic
-//! adds a service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a
-//! resource of its own if a rule has that name. If the path was rewritten between two
-//! routers, the inner router's path counts.
+//! If axum's path ends with `{*rest}`, rules may name the paths below it. For example, tonic adds a
+//! service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a resource of its
+//! own if a rule has that name. If the path was rewritten between two routers, the inner router's
+//! path counts.
 //!
 //! An [outbound](crate::SentinelLayer::outbound) call is never named by axum's matched
 //! path: when a proxy forwards a request, that path says where the request came in, and
@@ -398,7 +397,7 @@ impl Resource {
     }
 }
 
-/// Finds a key in a request: the resource, who calls, or a parameter.
+/// Finds a key in a request: the resource, the caller, or a parameter.
 ///
 /// A layer calls its extractors once for each request that is not skipped, and again if the
 /// rules change meanwhile. They must not panic. To test an extractor without a layer, make a

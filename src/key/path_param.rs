@@ -15,12 +15,12 @@ use crate::call::{Encoded, Key};
 /// [route](Head::route) is `/users/{id}`, and `a/b` of `/files/a/b` where it is
 /// `/files/{*rest}`.
 ///
-/// The route is axum's matched path (feature `axum`) unless the call is outbound, or else
-/// the template among the rules' names that matches the path. If the matched path ends with
-/// `{*rest}`, and a rule names what is below it, the parameters of both are there. The
-/// request has no key if there is no such route, if the route does not have this parameter,
-/// or if the parameter is empty. Of two parameters with one name, as may happen with nested
-/// routers, the first counts, and that of the matched path before that of a rule.
+/// The route is axum's matched path (feature `axum`) unless the call is outbound, or else the
+/// template among the rules' names that matches the path. If the matched path ends with `{*rest}`,
+/// and a rule names a path below it, the parameters of both are there. The request has no key if
+/// there is no such route, if the route does not have this parameter, or if the parameter is empty.
+/// Of two parameters with one name, as may happen with nested routers, the first counts, and that
+/// of the matched path before that of a rule.
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
 /// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
@@ -103,7 +103,7 @@ fn is_sure((first, other): Paths<'_>) -> bool {
     other.is_none() && !has_second_slash(first)
 }
 
-/// What axum takes for the parameter `name`.
+/// The value that axum has for the parameter `name`.
 #[cfg(feature = "axum")]
 #[cold]
 fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Option<&'a str> {
@@ -119,7 +119,7 @@ fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Opti
     sent(matched, paths, name, told)
 }
 
-/// Nobody tells.
+/// Without axum there is none.
 #[cfg(not(feature = "axum"))]
 const fn told<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
     None
@@ -135,7 +135,7 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
         return Cow::Borrowed(first);
     }
     Cow::Owned(match told(head, matched, paths, name) {
-        // What a parameter stands for is the same to names that begin like the route.
+        // The value of a parameter is the same to names that begin like the route.
         Some(rest) => {
             let prefix = prefix.replace("{{", "{").replace("}}", "}");
             prefix + rest.trim_start_matches('/')
@@ -152,7 +152,8 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
     })
 }
 
-/// The part of one of `paths` that decodes to what was `told` of a parameter of `template`.
+/// The part of one of `paths` that decodes to the value that axum `told` of a parameter of
+/// `template`.
 fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, told: &str) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
@@ -181,8 +182,8 @@ fn last_bytes(path: &str, count: usize) -> Option<&str> {
     path.get(before.len()..)
 }
 
-/// What `name` stands for in `template`; `None` too if the template does not match the
-/// path, because it has been changed on its way.
+/// The value of `name` in `template`; `None` too if the template does not match the path, because
+/// it has been changed on its way.
 fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
     let (mut rest, mut found) = (path, None);
     for part in template.split('/') {
@@ -222,7 +223,7 @@ fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
     Some((&segment[..open], inner, after))
 }
 
-/// What stands in `segment` between two texts of a template.
+/// The part of `segment` between two texts of a template.
 fn between<'a>(segment: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let inside = without(segment, before)?;
     inside.get(..inside.len().checked_sub(literals(after).count())?)
@@ -282,7 +283,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Whatever the router takes a parameter for, this does.
+        /// The router's value of a parameter, in each case, is that of this function.
         #[test]
         fn the_router_sees_the_same(
             parts in prop::collection::vec(("(s|\\{\\{|\\}\\}|p\\{\\{){0,2}", 0..3_u8), 1..5),

@@ -203,13 +203,13 @@ pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
         .map(axum::extract::MatchedPath::as_str)
 }
 
-/// Nobody has matched a path.
+/// Without axum no path is matched.
 #[cfg(not(feature = "axum"))]
 pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
     None
 }
 
-/// What stands before the parameter for the rest of a path, if `route` ends with one.
+/// The text before the parameter for the rest of a path, if `route` ends with one.
 #[inline]
 pub(super) fn before_rest(route: &str) -> Option<&str> {
     let (prefix, name) = route.strip_suffix('}')?.rsplit_once('{')?;
@@ -238,7 +238,7 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
     }
 }
 
-/// What routers have taken off the `original` path, if `path` is the end of it.
+/// The part that routers have taken off the `original` path, if `path` is the end of it.
 fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
     // Where nothing is left, axum leaves a slash.
     let all = (path == "/").then_some(original);
@@ -270,13 +270,13 @@ fn original(head: Head<'_>) -> Option<&str> {
     Some(original.path())
 }
 
-/// Nobody has left it.
+/// Without axum there is none.
 #[cfg(not(feature = "axum"))]
 fn original(_: Head<'_>) -> Option<&str> {
     None
 }
 
-/// Whether there is a second slash in what is not seen here, or right behind it.
+/// Whether there is a second slash in the part that is not seen here, or right behind it.
 pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
 }
@@ -315,10 +315,10 @@ mod tests {
             ("/x", Some("[2001:db8::1]:443"), Some("[2001:db8::1]")),
             ("http://API.Example.com./x", None, Some("api.example.com")),
             ("/x", Some("SHOP.example.:81"), Some("shop.example")),
-            // A port may be empty, and what is no number is no port.
+            // A port may be empty, and a text that is no number is no port.
             ("/x", Some("shop.example:"), Some("shop.example")),
             ("/x", Some("shop.example:8a"), Some("shop.example:8a")),
-            // Without brackets nobody can tell.
+            // Without brackets the port cannot be found.
             ("/x", Some("2001:db8::1"), Some("2001:db8::1")),
             ("/x", Some("user@shop.example"), Some("shop.example")),
             ("/x", Some("a:b@c@[::1]:80"), Some("[::1]")),

@@ -12,9 +12,9 @@ use crate::call::Key;
 /// A key that is neither stored nor shown: a 128-bit hash stands for it, in the
 /// engine, in snapshots, and to hooks.
 ///
-/// The hash is SipHash, with a random key for each `Secret` and its clones. So whoever reads
-/// the hash cannot test tokens against it, and it changes at each restart. Rules cannot
-/// name such a key. The chance that two keys have the same hash is 2⁻¹²⁸.
+/// The hash is SipHash, with a random key for each `Secret` and its clones. So a reader of the hash
+/// cannot test tokens against it, and it changes at each restart. Rules cannot name such a key. The
+/// chance that two keys have the same hash is 2⁻¹²⁸.
 ///
 /// # Examples
 ///
