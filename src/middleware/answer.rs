@@ -1,4 +1,4 @@
-//! Which answers of a service count as failures, whatever their type.
+//! Which answers of a service, of any type, count as failures.
 
 use crate::stat::Outcome;
 

@@ -20,22 +20,22 @@ use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 use crate::stat::Outcome;
 
-/// Applies rules to every request to a service, whatever the type of the requests.
+/// Applies rules to every request to a service, for any type of request.
 ///
 /// A function describes each request as a [`Call`]. Refusals are errors: a boxed
 /// [`Blocked`](crate::Blocked), so the error type of the service becomes
-/// [`BoxError`](super::BoxError). A call ends when the service answers. Every `Err` counts
-/// as a failure and every `Ok` as a success, whatever is in it, unless
-/// [another function](Self::classify) judges the answers. A refusal of another layer of
-/// this crate always counts as neither, also if it is among the sources of an error.
+/// [`BoxError`](super::BoxError). A call ends when the service answers. Every `Err` counts as a
+/// failure and every `Ok` as a success, with any content, unless [another function](Self::classify)
+/// judges the answers. A refusal of another layer of this crate always counts as neither, also if
+/// it is among the sources of an error.
 ///
-/// The service must be [`Clone`]: a call that waits keeps a clone, and after a refusal the
-/// service is replaced by a clone that holds no permit. Its error must convert into a
-/// [`BoxError`](super::BoxError). Put tower's `Buffer` around a service that is not
-/// `Clone`, or whose clones wrongly consider themselves ready, as those of tower's `Steer`
-/// do. What the service does before it is ready belongs to no call, and an error that it
-/// returns then is counted nowhere. So while it is not ready nothing is refused, unless the
-/// layer [judges first](Self::judge_first).
+/// The service must be [`Clone`]: a call that waits keeps a clone, and after a refusal the service
+/// is replaced by a clone that holds no permit. Its error must convert into a
+/// [`BoxError`](super::BoxError). Put tower's `Buffer` around a service that is not `Clone`, or
+/// whose clones wrongly consider themselves ready, as those of tower's `Steer` do. The work of the
+/// service before it is ready belongs to no call, and an error that it returns then is counted
+/// nowhere. So while it is not ready nothing is refused, unless the layer [judges
+/// first](Self::judge_first).
 ///
 /// Where the error of the service is a box already, the layer changes no type, and tower's
 /// `option_layer` takes it. If such a service is a closure that is made within a task, the
@@ -269,7 +269,7 @@ pub struct CallService<S, F, C = ByResult> {
     describe: F,
     classify: C,
     judge_first: bool,
-    /// Whether the caller was told to call although `inner` was not ready.
+    /// Whether `poll_ready` let the caller call although `inner` was not ready.
     is_unready: bool,
 }
 
@@ -367,8 +367,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. If the call still waits, it gives up its place. If there
-    /// is no answer yet, the call counts as cancelled.
+    /// Dropping it ends the call. If the call still waits, it leaves the line. If there is no
+    /// answer yet, the call counts as cancelled.
     pub struct CallFuture<S, Req, C = ByResult>
     where
         S: Service<Req>,

@@ -54,7 +54,7 @@ pub(super) struct Wait<S, Req> {
     judge_first: bool,
 }
 
-/// What becomes of a call after its wait.
+/// The state of a call after its wait.
 enum AfterWait<F, Req, E> {
     Running(F, Option<Entry>),
     Refused(Blocked, Req),

@@ -207,7 +207,7 @@ impl fmt::Debug for ServiceError<'_> {
     }
 }
 
-/// What the head of a response says about how the call ended.
+/// The evidence in the head of a response about how the call ended.
 ///
 /// # Examples
 ///
@@ -415,7 +415,7 @@ fn grpc_head(head: ResponseHead<'_>) -> Judgement {
     match head.headers.get("grpc-status") {
         Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
         Some(_) => Judgement::Now(grpc_outcome(head.headers)),
-        // Its trailers are the end of the body, where nobody looks.
+        // Its trailers are the end of the body, which is not read.
         None if is_grpc_web(head.headers) => Judgement::Now(Outcome::Success),
         None => Judgement::AtTrailers,
     }
@@ -431,7 +431,7 @@ fn has_refused(extensions: &Extensions) -> bool {
         .is_some()
 }
 
-/// Nobody makes a status of a refusal.
+/// Without tonic no status is made of a refusal.
 #[cfg(not(feature = "tonic"))]
 const fn has_refused(_: &Extensions) -> bool {
     false

@@ -54,8 +54,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. If the call still waits, it gives up its place. If the
-    /// head of the response is not there yet, the call counts as cancelled.
+    /// Dropping it ends the call. If the call still waits, it leaves the line. If the head of the
+    /// response is not there yet, the call counts as cancelled.
     pub struct ResponseFuture<S, Req, M>
     where
         S: Service<Req>,
@@ -155,7 +155,7 @@ where
     })
 }
 
-/// The head of the `response` is there: the call ends, or its body gets what is left of it.
+/// The head of the `response` is there: the call ends, or goes on with the body.
 #[inline(always)]
 fn begin_body<B: Body>(
     settings: Option<&Settings>,
@@ -173,7 +173,7 @@ fn begin_body<B: Body>(
         response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream();
     let (outcome, at_trailers) = match judgement {
         Judgement::Now(outcome) => (outcome, None),
-        // Nobody waits for trailers that are still to come.
+        // Trailers that are still to come are not waited for.
         Judgement::AtTrailers if ends_at_head && !has_ended => (Outcome::Success, None),
         Judgement::AtTrailers => {
             let classify = own.cloned().unwrap_or_else(|| Arc::new(ByStatus));

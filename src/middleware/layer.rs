@@ -129,8 +129,7 @@ pub struct SentinelLayer<M = Respond> {
 type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
 type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 
-/// How a layer turns a request into a call, and what comes of it into a
-/// response.
+/// How a layer turns a request into a call, and its verdict into a response.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) sentinel: Sentinel,
@@ -285,8 +284,9 @@ impl<M> SentinelLayer<M> {
         &self.settings.sentinel
     }
 
-    /// Has `tell` called with each [finding](Sentinel::findings) of the engine, once: what looks
-    /// like a mistake in the set-up, most of it with the first calls. Default: nobody is told.
+    /// Has `tell` called with each [finding](Sentinel::findings) of the engine, once: a likely
+    /// mistake in the set-up, most of them with the first calls. Default: findings are not
+    /// reported.
     ///
     /// ```
     /// use tower_sentinel::{HotParamRule, SentinelLayer};
@@ -358,11 +358,10 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.naming = Naming::By(Arc::new(extractor)))
     }
 
-    /// Gives all calls of the layer one name: they are one resource, whatever their routes.
-    /// So a rule for this name limits all routes together, or each caller over all routes.
-    /// Like a name in a rule, it always has a place, also when the engine's
-    /// [table](crate::Builder::max_resources) is full. Of this method and
-    /// [`resource`](Self::resource) the last call counts.
+    /// Gives all calls of the layer one name: they are one resource, on any route. So a rule for
+    /// this name limits all routes together, or each caller over all routes. Like a name in a rule,
+    /// it always has a place, also when the engine's [table](crate::Builder::max_resources) is
+    /// full. Of this method and [`resource`](Self::resource) the last call counts.
     ///
     /// Rules for single routes do not apply to the calls of this layer, except for rules for
     /// `*`, which apply to this name unless it has a rule of that kind. To limit single routes
@@ -394,7 +393,7 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.naming = Naming::One(name.into()))
     }
 
-    /// Sets how the origin is found: who calls. Default: calls have no origin.
+    /// Sets how the origin, the caller, is found. Default: calls have no origin.
     ///
     /// Rules [by origin](crate::FlowRule::by_origin) count all requests for which
     /// `extractor` finds no key as those of one caller, under `-`, unless
@@ -595,9 +594,9 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.judge_first = true)
     }
 
-    /// Adds header fields to every response to a call that passed: what is left of the
-    /// tightest quota of a flow rule or hot-parameter rule. Default: no fields. To add
-    /// them to refusals as well, see [`Http::fields`](crate::rejection::Http::fields).
+    /// Adds header fields to every response to a call that passed: the rest of the tightest quota
+    /// of a flow rule or hot-parameter rule. Default: no fields. To add them to refusals as well,
+    /// see [`Http::fields`](crate::rejection::Http::fields).
     #[doc(alias("use_headers"))]
     #[must_use]
     pub fn fields(self, fields: RateLimitFields) -> Self {
@@ -697,7 +696,8 @@ impl Settings {
         (!self.is_plain).then(|| self.clone())
     }
 
-    /// Writes what is left to the call `entry` into the header fields, if the layer has some.
+    /// Writes the rest of the quota of the call `entry` into the header fields, if the layer has
+    /// some.
     #[inline(never)]
     pub(super) fn write_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if self.fields != RateLimitFields::None {
@@ -753,8 +753,8 @@ impl Settings {
         }
     }
 
-    /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` is also
-    /// told the version of the rules that have named it.
+    /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` also gets the
+    /// version of the rules that have named it.
     #[inline(always)]
     fn describe<B, T>(
         &self,

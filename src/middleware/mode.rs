@@ -81,7 +81,7 @@ pub struct Fail;
 /// assert!(!refuses(&layer.fail(), "/about"));
 /// ```
 pub trait Mode: sealed::Sealed {
-    /// What the future keeps of a refusal until it is polled.
+    /// The form in which the future keeps a refusal until it is polled.
     #[doc(hidden)]
     type Refusal;
 }

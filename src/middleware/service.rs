@@ -23,18 +23,16 @@ use crate::engine::call::verdict::{SlowVerdict, Verdict};
 /// A service with rules in front of it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
 ///
-/// Requests are judged in [`call`](Service::call), not in
-/// [`poll_ready`](Service::poll_ready): which rules apply depends on the request, and
-/// nothing is reserved for a caller that never calls. What the inner service does before
-/// it is ready belongs to no call, and an error that it returns then is counted nowhere.
-/// So while it is not ready nothing is refused, unless the layer
+/// Requests are judged in [`call`](Service::call), not in [`poll_ready`](Service::poll_ready):
+/// which rules apply depends on the request, and nothing is reserved for a caller that never calls.
+/// The work of the inner service before it is ready belongs to no call, and an error that it
+/// returns then is counted nowhere. So while it is not ready nothing is refused, unless the layer
 /// [judges first](crate::SentinelLayer::judge_first).
 ///
-/// A call that waits uses a clone of the inner service, which is driven to readiness
-/// after the wait. So calls whose turns come while it is not ready start once it is
-/// ready, possibly at the same time. When a call waits or is refused, the instance whose
-/// readiness the caller had awaited is dropped, so that it does not keep a permit that
-/// nobody uses.
+/// A call that waits uses a clone of the inner service, which is driven to readiness after the
+/// wait. So calls whose turns come while it is not ready start once it is ready, possibly at the
+/// same time. When a call waits or is refused, the instance whose readiness the caller had awaited
+/// is dropped, so that it does not keep a permit that is not used.
 ///
 /// # Examples
 ///
@@ -67,7 +65,7 @@ use crate::engine::call::verdict::{SlowVerdict, Verdict};
 pub struct SentinelService<S, M = Respond> {
     inner: S,
     settings: Arc<Settings>,
-    /// Whether the caller was told to call although `inner` was not ready.
+    /// Whether `poll_ready` let the caller call although `inner` was not ready.
     is_unready: bool,
     mode: PhantomData<M>,
 }
@@ -99,7 +97,7 @@ impl<S, M> SentinelService<S, M> {
 }
 
 impl<S, M: Mode> SentinelService<S, M> {
-    /// What the caller is told of the inner service, which has answered `poll`.
+    /// The answer to the caller about the inner service, which has answered `poll`.
     #[inline]
     fn readiness<E>(&mut self, poll: Poll<Result<(), E>>) -> Poll<Result<(), E>> {
         self.is_unready = poll.is_pending() && self.settings.judge_first;
