@@ -1,4 +1,4 @@
-//! Header fields that tell clients what is left of their quota.
+//! Header fields that show clients the rest of their quota.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -79,9 +79,9 @@ pub enum RateLimitFields {
     /// `RateLimit-Policy` and `RateLimit` as in draft 10 of the IETF, both structured
     /// fields. They name the rule by its id, and also tell its interval.
     Ietf,
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` as in drafts 00 to 06 of the IETF: the
-    /// limit, what is left, and the reset in seconds from now. `RateLimit-Policy` is not sent
-    /// with them, because its form has changed since.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` as in drafts 00 to 06 of the IETF: the limit,
+    /// the tokens left, and the reset in seconds from now. `RateLimit-Policy` is not sent with
+    /// them, because its form has changed since.
     ///
     /// ```
     /// # use http::{Request, Response, StatusCode};
@@ -169,8 +169,8 @@ pub enum ResetForm {
 }
 
 impl RateLimitFields {
-    /// Tells what is `left` in the `response` to a call that passed, unless an inner
-    /// layer has told of less, or the service that nothing is left.
+    /// Writes the rest of the quota, `left`, into the `response` to a call that passed, unless an
+    /// inner layer has reported less, or the service that nothing is left.
     pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
         let part = left.part();
         if !reports_less(part, response) && !self.tell_of_nothing(response.headers()) {
@@ -198,14 +198,14 @@ impl RateLimitFields {
         }
     }
 
-    /// Writes what is `left` into `headers`.
+    /// Writes the rest of the quota, `left`, into `headers`.
     pub(super) fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
         let reset = whole_seconds(left.reset);
         match self {
             RateLimitFields::None => {}
             RateLimitFields::Ietf => {
                 let name = quoted(&left.rule);
-                // The draft has whole seconds; a shorter window is told as 1.
+                // The draft has whole seconds; a shorter window is written as 1.
                 let window = whole_seconds(left.interval);
                 let policy = format!("{name};q={};w={window}", left.limit);
                 let limit = format!("{name};r={};t={reset}", left.remaining);
@@ -230,7 +230,7 @@ impl RateLimitFields {
     }
 }
 
-/// Whether an inner layer has told of a quota of which no more than `part` is left.
+/// Whether an inner layer has reported a quota of which no more than `part` is left.
 fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     if let Some(LeastReported(least)) = response.extensions().get() {
         return *least <= part;
@@ -244,7 +244,7 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // What `quoted` lets through is always valid in a field.
+    // The result of `quoted` is always valid in a field.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }

@@ -114,7 +114,7 @@ impl Rejection for Grpc {
     }
 }
 
-/// What the client of a refused call reads. It names no rule.
+/// The message for the client of a refused call. It names no rule.
 pub(super) fn message(blocked: &Blocked) -> String {
     format!("refused by {}", blocked.kind())
 }

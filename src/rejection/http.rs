@@ -65,9 +65,9 @@ impl Http {
         Self::default()
     }
 
-    /// Sets the status for refusals of `kind`. If it is one that must have no body, such
-    /// as 204, the response has none. If it is one that caches may keep without being told
-    /// to, such as 404, the response has `Cache-Control: no-store`.
+    /// Sets the status for refusals of `kind`. If it is one that must have no body, such as 204,
+    /// the response has none. If it is one that caches may keep by default, such as 404, the
+    /// response has `Cache-Control: no-store`.
     #[must_use]
     pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
         self.statuses.retain(|(known, _)| *known != kind);
@@ -369,7 +369,7 @@ mod tests {
             (Some("application/json;q=0"), false),
             (Some("application/json;Q=0.000"), false),
             (Some("APPLICATION/JSON"), true),
-            // What is quoted separates nothing and names nothing.
+            // Quoted characters separate nothing and name nothing.
             (Some(r#"application/json;x="a,b";q=0"#), false),
             (Some(r#"application/json;x="a;q=0""#), true),
             (Some(r#"text/html;x=",application/json,""#), false),

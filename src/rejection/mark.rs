@@ -1,8 +1,8 @@
 //! The mark of a refusal: known within this process, and to no client.
 //!
-//! A value in the extensions of a response takes three allocations, which is more than
-//! everything else in a refusal. So by default a refusal is told from an answer of the service
-//! by its content type: a text of this crate is at an address at which no other text is.
+//! A value in the extensions of a response takes three allocations, which is more than everything
+//! else in a refusal. So by default a refusal is distinguished from an answer of the service by its
+//! content type: a text of this crate is at an address at which no other text is.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};

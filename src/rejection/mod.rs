@@ -12,19 +12,19 @@
 //! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
 //! | [the store](BlockKind::Store) | 503 | `UNAVAILABLE` | in 1 second |
 //!
-//! The time is the earliest one at which the call would be admitted or let in to wait, if
-//! nobody else came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both rounded
-//! up. If a call can never pass, because the threshold is 0 or its weight is above the
-//! limit, the response names no time to retry, unless a system rule refuses, or an
-//! isolation or adaptive rule whose slots are all taken: such a rule does not look at the
-//! rules after it. By default a response contains no name of a rule, and nothing of the
-//! request except gRPC's content type. Only the message of a gRPC call that is refused on its
-//! way [out](crate::SentinelLayer::outbound) names resource and rule, for the program that
-//! calls; see [`Grpc`].
+//! The time is the earliest one at which the call would be admitted or let in to wait, if no other
+//! call came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both
+//! rounded up. If a call can never pass, because the threshold is 0 or its weight is above the
+//! limit, the response names no time to retry, unless a system rule refuses, or an isolation or
+//! adaptive rule whose slots are all taken: such a rule does not look at the rules after it. By
+//! default a response contains no name of a rule, and nothing of the request except gRPC's content
+//! type. Only the message of a gRPC call that is refused on its way
+//! [out](crate::SentinelLayer::outbound) names resource and rule, for the program that calls; see
+//! [`Grpc`].
 //!
-//! An outer layer can distinguish a refusal from a response of the service that looks the same
-//! by [`is_refusal`]. The [`Blocked`], which says what has refused the call, is in the response's
-//! extensions if the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
+//! An outer layer can distinguish a refusal from a response of the service that looks the same by
+//! [`is_refusal`]. The [`Blocked`], which names the kind and the rule of the refusal, is in the
+//! response's extensions if the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
 //!
 //! # Examples
 //!
@@ -79,7 +79,7 @@ pub use grpc::Grpc;
 pub use mark::is_refusal;
 pub(crate) use mark::{has_mark, is_marked};
 
-/// When to retry what nobody knows the end of.
+/// When to retry if the end of the cause is unknown.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes the response to a refused call.
@@ -207,7 +207,7 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
         .is_some_and(|web: &[u8; 4]| web.eq_ignore_ascii_case(b"-web"))
 }
 
-/// What follows gRPC's media type, such as `+proto`; `None` if the type is another.
+/// The suffix of gRPC's media type, such as `+proto`; `None` if the type is another.
 #[inline(never)]
 fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     const GRPC: u128 = u128::from_ne_bytes(*b"application/grpc");
@@ -244,10 +244,10 @@ const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
     }
 }
 
-/// How long the client is told to wait, if it is told to come back at all.
+/// How long the client should wait, if it should come back at all.
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind() {
-        // Of calls at once nobody knows when they end.
+        // The ends of calls at once are unknown.
         BlockKind::HotParam if blocked.interval().is_none() => {
             blocked.retry_after().map(|after| after.max(SECOND))
         }
