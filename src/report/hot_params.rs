@@ -1,4 +1,4 @@
-//! What a hot-parameter rule knows of its values.
+//! Reports on the values of a hot-parameter rule.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -75,8 +75,8 @@ impl HotParamView {
         self.params().values(self.place, self.resource.now())
     }
 
-    /// Returns how many calls were judged on the quota that all values without a place
-    /// share. If it grows, [`max_keys`] is too small, or somebody makes up values.
+    /// Returns how many calls were judged on the quota that all values without a place share. If it
+    /// grows, [`max_keys`] is too small, or a client makes up values.
     ///
     /// [`max_keys`]: crate::HotParamRule::max_keys
     #[must_use]
@@ -101,11 +101,11 @@ impl HotParamView {
         self.params().waiting(self.place)
     }
 
-    /// Returns how many calls reached the rule without a value for it, whatever the rule
-    /// does with [those](crate::HotParamRule::missing): without a parameter, or without an
-    /// origin for a rule by origin. Calls that are refused before the rule are not counted.
-    /// If it grows with every call, no call has the parameter that the rule names, and the
-    /// rule does not distinguish between callers.
+    /// Returns how many calls reached the rule without a value for it, for any [treatment of
+    /// those](crate::HotParamRule::missing): without a parameter, or without an origin for a rule
+    /// by origin. Calls that are refused before the rule are not counted. If it grows with every
+    /// call, no call has the parameter that the rule names, and the rule does not distinguish
+    /// between callers.
     ///
     /// Counting costs calls with a value nothing.
     ///

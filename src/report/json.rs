@@ -29,11 +29,11 @@ impl Snapshot {
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
-    /// Not included are the totals of all resources together; single buckets, the window
-    /// added up, and the footprint of a node; of its minute and its previous second, all
-    /// but `pass`, `block`, `complete`, `error` and `occupied`; of its totals, `calls`, `rt`
-    /// and `waited`. What each kind of rule has refused is in the totals as `block_by`,
-    /// under the [name](crate::BlockKind::as_str) of the kind, such as `hot-param`.
+    /// Not included are the totals of all resources together; single buckets, the window added up,
+    /// and the footprint of a node; of its minute and its previous second, all but `pass`, `block`,
+    /// `complete`, `error` and `occupied`; of its totals, `calls`, `rt` and `waited`. The refusals
+    /// by each kind of rule are in the totals as `block_by`, under the
+    /// [name](crate::BlockKind::as_str) of the kind, such as `hot-param`.
     ///
     /// Counts and totals are whole numbers of up to 64 bits. A reader that keeps numbers as
     /// floating-point ones, as JavaScript does, rounds those above 2⁵³.
@@ -224,7 +224,7 @@ fn millis(rt: Option<Duration>) -> String {
     }
 }
 
-/// Writes `list` under `key`, behind what stands before it.
+/// Writes `list` under `key`, behind the fields before it.
 fn write_list<T>(
     json: &mut String,
     key: &str,

@@ -1,4 +1,4 @@
-//! What single rules know, copied for a snapshot.
+//! The state of single rules, copied for a snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;

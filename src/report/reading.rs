@@ -19,7 +19,7 @@ pub(crate) struct Reading<'a> {
     resource: &'a Arc<Resource>,
 }
 
-/// What is told of a resource besides its counters.
+/// The details of a resource besides its counters.
 #[derive(Debug)]
 pub(crate) struct Details {
     pub(crate) concurrency: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Details {
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
 
-/// What is left of the resources that had lost their places when a reading ended.
+/// The counts of the resources that had lost their places when a reading ended.
 #[derive(Debug)]
 pub(crate) struct Evicted {
     pub(crate) count: u64,
@@ -55,7 +55,7 @@ pub(crate) fn read_resources(registry: &Registry, mut read: impl FnMut(&Reading<
 }
 
 impl Reading<'_> {
-    /// What no other resource of the engine has or will have.
+    /// A number that no other resource of the engine has or will have.
     pub(crate) fn id(&self) -> u64 {
         self.resource.id()
     }
@@ -68,18 +68,18 @@ impl Reading<'_> {
         self.resource.direction()
     }
 
-    /// Whether it may be told by name; see
+    /// Whether its name may be reported; see
     /// [`NodeSnapshot::is_listed`](crate::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
     }
 
-    /// What was counted, but for what passed: the resource is not brought to the present for it.
+    /// The counts, but for those of passes: the resource is not brought to the present for it.
     pub(crate) fn totals(&self) -> Totals {
         self.resource.node().totals_so_far()
     }
 
-    /// What each of its rules by parameters and origins has counted.
+    /// The counts of each of its rules by parameters and origins.
     #[cfg(feature = "tracing")]
     pub(crate) fn hot_params(&self) -> Vec<HotParamSnapshot> {
         HotParamSnapshot::of(self.resource)

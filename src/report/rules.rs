@@ -1,4 +1,4 @@
-//! What the rules in force have refused, copied for a snapshot.
+//! The refusals of the rules in force, copied for a snapshot.
 
 use std::sync::Arc;
 use std::time::SystemTime;

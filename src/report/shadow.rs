@@ -1,4 +1,4 @@
-//! What a rule in shadow mode makes of the calls that it sees.
+//! The verdicts of a rule in shadow mode on the calls that it sees.
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use crate::hook::finding::Finding;
 use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 
-/// What a node of a [`Snapshot`] counts.
+/// The calls that a node of a [`Snapshot`] counts.
 ///
 /// Origins and contexts have nodes if the engine was built
 /// [with them](crate::Builder::origins), or if a rule needs them. Displayed, it is the word
@@ -474,9 +474,9 @@ impl Snapshot {
         &self.nodes
     }
 
-    /// Returns everything counted on all resources since the engine was built, including
-    /// what has been evicted. It never falls, except that [`pass`](Totals::pass) may fall by
-    /// calls that were dropped while they waited.
+    /// Returns everything counted on all resources since the engine was built, including evicted
+    /// resources. It never falls, except that [`pass`](Totals::pass) may fall by calls that were
+    /// dropped while they waited.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals

@@ -61,7 +61,7 @@ impl NodeView {
         Self { resource }
     }
 
-    /// What `read` finds in the node that counts now.
+    /// The result of `read` for the node that counts now.
     fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
         let time = &self.resource.shared().time;
         let node = self.resource.node().latest();
@@ -297,8 +297,8 @@ impl BreakerView {
             .with_breakers(|breakers, told| breakers.force_open(self.index, told));
     }
 
-    /// Closes it. What it has counted is forgotten, even if it is closed already, and calls
-    /// in flight no longer count.
+    /// Closes it. Its counts are forgotten, even if it is closed already, and calls in flight no
+    /// longer count.
     pub fn force_close(&self) {
         self.resource
             .with_breakers(|breakers, told| breakers.force_close(self.index, told));
@@ -454,10 +454,10 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns everything counted since the engine was built, including what has been
-    /// evicted. So it never falls, except that [`pass`](Totals::pass) may fall by calls that
-    /// were dropped while they waited. For an [entrance](crate::Sentinel::entrance): what
-    /// its nodes have counted, without evicted ones.
+    /// Returns everything counted since the engine was built, including evicted resources. So it
+    /// never falls, except that [`pass`](Totals::pass) may fall by calls that were dropped while
+    /// they waited. For an [entrance](crate::Sentinel::entrance): the counts of its nodes, without
+    /// evicted ones.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
